@@ -27,7 +27,6 @@ use runner::run_record::CommandIdentity;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 
-/// Runs the command that the user typed.
 pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Failure> {
     let Some((name, args)) = matches.subcommand() else {
         return Ok(Exit::Usage);
@@ -54,7 +53,6 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
     }
 }
 
-/// Returns the version of this build, for records.
 fn weir_version() -> WeirVersion {
     WeirVersion { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("WEIR_COMMIT").to_owned() }
 }

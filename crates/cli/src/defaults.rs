@@ -14,7 +14,6 @@ pub(crate) use record::control::NO_DEFAULTS;
 /// Arguments with defaults, and the origin of each default.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DefaultArguments {
-    /// The complete command line.
     pub(crate) arguments: Vec<String>,
     /// Flag and origin of each default: `--rate`, `WEIR_LOAD_RATE`.
     pub(crate) origins: Vec<(String, String)>,

@@ -19,9 +19,7 @@ pub(crate) enum Exit {
     CannotRun,
     /// Wrong usage or config.
     Usage,
-    /// An objective was missed.
     ObjectiveMissed,
-    /// The result is invalid.
     Invalid,
     /// A command ran in between, and its exit code is returned.
     Command(u8),
@@ -50,7 +48,6 @@ pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
 ];
 
 impl Exit {
-    /// Returns the number.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -88,7 +85,6 @@ pub(crate) enum OnInvalid {
 }
 
 impl OnInvalid {
-    /// Parses the value of the flag, if it was given.
     pub(crate) fn parse(text: Option<&str>) -> Result<Self, Vec<InputProblem>> {
         match text {
             None | Some("fail") => Ok(Self::Fail),

@@ -30,16 +30,16 @@ mod tune;
 mod variables;
 mod watch;
 
+use std::fmt::Display;
+
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use record::invalid_value;
-use record::problem::InvalidValue;
+use record::problem::{InputProblem, InvalidValue};
 
-/// One flag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flag {
     /// Long name, without dashes.
     pub(crate) long: &'static str,
-    /// Short name, one letter.
     pub(crate) short: Option<char>,
     /// Other names, as users of similar programs type them: `-z`, `--body`.
     pub(crate) aliases: &'static [&'static str],
@@ -49,7 +49,6 @@ pub(crate) struct Flag {
     pub(crate) repeatable: bool,
     /// Default, in words; empty: none.
     pub(crate) default: &'static str,
-    /// Description of its effect.
     pub(crate) doc: &'static str,
     /// Valid values; the reference shows the first.
     pub(crate) valid: &'static [&'static str],
@@ -58,20 +57,54 @@ pub(crate) struct Flag {
     pub(crate) invalid: &'static [&'static str],
 }
 
-/// Flag with a value; the rows change the fields that differ.
-pub(crate) const FLAG_DEFAULTS: Flag = Flag {
-    long: "",
-    short: None,
-    aliases: &[],
-    value: "",
-    repeatable: false,
-    default: "",
-    doc: "",
-    valid: &[],
-    invalid: &[],
-};
+const FLAG_DEFAULTS: Flag = switch("");
 
-/// Joins tables of flags to one.
+/// Returns the row of a flag with a value.
+pub(crate) const fn flag(long: &'static str, value: &'static str) -> Flag {
+    Flag { value, ..switch(long) }
+}
+
+/// Returns the row of a flag without a value.
+pub(crate) const fn switch(long: &'static str) -> Flag {
+    Flag {
+        long,
+        short: None,
+        aliases: &[],
+        value: "",
+        repeatable: false,
+        default: "",
+        doc: "",
+        valid: &[],
+        invalid: &[],
+    }
+}
+
+impl Flag {
+    const fn short(self, short: char) -> Self {
+        Self { short: Some(short), ..self }
+    }
+
+    const fn aliases(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
+    }
+
+    const fn repeatable(self) -> Self {
+        Self { repeatable: true, ..self }
+    }
+
+    const fn default(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+
+    const fn doc(self, doc: &'static str) -> Self {
+        Self { doc, ..self }
+    }
+
+    const fn values(self, valid: &'static [&'static str], invalid: &'static [&'static str]) -> Self {
+        Self { valid, invalid, ..self }
+    }
+}
+
 macro_rules! join_flags {
     ($($table:expr),+ $(,)?) => {{
         const TABLES: &[&[$crate::flags::Flag]] = &[$($table),+];
@@ -81,7 +114,6 @@ macro_rules! join_flags {
 }
 use join_flags;
 
-/// Returns the number of rows of several tables.
 const fn count_flags(tables: &[&[Flag]]) -> usize {
     let (mut count, mut table) = (0, 0);
     while table < tables.len() {
@@ -107,14 +139,11 @@ const fn join_tables<const N: usize>(tables: &[&[Flag]]) -> [Flag; N] {
     joined
 }
 
-/// One command.
 #[derive(Debug)]
 pub(crate) struct CommandInfo {
     /// Name; several words for a subcommand.
     pub(crate) name: &'static str,
-    /// Description in one line.
     pub(crate) about: &'static str,
-    /// Rest of the description.
     pub(crate) doc: &'static str,
     /// Name and doc of the positional values, if any.
     pub(crate) values: Option<(&'static str, &'static str)>,
@@ -124,7 +153,6 @@ pub(crate) struct CommandInfo {
 }
 
 impl CommandInfo {
-    /// Returns the flags for the help and the reference.
     pub(crate) fn listed_flags(&'static self) -> impl Iterator<Item = &'static Flag> {
         self.flags.iter().filter(|flag| fleet::is_listed(self.name, flag))
     }
@@ -206,12 +234,10 @@ pub(crate) fn short_help_of(name: &str) -> String {
     row.map_or_else(help::program_short_help, |row| help::short_help(row))
 }
 
-/// Replaces the help of a command.
 fn with_help(command: Command, short: String, long: String) -> Command {
     command.help_template("{before-help}").before_help(short).before_long_help(long)
 }
 
-/// Returns the complete command line, for clap.
 pub(crate) fn build_command_line() -> Command {
     let mut program = Command::new("weir")
         .version(env!("WEIR_VERSION"))
@@ -295,12 +321,26 @@ fn one_line(error: &str) -> String {
     error_lines.join("; ").trim_start_matches("error: ").to_owned()
 }
 
+/// Names of flags, with spaces between them.
+#[derive(Clone, Copy, Debug)]
+struct FlagNames(&'static str);
+
+impl FlagNames {
+    fn contains(self, name: &str) -> bool {
+        self.0.split(' ').any(|one| one == name)
+    }
+
+    /// Returns those that were given.
+    fn given(self, args: CommandArgs<'_>) -> Vec<&'static str> {
+        self.0.split(' ').filter(|flag| args.is_given(flag)).collect()
+    }
+}
+
 /// Parsed arguments of one command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommandArgs<'a>(pub(crate) &'a ArgMatches);
 
 impl CommandArgs<'_> {
-    /// Returns the value of a flag, if it was given.
     pub(crate) fn text(self, long: &str) -> Option<String> {
         self.0.try_get_one::<String>(long).ok().flatten().cloned()
     }
@@ -322,9 +362,49 @@ impl CommandArgs<'_> {
         has_value && self.0.value_source(long) == Some(clap::parser::ValueSource::CommandLine)
     }
 
-    /// Returns the positional values.
     pub(crate) fn values(self) -> Vec<String> {
         self.texts(VALUES)
+    }
+}
+
+/// Reads typed values of flags, and collects every problem.
+#[derive(Debug)]
+pub(crate) struct FlagReader<'a> {
+    args: CommandArgs<'a>,
+    pub(crate) problems: Vec<InputProblem>,
+}
+
+impl<'a> FlagReader<'a> {
+    pub(crate) fn new(args: CommandArgs<'a>) -> Self {
+        Self { args, problems: Vec::new() }
+    }
+
+    pub(crate) fn add_problem(&mut self, flag: &str, why: impl Display) {
+        self.problems.push(InputProblem::new(format!("--{flag}"), why));
+    }
+
+    /// Parses the value of a flag; `None` if it was not given, or is invalid.
+    pub(crate) fn parse<T, E: Display>(
+        &mut self,
+        flag: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        parse(&self.args.text(flag)?).map_err(|why| self.add_problem(flag, why)).ok()
+    }
+
+    /// Parses all values of a flag, without the invalid ones.
+    pub(crate) fn parse_all<T, E: Display>(
+        &mut self,
+        flag: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Vec<T> {
+        let texts = self.args.texts(flag).into_iter();
+        texts.filter_map(|text| parse(&text).map_err(|why| self.add_problem(flag, why)).ok()).collect()
+    }
+
+    /// Returns the value that was made of the flags, or every problem.
+    pub(crate) fn finish<T>(self, value: T) -> Result<T, Vec<InputProblem>> {
+        if self.problems.is_empty() { Ok(value) } else { Err(self.problems) }
     }
 }
 

@@ -37,7 +37,6 @@ struct SharedScreen {
     is_over: AtomicBool,
 }
 
-/// Key of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScreenKey {
     /// Drain, as Ctrl-C does.

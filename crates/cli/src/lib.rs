@@ -38,7 +38,6 @@ use record::problem::{InputProblem, InvalidValue};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs the command of the process's arguments. Returns its exit code.
-#[must_use]
 pub fn run() -> ExitCode {
     rt::address::limit_static_lookups();
     let arguments: Vec<String> = match arguments() {
@@ -85,7 +84,6 @@ fn with_version_flag(arguments: Vec<String>) -> Vec<String> {
     }
 }
 
-/// Prints a failure. Returns its exit code.
 fn report(failure: &Failure) -> ExitCode {
     for line in failure.lines() {
         warn!("weir: {line}");
@@ -93,7 +91,6 @@ fn report(failure: &Failure) -> ExitCode {
     Exit::from(failure).into()
 }
 
-/// Flags and the origins of their defaults.
 type Origins = Vec<(String, String)>;
 
 /// Adds the defaults of the environment to a command line.

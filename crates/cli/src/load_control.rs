@@ -71,7 +71,6 @@ impl RunObserver for LoadController {
     }
 }
 
-/// Writes an event to stdout.
 pub(crate) fn report(event: &LoadEvent) {
     // Invariant of the type: it has no map with keys other than texts, so that it is always JSON.
     if let Ok(line) = serde_json::to_string(event) {

@@ -1,16 +1,13 @@
 //! User output: the line per second, the summary, the comparison; and the files.
 
-pub(crate) mod edge;
 pub(crate) mod file;
 pub(crate) mod fleet;
 pub(crate) mod live;
-pub(crate) mod load_plan;
 pub(crate) mod load_screen;
 pub(crate) mod openmetrics;
 pub(crate) mod percentiles;
 pub(crate) mod plan;
 pub(crate) mod plan_markdown;
-pub(crate) mod profile;
 pub(crate) mod reference;
 pub(crate) mod tune;
 pub(crate) mod watch_screen;
@@ -22,7 +19,6 @@ pub(crate) use crate::streams::print;
 use report::text::layout;
 use report::text::summary::Detail;
 
-/// Sets the width at which text wraps.
 pub(crate) fn set_page_width() {
     let columns = std::env::var("COLUMNS").ok();
     let size = std::io::stdout().is_terminal().then(ratatui::crossterm::terminal::size);

@@ -36,7 +36,6 @@ pub(crate) fn outputs_and(
     if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
 }
 
-/// Returns whether one of these results takes all of stdout.
 pub(crate) fn writes_to_stdout(args: CommandArgs<'_>, flags: &[&str]) -> bool {
     flags.iter().any(|flag| args.text(flag).as_deref() == Some(STDOUT))
 }

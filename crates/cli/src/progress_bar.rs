@@ -20,7 +20,6 @@ use rt::clock::now_ns;
 pub(crate) const CLEAR: &str = "\r\x1b[2K";
 /// Interval at which the line is drawn again.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Number of cells of the bar.
 const CELLS: usize = 20;
 /// Width of a terminal that does not report its own.
 const COLUMNS_DEFAULT: u16 = 80;
@@ -38,7 +37,6 @@ pub(crate) struct ProgressBar {
 struct ProgressState {
     step: String,
     started_ns: u64,
-    /// Time of the estimate.
     estimated_ns: u64,
     /// Minimum and maximum time left then, in s.
     remaining_s: (f64, f64),
@@ -83,7 +81,6 @@ impl ProgressBar {
         draw(&state);
     }
 
-    /// Returns whether there is a line to see.
     pub(crate) fn is_visible(&self) -> bool {
         self.painter.is_some()
     }

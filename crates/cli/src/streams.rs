@@ -12,7 +12,6 @@ use std::sync::OnceLock;
 
 use record::problem::without_error_number;
 
-/// First error of stdout, if there was one.
 static STDOUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints to stdout, without control characters other than line ends, tabs and colours.

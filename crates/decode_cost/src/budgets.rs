@@ -5,7 +5,6 @@ use crate::Cost;
 /// Maximum cost of a decoder: a fixed part and a factor of the length of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Name of the fuzz target.
     pub target: &'static str,
     /// Memory that is held at a time: fixed part in KiB.
     pub memory_kib: u64,

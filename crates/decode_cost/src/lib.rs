@@ -46,7 +46,6 @@ pub struct Cost {
 /// caches and tables that are made at the first use only add cost.
 const MEASUREMENTS_MAX: usize = 12;
 
-/// Measures a call.
 pub fn measure(call: impl FnOnce()) -> Cost {
     let step_ns = step_ns();
     let before = allocator::start();

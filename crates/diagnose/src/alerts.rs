@@ -26,7 +26,6 @@ pub use screen::{BarPart, Screen, ScreenCell, ScreenLine, ScreenSection, Severit
 pub struct ScreenWindows {
     /// Length of the last samples whose means are shown, in seconds; at least one sample.
     pub display_s: f64,
-    /// Length that the rules check, in seconds.
     pub rule_s: f64,
 }
 
@@ -34,7 +33,6 @@ pub struct ScreenWindows {
 pub const LIVE_WINDOWS: ScreenWindows = ScreenWindows { display_s: 1.0, rule_s: 10.0 };
 
 /// Builds the screen from the observation so far. Empty sections are left out.
-#[must_use]
 pub fn screen(observed: &MachineObservation, windows: ScreenWindows) -> Screen {
     let findings = evaluate_rules(&Places::over_last(observed, windows.rule_s));
     let mut lines = now_lines(&findings, windows.rule_s, observed);
@@ -84,7 +82,6 @@ fn now_lines(findings: &[Finding], rule_s: f64, observed: &MachineObservation) -
     lines
 }
 
-/// Returns the other lines with the same finding.
 fn others_text(others: &[&str]) -> String {
     /// Maximum number of names in the list; the rest is counted.
     const NAMES_MAX: usize = 3;

@@ -10,7 +10,6 @@ use record::units::format_count;
 use crate::verdicts::{CounterTest, LimitClass, Perturbation, ThroughputChange, UNKNOWN, find_rule};
 use stats::median;
 
-/// Pairs of trials in one counter-test.
 pub const PAIRS_PER_TEST: usize = 3;
 
 /// Fraction of a change that throughput has to follow to count as moved.
@@ -20,7 +19,6 @@ const UNMOVED_MAX: f64 = 0.2;
 
 impl Perturbation {
     /// Returns the factor by which the change multiplies the resource that the claim is about.
-    #[must_use]
     pub fn factor(self) -> f64 {
         match self {
             Self::SecondGenerator | Self::DoubleConnections => 2.0,
@@ -33,8 +31,6 @@ impl Perturbation {
         }
     }
 
-    /// Returns a description of the change.
-    #[must_use]
     pub fn description(self) -> &'static str {
         match self {
             Self::SecondGenerator => "a second load generator",
@@ -49,7 +45,6 @@ impl Perturbation {
 }
 
 /// Returns whether a verdict can be tested by a change that is possible from here.
-#[must_use]
 pub fn is_testable(code: &str) -> bool {
     find_rule(code).is_some_and(|row| row.counter_test.0 != Perturbation::NotPossible)
 }
@@ -57,7 +52,6 @@ pub fn is_testable(code: &str) -> bool {
 /// Puts the outcome of a counter-test into a diagnosis. A refuted verdict becomes unknown; the
 /// evidence for it is kept. A test of another verdict proves nothing about this one and is left
 /// out.
-#[must_use]
 pub fn apply_confirmation(diagnosis: Diagnosis, test: Confirmation) -> Diagnosis {
     if test.verdict != diagnosis.verdict {
         return diagnosis;
@@ -86,7 +80,6 @@ pub fn apply_confirmation(diagnosis: Diagnosis, test: Confirmation) -> Diagnosis
 
 /// Returns the counter-test that was made for an earlier diagnosis of a record. Its outcome was
 /// measured and cannot be recomputed.
-#[must_use]
 pub fn earlier_confirmation(earlier: Diagnosis) -> Option<Confirmation> {
     let mut test = earlier.confirmation?;
     if test.verdict.is_empty() {
@@ -97,7 +90,6 @@ pub fn earlier_confirmation(earlier: Diagnosis) -> Option<Confirmation> {
 
 /// Combines several counter-tests of one verdict. The verdict is confirmed if all of them confirm
 /// it.
-#[must_use]
 pub fn combine(tests: Vec<Confirmation>) -> Option<Confirmation> {
     let join = |one: String, other: &str| format!("{one}; {other}");
     tests.into_iter().reduce(|all, test| Confirmation {
@@ -117,12 +109,7 @@ pub enum CounterTestError {
     NoLimit,
     /// Every possible test has the same outcome for another explanation.
     #[error("a test of {code} would have the same outcome for {rival}, so it would prove nothing")]
-    SameOutcome {
-        /// Verdict of the diagnosis.
-        code: &'static str,
-        /// Second-best explanation.
-        rival: String,
-    },
+    SameOutcome { code: &'static str, rival: String },
     /// No trial had a good response.
     #[error("the trials had no successful response")]
     NoResponse,
@@ -133,7 +120,6 @@ pub enum CounterTestError {
         noise * 100.0
     )]
     Undecided {
-        /// Ratio of the throughputs.
         ratio: f64,
         /// Ratio that separates the outcomes.
         threshold: f64,
@@ -219,7 +205,6 @@ fn noise(pairs: &[(f64, f64)]) -> f64 {
 
 /// Returns the ratio of throughputs that separates the predicted response to a perturbation from
 /// any other response. A test that cannot cross this ratio proves nothing.
-#[must_use]
 pub fn decision_threshold(perturbation: Perturbation, response: ThroughputChange) -> f64 {
     // A change with factor 1 has no size of its own; assume 0.5.
     let change = match perturbation.factor() {
@@ -234,7 +219,6 @@ pub fn decision_threshold(perturbation: Perturbation, response: ThroughputChange
     }
 }
 
-/// Returns whether a ratio of throughputs is the predicted response to a perturbation.
 fn is_predicted_response(perturbation: Perturbation, response: ThroughputChange, ratio: f64) -> bool {
     let threshold = decision_threshold(perturbation, response);
     match response {

@@ -14,7 +14,6 @@ use crate::verdicts::NONE;
 
 /// Returns the decision of a search, without its sizes. `record_file` is the file of the record, if there is one;
 /// `tests` are the measured effects of the test.
-#[must_use]
 pub fn decide(search: &CapacitySearch, tests: Vec<TestedChange>, record_file: Option<&str>) -> Decision {
     let limit = limiting_run(search);
     let change = match limit {

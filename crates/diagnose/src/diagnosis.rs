@@ -15,7 +15,6 @@ use crate::window::{ORIGIN, SUBJECT};
 use crate::{fingerprints, resource_headroom, signals, sleep_evidence, time_split};
 
 /// Returns the verdict on a run, from its record alone.
-#[must_use]
 pub fn diagnose(run: &Run) -> Diagnosis {
     let view = RunView::new(run);
     let mut diagnosis = judge_all(&view);
@@ -138,7 +137,6 @@ fn confidence(rule: &VerdictRule, rule_match: &RuleMatch, has_rival: bool, view:
     level.min(max)
 }
 
-/// Returns the change that distinguishes a verdict from its rival, in a sentence.
 fn distinguishing_change(rule: &VerdictRule, rival: &VerdictRule) -> String {
     if rule.class == LimitClass::Failure {
         let (code, rival) = (rule.code, rival.code);

@@ -350,7 +350,6 @@ fn has_interpreter_lock(command: &str) -> bool {
 /// CPUs of the subject.
 #[derive(Clone, Copy, Debug)]
 struct Cpus {
-    /// CPU time of a request in the subject.
     subject_s: f64,
     /// CPUs that it may use, without those that the generator takes at the same rate.
     servers: f64,

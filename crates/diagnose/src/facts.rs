@@ -24,7 +24,6 @@ const TRANSFER_BYTES_MIN: f64 = 4096.0;
 /// Number of slots from which it is always "about".
 const ABOUT_MIN: f64 = 16.0;
 
-/// Figures of a run.
 pub(crate) struct Facts<'a> {
     pub(crate) view: &'a RunView<'a>,
 }
@@ -41,7 +40,6 @@ pub(crate) enum Slots {
 }
 
 impl Facts<'_> {
-    /// Returns the value of a signal, if it is observable.
     pub(crate) fn value(&self, signal: &Signal) -> Option<f64> {
         (signal.read)(self.view).filter(|value| value.is_finite())
     }
@@ -78,7 +76,6 @@ impl Facts<'_> {
         format_rate(self.view.goodput() * factor)
     }
 
-    /// Returns the requested number of connections.
     pub(crate) fn connections(&self) -> u64 {
         self.view.run.totals.connections.requested
     }
@@ -105,7 +102,6 @@ impl Facts<'_> {
         self.view.run.latency.last_byte.service.mean_ns
     }
 
-    /// Returns the latency of a request alone, in ns.
     pub(crate) fn alone_ns(&self) -> Option<f64> {
         s::unloaded_latency_ns(self.view)
     }
@@ -192,7 +188,6 @@ impl Facts<'_> {
         self.cpu_use().map_or_else(String::new, |used| phrase.replace("{}", &used))
     }
 
-    /// Formats the CPU time of the subject for one response.
     pub(crate) fn cpu_per_response(&self) -> Option<String> {
         let rate_per_s = Some(self.view.run.rates.responses_per_s).filter(|rate| *rate > 0.0)?;
         Some(format_ns(self.value(&s::SUBJECT_CPUS)? * 1e9 / rate_per_s))
@@ -241,7 +236,6 @@ impl Facts<'_> {
         self.view.sample_median(SUBJECT, figure)
     }
 
-    /// Returns the limit of descriptors of the subject.
     pub(crate) fn descriptors_max(&self) -> Option<f64> {
         self.view.role_median(SUBJECT, |role| role.descriptors_max.map(|max| max as f64))
     }
@@ -251,12 +245,10 @@ impl Facts<'_> {
         self.view.role_median(SUBJECT, f::QUOTA.read)
     }
 
-    /// Returns the new connections per second of the generator.
     pub(crate) fn opened_per_s(&self) -> f64 {
         self.view.run.totals.connections.opened as f64 / self.view.run.duration_s.max(1e-3)
     }
 
-    /// Formats the size of a response.
     pub(crate) fn response_size(&self) -> String {
         let rates = &self.view.run.rates;
         record::units::format_bytes(rates.bytes_in_per_s / rates.responses_per_s.max(1e-9))
@@ -279,7 +271,6 @@ impl Facts<'_> {
     }
 }
 
-/// Formats a time.
 pub(crate) fn format_ns(ns: f64) -> String {
     format_duration_ns(ns.max(0.0) as u64)
 }

@@ -12,15 +12,10 @@ use record::observed::{
 use crate::sleeps::threads_at_full_pipe;
 use crate::unit::Unit;
 
-/// Figure of a place.
 pub struct Figure<P: 'static> {
-    /// Name of the figure.
     pub name: &'static str,
-    /// Unit for formatting.
     pub unit: Unit,
-    /// Source of the figure.
     pub source: &'static str,
-    /// Returns the figure of a place.
     pub read: fn(&P) -> Option<f64>,
 }
 
@@ -30,16 +25,11 @@ impl<P> std::fmt::Debug for Figure<P> {
     }
 }
 
-/// Figure, as a row of the reference.
 #[derive(Clone, Copy, Debug)]
 pub struct FigureRow {
-    /// Kind of the place.
     pub place: &'static str,
-    /// Name of the figure.
     pub name: &'static str,
-    /// Unit of the figure.
     pub unit: Unit,
-    /// Source of the figure.
     pub source: &'static str,
 }
 

@@ -22,13 +22,10 @@ pub(crate) enum LatencyPhase {
 /// Latency pattern with a known cause.
 #[derive(Debug)]
 pub(crate) struct Fingerprint {
-    /// Name of the pattern.
     pub(crate) name: &'static str,
-    /// Latencies in which it is searched.
     pub(crate) phase: LatencyPhase,
     /// Times of the pattern.
     pub(crate) range: LatencyRange,
-    /// Description of the cause.
     pub(crate) cause: &'static str,
     /// Additional signal and its minimum, for latencies that have many other causes.
     pub(crate) extra_signal: Option<(&'static Signal, f64)>,
@@ -64,7 +61,6 @@ const fn in_connect_time(fingerprint: Fingerprint) -> Fingerprint {
     Fingerprint { phase: LatencyPhase::Connect, ..fingerprint }
 }
 
-/// All fingerprints.
 pub(crate) static FINGERPRINTS: &[Fingerprint] = &[
     time_slice_fingerprint("time_slice", 1, "a time slice (4 ms) of another thread on the subject's CPU"),
     time_slice_fingerprint("time_slice_twice", 2, "two time slices of other threads on the subject's CPU"),
@@ -122,7 +118,6 @@ pub(crate) static FINGERPRINTS: &[Fingerprint] = &[
 /// Maximum fraction of the requests: more than this is not a tail but the usual latency. Only a
 /// stall of each request causes that, and it has a verdict of its own.
 const FRACTION_MAX: f64 = 0.5;
-/// Returns the descriptions of the fingerprints in a record.
 pub(super) fn find_fingerprints(view: &RunView<'_>) -> Vec<String> {
     let mut descriptions: Vec<String> = FINGERPRINTS
         .iter()

@@ -11,7 +11,6 @@ use crate::unit::format_value;
 /// Row of the grid with at least one figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridRow {
-    /// Name of the resource.
     pub resource: &'static str,
     /// Used fraction of the resource.
     pub utilisation: Option<GridFigure>,
@@ -21,16 +20,12 @@ pub struct GridRow {
     pub errors: Option<GridFigure>,
 }
 
-/// Figure of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridFigure {
-    /// Value with its unit.
     pub text: String,
-    /// Short name of the figure.
     pub label: &'static str,
     /// Complete name of the figure, as in the evidence of a verdict.
     pub name: &'static str,
-    /// Source of the figure.
     pub source: &'static str,
     /// True from the value on that deserves attention.
     pub is_notable: bool,
@@ -39,7 +34,6 @@ pub struct GridFigure {
 /// Cell of the table: a short name, the signal, and the value from which it deserves attention.
 struct Cell(&'static str, &'static Signal, f64);
 
-/// Row of the table.
 struct Resource {
     name: &'static str,
     utilisation: Option<Cell>,
@@ -136,7 +130,6 @@ const RESOURCES: &[Resource] = &[
 ];
 
 /// Returns the resources with at least one figure in the record.
-#[must_use]
 pub fn resource_grid(run: &Run) -> Vec<GridRow> {
     let view = RunView::new(run);
     let figure = |cell: &Option<Cell>| {

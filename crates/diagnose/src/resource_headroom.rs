@@ -18,7 +18,6 @@ const ALL_CPUS: &str = "all CPUs";
 /// CPUs of other programs from which they are named.
 const FOREIGN_CPUS_SHOWN: f64 = 0.1;
 
-/// Resources with a limit.
 const RESOURCES: &[Resource] = &[
     resource("generator's busiest thread", &s::GENERATOR_THREAD, ResourceKind::Thread { only: |_| true }),
     resource(
@@ -41,10 +40,8 @@ const RESOURCES: &[Resource] = &[
     resource("subject's writes to a disk", &s::DISK_USED, ResourceKind::Bytes),
 ];
 
-/// Row of the resource table.
 struct Resource {
     name: &'static str,
-    /// Used fraction.
     used: &'static Signal,
     kind: ResourceKind,
 }
@@ -87,7 +84,6 @@ const LEVEL_FULL: f64 = 0.9;
 /// Resource with a limit, and its use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ResourceHeadroom {
-    /// Description of the resource.
     pub resource: &'static str,
     /// Used fraction: 1 is all of it. Samples of inexact length may make it slightly more.
     pub used_fraction: f64,
@@ -111,7 +107,6 @@ impl ResourceHeadroom {
 
 /// Returns the used fraction of each resource with a limit, the fullest first: the next limits. A
 /// resource without figures in the record is absent.
-#[must_use]
 pub fn headroom(run: &Run) -> Vec<ResourceHeadroom> {
     measure_headroom(&RunView::new(run))
 }
@@ -141,7 +136,6 @@ pub(super) fn measure_headroom(view: &RunView<'_>) -> Vec<ResourceHeadroom> {
     used
 }
 
-/// Returns the rate at which a resource is full.
 fn full_at(kind: ResourceKind, used_fraction: f64, view: &RunView<'_>) -> Option<SaturationRate> {
     let rate_per_s = Some(view.goodput()).filter(|rate| *rate > 0.0)?;
     if view.run.totals.error_fraction() > BAD_FRACTION_MAX {
@@ -200,7 +194,6 @@ fn demand_ns(kind: ResourceKind, used_fraction: f64, view: &RunView<'_>) -> Opti
     Some((busy * 1e9 / rate_per_s).round())
 }
 
-/// Returns the resources for the record.
 pub(super) fn resources(view: &RunView<'_>) -> Vec<ResourceUse> {
     measure_headroom(view)
         .into_iter()
@@ -213,7 +206,6 @@ pub(super) fn resources(view: &RunView<'_>) -> Vec<ResourceUse> {
         .collect()
 }
 
-/// Returns the resources as text.
 pub(super) fn next_limits(view: &RunView<'_>) -> Vec<String> {
     let line = |one: ResourceHeadroom| {
         let digits = if one.used_fraction >= 0.01 { 0 } else { 2 };

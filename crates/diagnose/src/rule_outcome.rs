@@ -12,12 +12,10 @@ use crate::window::GENERATOR;
 pub(crate) struct RuleMatch {
     /// True if its necessary conditions hold, and nothing excludes it, both with a margin.
     pub(crate) is_clear: bool,
-    /// Number of signal families that support it.
     pub(crate) families: usize,
     pub(crate) evidence: Vec<String>,
 }
 
-/// Result of a rule.
 pub(crate) enum RuleOutcome {
     Holds(RuleMatch),
     /// Excluding sign, with the number of conditions that held.
@@ -119,7 +117,6 @@ impl Evidence {
     }
 }
 
-/// Evaluates a rule on a run.
 pub(crate) fn evaluate_rule(rule: &VerdictRule, view: &RunView<'_>) -> RuleOutcome {
     if !rule.not_observable.is_empty() {
         return RuleOutcome::NotObservable(rule.not_observable.to_owned());

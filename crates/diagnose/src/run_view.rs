@@ -63,7 +63,6 @@ impl<'a> RunView<'a> {
         first.machines.all().first().map(|machine| machine.observed.host.as_str())
     }
 
-    /// Returns the calls of one kind per second, if they were counted.
     pub(crate) fn calls_per_s(&self, role: &str, call: &str) -> Option<f64> {
         let counts = self.calls(role, call);
         let (count, length_s) = counts.fold((0, 0.0), |sum, one| (sum.0 + one.count, sum.1 + one.length_s));
@@ -75,7 +74,6 @@ impl<'a> RunView<'a> {
         self.run.goodput_per_s()
     }
 
-    /// Returns the fraction of all requests that failed with these kinds.
     pub(crate) fn error_fraction(&self, kinds: &[&str]) -> f64 {
         let errors: &BTreeMap<String, u64> = &self.run.totals.errors;
         let failed: u64 = kinds.iter().filter_map(|kind| errors.get(*kind)).sum();

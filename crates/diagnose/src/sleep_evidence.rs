@@ -13,11 +13,8 @@ const THREADS_SHOWN_MIN: f64 = 0.05;
 
 /// Function in which threads of the subject sleep.
 pub(crate) struct Sleep<'a> {
-    /// Event that ends the sleep.
     pub(crate) event: WaitsFor,
-    /// Kernel function.
     pub(crate) function: &'a str,
-    /// Mean number of threads.
     threads: f64,
 }
 

@@ -46,7 +46,6 @@ pub(super) fn time_split(view: &RunView<'_>) -> Vec<TimeFraction> {
     fractions.into_iter().chain([remainder]).filter(|one| one.fraction >= FRACTION_MIN).collect()
 }
 
-/// Returns the median fraction of the requests in flight at one location.
 pub(super) fn median_fraction_at(view: &RunView<'_>, count: fn(&InFlightByLocation) -> u64) -> Option<f64> {
     fraction_at(view, count, stats::median).map(|fraction| fraction.min(1.0))
 }

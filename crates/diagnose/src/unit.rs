@@ -2,30 +2,20 @@
 
 use record::units::{format_bytes, format_duration_ns, format_rate};
 
-/// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// 0 to 1, formatted in per cent.
     Fraction,
-    /// Number of CPUs.
     Cpus,
-    /// Per second.
     PerSecond,
-    /// Per response.
     PerResponse,
-    /// A ratio.
     Ratio,
-    /// Nanoseconds.
     Nanoseconds,
-    /// Bytes.
     Bytes,
-    /// A count.
     Count,
 }
 
 impl Unit {
-    /// Returns the name for tables.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fraction => "fraction",

@@ -18,8 +18,6 @@ pub use table::VERDICTS;
 /// Code of a run whose requests failed.
 pub const RUN_INVALID: &str = "run_invalid";
 
-/// Returns the row of a code.
-#[must_use]
 pub fn find_rule(code: &str) -> Option<&'static VerdictRule> {
     VERDICTS.iter().find(|rule| rule.code == code)
 }

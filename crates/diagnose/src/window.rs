@@ -30,28 +30,22 @@ impl<'a> View<'a> {
         Self { machines: all.iter().map(machine).collect() }
     }
 
-    /// Returns one view for each machine.
     pub(crate) fn split(&self) -> Vec<Self> {
         self.machines.iter().map(|machine| Self { machines: vec![*machine] }).collect()
     }
 
-    /// Returns all machines.
-    #[must_use]
     pub fn all(&self) -> &[MachineWindow<'a>] {
         &self.machines
     }
 
     /// Returns the machines of a role. Merged records have one per generator; every other role is
     /// on one machine, the first where it was observed.
-    #[must_use]
     pub fn machines(&self, role: &str) -> Vec<MachineWindow<'a>> {
         let max = if role == GENERATOR { usize::MAX } else { 1 };
         let machines = self.machines.iter().filter(|machine| machine.observed.role_index(role).is_some());
         machines.take(max).copied().collect()
     }
 
-    /// Returns the first machine of a role.
-    #[must_use]
     pub fn machine(&self, role: &str) -> Option<MachineWindow<'a>> {
         self.machines(role).into_iter().next()
     }
@@ -93,7 +87,6 @@ impl<'a> View<'a> {
 
     /// Returns the mean by time of a figure. Of several machines, the largest counts: a disturbance of any
     /// of them disturbs the run.
-    #[must_use]
     pub fn mean_of_any(&self, figure: impl Fn(&MachineSample) -> Option<f64>) -> Option<f64> {
         self.machines.iter().filter_map(|machine| machine.series().mean(&figure)).reduce(f64::max)
     }
@@ -112,7 +105,6 @@ impl<'a> View<'a> {
 
     /// Returns the mean by time of the busy CPUs that belong to no role of the run, on the machine with most
     /// of them.
-    #[must_use]
     pub fn foreign_mean_of_any(&self) -> Option<f64> {
         let mean = |machine: &MachineWindow<'_>| machine.series().mean(|sample| machine.foreign_cpus(sample));
         self.machines.iter().filter_map(mean).reduce(f64::max)
@@ -123,14 +115,10 @@ impl<'a> View<'a> {
         self.max_over(role, |machine| machine.role(role).median(&figure))
     }
 
-    /// Returns the mean by time of a figure of one role.
-    #[must_use]
     pub fn role_mean(&self, role: &str, figure: impl Fn(&RoleUse) -> Option<f64>) -> Option<f64> {
         self.max_over(role, |machine| machine.role(role).mean(&figure))
     }
 
-    /// Returns the maximum of a figure of one role.
-    #[must_use]
     pub fn role_max(&self, role: &str, figure: impl Fn(&RoleUse) -> Option<f64>) -> Option<f64> {
         self.max_over(role, |machine| machine.role(role).max(&figure))
     }
@@ -168,7 +156,6 @@ impl<'a> View<'a> {
 
     /// Returns the wake-up lag on the CPU of a role's machine with the most of it: the median over its samples
     /// of their 99th percentiles, which cannot be averaged.
-    #[must_use]
     pub fn wake_up_lag_ns(&self, role: &str) -> Option<f64> {
         self.max_over(role, |machine| {
             let samples = machine.samples();
@@ -192,7 +179,6 @@ impl<'a> View<'a> {
         Some(of_role.filter(|one| is_included(one)).map(|one| one.self_fraction).sum())
     }
 
-    /// Returns the counts of one kind of call of a role.
     pub fn calls(&self, role: &str, call: &str) -> impl Iterator<Item = &'a CallCount> {
         let observed = self.machine(role).map(|machine| machine.observed);
         let counts = observed.into_iter().flat_map(|observed| &observed.calls);
@@ -200,7 +186,6 @@ impl<'a> View<'a> {
     }
 }
 
-/// Observations of one machine in a window.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineWindow<'a> {
     /// Complete observation, for settings, ports and functions.
@@ -220,19 +205,16 @@ impl<'a> MachineWindow<'a> {
 
     /// Returns the samples of the window. A run that is too short for a complete sample returns all
     /// samples.
-    #[must_use]
     pub fn samples(&self) -> Vec<&'a MachineSample> {
         self.observed.samples_in_range(self.from_s, self.to_s)
     }
 
-    /// Returns the snapshots of the window.
     pub(crate) fn snapshots(&self) -> Vec<&'a QueueSnapshot> {
         let within =
             |snapshot: &&QueueSnapshot| snapshot.time_s >= self.from_s && snapshot.time_s <= self.to_s;
         self.observed.queues.iter().filter(within).collect()
     }
 
-    /// Returns the samples as a series.
     pub(crate) fn series(&self) -> Series<'a, MachineSample> {
         self.samples().into_iter().map(|sample| (sample.length_s, sample)).collect()
     }
@@ -245,7 +227,6 @@ impl<'a> MachineWindow<'a> {
         self.series_of(|sample| sample.roles.get(index))
     }
 
-    /// Returns a part of each sample that has it.
     pub(crate) fn series_of<P>(&self, part: impl Fn(&'a MachineSample) -> Option<&'a P>) -> Series<'a, P> {
         let parts = self.samples().into_iter().filter_map(|sample| Some((sample.length_s, part(sample)?)));
         parts.collect()
@@ -264,7 +245,6 @@ impl<'a> MachineWindow<'a> {
     }
 
     /// Returns the sum of some counters in the namespace of a role, per second.
-    #[must_use]
     pub fn counter(&self, role: &str, names: &[&str]) -> Option<f64> {
         let samples = self.series();
         let spaces = self.series_of(|sample| namespace(sample, role));
@@ -337,7 +317,6 @@ impl<'a, P> FromIterator<(f64, &'a P)> for Series<'a, P> {
 }
 
 impl<'a, P> Series<'a, P> {
-    /// Returns the values.
     pub(crate) fn values(&self) -> impl DoubleEndedIterator<Item = &'a P> + '_ {
         self.0.iter().map(|(_, value)| *value)
     }
@@ -347,7 +326,6 @@ impl<'a, P> Series<'a, P> {
         self.0.iter().copied()
     }
 
-    /// Returns the last value.
     pub(crate) fn last(&self) -> Option<&'a P> {
         self.values().next_back()
     }
@@ -358,12 +336,10 @@ impl<'a, P> Series<'a, P> {
         known.filter(|(_, value)| value.is_finite()).collect()
     }
 
-    /// Returns the median of a figure.
     pub(crate) fn median(&self, figure: impl Fn(&P) -> Option<f64>) -> Option<f64> {
         median(self.figures(figure).into_iter().map(|(_, value)| value).collect())
     }
 
-    /// Returns the mean by time of a figure.
     pub(crate) fn mean(&self, figure: impl Fn(&P) -> Option<f64>) -> Option<f64> {
         let known = self.figures(figure);
         let (_, first) = *known.first()?;
@@ -383,7 +359,6 @@ impl<'a, P> Series<'a, P> {
         self.median(|one| Some(figure(one))).unwrap_or(0.0)
     }
 
-    /// Returns the maximum of a figure.
     pub(crate) fn max(&self, figure: impl Fn(&P) -> Option<f64>) -> Option<f64> {
         self.figures(figure).into_iter().map(|(_, value)| value).reduce(f64::max)
     }
@@ -396,8 +371,6 @@ impl<'a, P> Series<'a, P> {
     }
 }
 
-/// Returns the network namespace of a role.
-#[must_use]
 pub fn namespace<'a>(sample: &'a MachineSample, role: &str) -> Option<&'a NamespaceUse> {
     sample.namespaces.iter().find(|space| space.roles.iter().any(|one| one == role))
 }

@@ -1,6 +1,7 @@
 //! Comparison of two experiments, two runs or two lists of runs that did not alternate.
 
 mod differences;
+mod patterns;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::differences::differences;
+pub use self::patterns::expand_patterns;
 use crate::engine::blocks::mark_discarded;
 use crate::engine::experiment_dir::{ExperimentDir, ExperimentDirError};
 use crate::format::count;
@@ -19,7 +21,6 @@ use crate::judge::{UnpairedSets, compare_unpaired};
 use crate::judgement::unreadable_note;
 use crate::trial::metrics;
 
-/// Name of this schema.
 pub const SCHEMA: &str = "weir.comparison/1";
 /// Default of the smallest difference that matters; the same as in an experiment's file.
 pub const EFFECT_DEFAULT: f64 = 0.02;
@@ -39,11 +40,9 @@ decides among themselves, and all others among themselves. The JSON has the unco
 /// A comparison of two sides that did not alternate.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparisonReport {
-    /// [`SCHEMA`].
     pub schema: &'static str,
     /// Baseline side of the ratios.
     pub a: ComparisonSide,
-    /// The other side.
     pub b: ComparisonSide,
     /// Result of the primary metric as text, for each arm under each load; none for single runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -52,14 +51,11 @@ pub struct ComparisonReport {
     pub rows: Vec<ComparisonRow>,
     /// Differences between plans, programs and machines.
     pub differences: Vec<Difference>,
-    /// Caveats of the comparison.
     pub notes: Vec<String>,
 }
 
-/// One side.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ComparisonSide {
-    /// Path of its records.
     pub path: String,
     /// Title of the experiment or of the runs.
     pub title: String,
@@ -76,15 +72,11 @@ pub struct ComparisonRow {
     /// Load; empty for runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub load: String,
-    /// Name of the metric.
     pub metric: String,
-    /// Name of the metric in words.
     pub title: String,
-    /// Unit of the metric.
     pub unit: String,
     /// Number of trials or runs of each side.
     pub counts: (usize, usize),
-    /// Medians of both sides.
     pub medians: (f64, f64),
     /// Ratio of the medians, b / a.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,7 +101,6 @@ pub struct ComparisonRow {
 /// A fact that differs between the sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Path of the fact.
     pub path: String,
     /// Value on the first side; absent if it has no such fact.
     pub a: Option<String>,
@@ -117,7 +108,6 @@ pub struct Difference {
     pub b: Option<String>,
 }
 
-/// A record and its path.
 pub type NamedRun = (PathBuf, Run);
 
 /// Compares two experiments: arms of the same name under loads of the same name.
@@ -221,7 +211,6 @@ fn facts(directory: &ExperimentDir, plan: &ExperimentPlan) -> Value {
 }
 
 /// Compares two lists of runs, each with at least one run.
-#[must_use]
 pub fn compare_runs(a: &[NamedRun], b: &[NamedRun], effect: f64) -> ComparisonReport {
     let figures = |runs: &[NamedRun]| -> Vec<BTreeMap<String, f64>> {
         runs.iter().map(|(_, run)| figures(run)).collect()

@@ -37,13 +37,11 @@ pub struct CpuThrottle {
 /// Reason why processes cannot be limited.
 #[derive(Debug, thiserror::Error)]
 pub enum ThrottleError {
-    /// There is no process.
     #[error("the subject is not on this machine")]
     NotLocal,
     /// The quota would be below the minimum of the kernel.
     #[error("the subject uses too little CPU time to limit it")]
     TooLittle,
-    /// The processes have ended.
     #[error("the subject has ended")]
     Ended,
     /// One quota cannot limit them together.
@@ -70,7 +68,6 @@ pub enum ThrottleError {
     /// The journal cannot be written.
     #[error(transparent)]
     Journal(#[from] io::Error),
-    /// The kernel refused the quota.
     #[error(transparent)]
     Quota(#[from] ResourceError),
     /// The changes that are still in force.

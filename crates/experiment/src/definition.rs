@@ -89,7 +89,6 @@ impl ExperimentOptions {
     }
 }
 
-/// A parsed file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExperimentFile {
     plan: ExperimentPlan,
@@ -155,7 +154,6 @@ impl ExperimentFile {
     }
 
     /// Returns the plan, which is fixed before the first trial.
-    #[must_use]
     pub fn plan(&self) -> &ExperimentPlan {
         &self.plan
     }
@@ -163,7 +161,6 @@ impl ExperimentFile {
     /// Returns the setup of a trial of an arm under a load. The baseline's second arm has the setup
     /// of the baseline. Calls are not counted in it, so that judged trials are not slowed down;
     /// separate trials count them ([`ExperimentPlan::calls`]).
-    #[must_use]
     pub fn setup(&self, arm: &str, load: &str) -> Option<&LabSetup> {
         let arm = self.plan.arm(arm)?;
         let runs = arm.repeats.as_ref().unwrap_or(&arm.name);
@@ -184,19 +181,15 @@ fn check_measure_of_a_fleet(parts: &FileParts<'_>, cells: &ExperimentCells, prob
     }
 }
 
-/// A parameter of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameter {
-    /// Name of the parameter.
     pub name: String,
-    /// Description of the parameter, if the file has one.
     pub doc: String,
     /// Text of the parameter; `None` if it has to be given.
     pub value: Option<String>,
 }
 
 /// Returns the parameters of a file, in its order. [`ExperimentFile`] reports the problems of the file.
-#[must_use]
 pub fn parameters(text: &str) -> Vec<Parameter> {
     let mut problems = Problems::default();
     let (document, _) = parse_document(text, &mut problems);
@@ -205,7 +198,6 @@ pub fn parameters(text: &str) -> Vec<Parameter> {
 
 /// Returns whether a file has arms, by hand or by a factor. [`ExperimentFile`] reports the problems of the
 /// file.
-#[must_use]
 pub fn declares_arms(text: &str) -> bool {
     let mut problems = Problems::default();
     let (document, _) = parse_document(text, &mut problems);
@@ -216,7 +208,6 @@ pub fn declares_arms(text: &str) -> bool {
 
 /// Returns the number of comparisons with the baseline that are tested together: every other arm
 /// under every load.
-#[must_use]
 pub fn tested_comparisons(plan: &ExperimentPlan) -> usize {
     let is_tested = |arm: &&Arm| arm.repeats.is_none() && arm.name != plan.baseline;
     plan.arms.iter().filter(is_tested).count() * plan.loads.len()
@@ -224,7 +215,6 @@ pub fn tested_comparisons(plan: &ExperimentPlan) -> usize {
 
 /// Returns the differences between an arm and the baseline: keys, single flags of the load, and
 /// separate places of a file. With more than one, none of them can be named as the cause.
-#[must_use]
 pub fn changed_keys(plan: &ExperimentPlan, arm: &Arm) -> Vec<String> {
     let Some(baseline) = plan.arm(&plan.baseline) else { return Vec::new() };
     let keys = baseline.changes.keys().chain(arm.changes.keys());
@@ -269,7 +259,6 @@ fn load_plans(
     loads.iter().map(plan).collect()
 }
 
-/// Values by their keys.
 type KeyPaths = BTreeMap<String, KeyValue>;
 
 /// Returns the title and changes of an arm or a load, with its parameters put in. Changes are found

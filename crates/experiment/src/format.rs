@@ -14,20 +14,17 @@ const TICK_DIGITS: i32 = 6;
 
 /// Formats a value with three digits and its unit: `1.23 ms`, `42.0 k/s`, `12.3 %`. Units are those
 /// of `ExperimentMetric::unit`, and also `s`, `us` and `bytes/s`.
-#[must_use]
 pub fn value(value: f64, unit: &str) -> String {
     scaled_text(value, unit, three_digits)
 }
 
 /// Formats a value for a tick: round numbers, without insignificant zeros.
-#[must_use]
 pub fn tick(value: f64, unit: &str) -> String {
     scaled_text(value, unit, short)
 }
 
 /// Returns the size of the displayed unit for a value of this size, if it is not a power of ten;
 /// otherwise 1.
-#[must_use]
 pub fn display_unit_size(size: f64, unit: &str) -> f64 {
     let steps = if matches!(unit, "bytes" | "bytes/s") { BYTE_STEPS } else { &[] };
     let step = steps.iter().find(|(from, _)| size >= *from);
@@ -86,7 +83,6 @@ fn with_minus_sign(text: &str) -> String {
 
 /// Formats a ratio as a change without a sign: `3.1 % more`, `2.0 % less`, `the same`,
 /// `3.4 times as much`.
-#[must_use]
 pub fn change_text(ratio: f64) -> String {
     if !ratio.is_finite() {
         return "unknown".to_owned();
@@ -102,7 +98,6 @@ pub fn change_text(ratio: f64) -> String {
 }
 
 /// Formats a ratio as a change with its sign: `+3.1 %`, `−2.0 %`, `±0 %`, `×3.40`.
-#[must_use]
 pub fn signed_change(ratio: f64) -> String {
     if !ratio.is_finite() {
         return "–".to_owned();
@@ -118,7 +113,6 @@ pub fn signed_change(ratio: f64) -> String {
 }
 
 /// Formats a ratio for a tick: `+2 %`, `−0.5 %`, `0 %`.
-#[must_use]
 pub fn signed_tick(ratio: f64) -> String {
     match ratio - 1.0 {
         change if change.abs() < CHANGE_MIN / 100.0 => "0 %".to_owned(),
@@ -129,13 +123,11 @@ pub fn signed_tick(ratio: f64) -> String {
 }
 
 /// Formats an interval of ratios: `+1.9 % to +4.3 %`.
-#[must_use]
 pub fn ratio_interval((low, high): (f64, f64)) -> String {
     format!("{} to {}", signed_change(low), signed_change(high))
 }
 
 /// Formats a fraction with as many digits as it needs: `0.03 %`, `3.1 %`, `123 %`.
-#[must_use]
 pub fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     match percent.abs() {
@@ -147,31 +139,26 @@ pub fn percent(fraction: f64) -> String {
 }
 
 /// Formats a bound in percent as people write it: `2 %`, `0.5 %`.
-#[must_use]
 pub fn bound_percent(fraction: f64) -> String {
     format!("{} %", short(fraction * 100.0))
 }
 
 /// Formats a number of things: `1 block`, `12 blocks`.
-#[must_use]
 pub fn count(number: usize, thing: &str) -> String {
     record::units::format_plural(number as u64, thing)
 }
 
 /// Formats a frequency: `once`, `3 times`.
-#[must_use]
 pub fn frequency(number: u32) -> String {
     if number == 1 { "once".to_owned() } else { format!("{number} times") }
 }
 
 /// Formats a range of integers: `10 to 30`, or `10` if both ends are 10.
-#[must_use]
 pub fn int_range((min, max): (u32, u32)) -> String {
     if min == max { min.to_string() } else { format!("{min} to {max}") }
 }
 
 /// Formats a range of things: `10 to 30 blocks`, `1 block`.
-#[must_use]
 pub fn count_range((min, max): (u32, u32), thing: &str) -> String {
     let things = count(max as usize, thing);
     if min == max { things } else { format!("{min} to {things}") }
@@ -179,7 +166,6 @@ pub fn count_range((min, max): (u32, u32), thing: &str) -> String {
 
 /// Formats an estimate of a duration: seconds below two minutes, full minutes above: `45 s`,
 /// `10 min`, `2 h 13 min`.
-#[must_use]
 pub fn duration_estimate(seconds: f64) -> String {
     let whole_seconds = seconds.max(0.0).ceil() as u64;
     match whole_seconds {
@@ -190,20 +176,17 @@ pub fn duration_estimate(seconds: f64) -> String {
 }
 
 /// Formats an estimate of both ends: `6 min to 2 h 13 min`, or `10 min` if both read alike.
-#[must_use]
 pub fn duration_estimates((min_s, max_s): (f64, f64)) -> String {
     let (min, max) = (duration_estimate(min_s), duration_estimate(max_s));
     if min == max { min } else { format!("{min} to {max}") }
 }
 
 /// Returns whether a ratio is so close to 1 that the text reports no change.
-#[must_use]
 pub fn is_same(ratio: f64) -> bool {
     (ratio - 1.0).abs() < CHANGE_MIN
 }
 
 /// Formats a duration for people: `38 s`, `12 min 30 s`, `2 h 5 min`.
-#[must_use]
 pub fn duration_text(seconds: f64) -> String {
     let whole_seconds = seconds.max(0.0).round() as u64;
     let (hours, minutes, rest) = (whole_seconds / 3600, whole_seconds / 60 % 60, whole_seconds % 60);
@@ -217,13 +200,11 @@ pub fn duration_text(seconds: f64) -> String {
 }
 
 /// Formats a probability by chance: `0.004`, `< 0.001`.
-#[must_use]
 pub fn probability(p: f64) -> String {
     if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
 }
 
 /// Formats a probability within a sentence: `p = 0.004`, `p < 0.001`.
-#[must_use]
 pub fn p_value(p: f64) -> String {
     let relation = if p < 0.001 { "" } else { "= " };
     format!("p {relation}{}", probability(p))
@@ -231,7 +212,6 @@ pub fn p_value(p: f64) -> String {
 
 /// Formats the percentage of pairings in which one side is better: `97 %`, and in words for all or
 /// none of them. Some dozen trials do not justify more digits.
-#[must_use]
 pub fn better_fraction(fraction: f64) -> String {
     match fraction {
         0.0 => "worse in every pairing".to_owned(),
@@ -243,7 +223,6 @@ pub fn better_fraction(fraction: f64) -> String {
 }
 
 /// Returns the better direction of a metric: `higher is better`.
-#[must_use]
 pub fn better_direction(metric: &ExperimentMetric) -> &'static str {
     match metric.better {
         BetterDirection::Higher => "higher is better",
@@ -252,13 +231,11 @@ pub fn better_direction(metric: &ExperimentMetric) -> &'static str {
 }
 
 /// Formats a code with spaces in place of its underscores: `user_cpu_bound` -> `user cpu bound`.
-#[must_use]
 pub fn code_words(code: &str) -> String {
     code.replace('_', " ")
 }
 
 /// Capitalises a text for the start of a sentence.
-#[must_use]
 pub fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())

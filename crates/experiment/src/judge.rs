@@ -75,14 +75,12 @@ pub struct JudgeExtras {
     pub unavailable_metrics: BTreeMap<(String, String, String), String>,
 }
 
-/// Judgement of an experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExperimentJudgement {
     /// Every arm under every load, in the plan's order.
     pub cells: Vec<ExperimentCell>,
     /// Every arm against the baseline: by load, then metric, then arm.
     pub comparisons: Vec<Comparison>,
-    /// Warnings that limit the trust in the comparisons.
     pub warnings: Vec<Warning>,
     /// Pairs of arm and load in which the load generator was the limit.
     pub generator_limited: BTreeSet<(String, String)>,
@@ -90,12 +88,10 @@ pub struct ExperimentJudgement {
     pub scalings: Vec<ScalingSummary>,
     /// Summary in sentences; the first one is the result.
     pub summary: Vec<String>,
-    /// Step that would finish the experiment.
     pub finish: Option<FinishStep>,
 }
 
 /// Judges an experiment, complete or still running.
-#[must_use]
 pub fn judge(plan: &ExperimentPlan, trials: &[TrialSummary], extras: &JudgeExtras) -> ExperimentJudgement {
     let blocks = JudgedTrials::new(plan, trials, extras.cpus);
     let cells = cells::summarize_cells(&blocks, DRAWS);
@@ -112,7 +108,6 @@ pub fn judge(plan: &ExperimentPlan, trials: &[TrialSummary], extras: &JudgeExtra
 
 /// Returns whether the experiment has its conclusions: the stopping rule, checked after each complete block. `cpus` is
 /// the number of the machine's CPUs.
-#[must_use]
 pub fn is_concluded(plan: &ExperimentPlan, trials: &[TrialSummary], cpus: f64) -> bool {
     let blocks = JudgedTrials::new(plan, trials, cpus);
     let metrics = &plan.metrics[..plan.metrics.len().min(1)];

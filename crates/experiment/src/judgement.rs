@@ -15,8 +15,6 @@ use crate::trial::metrics::METRICS;
 /// Maximum number of records that a text names.
 const NAMES_SHOWN_MAX: usize = 6;
 
-/// Returns all metrics.
-#[must_use]
 pub fn metrics() -> Vec<ExperimentMetric> {
     METRICS.iter().map(crate::trial::metrics::TrialMetric::metric).collect()
 }
@@ -48,7 +46,6 @@ pub fn parse_stored(
 }
 
 /// Judges the trials; `file` is the experiment that they ran.
-#[must_use]
 pub fn judge(file: &ExperimentFile, case: JudgeInput<'_>) -> Conclusions {
     let extras = extras(file, &case);
     let judged = crate::judge::judge(case.plan, case.trials, &extras);
@@ -78,7 +75,6 @@ fn extras(file: &ExperimentFile, case: &JudgeInput<'_>) -> JudgeExtras {
 }
 
 /// Returns the number of CPUs of the machine of an experiment; 0 if it is unknown.
-#[must_use]
 pub fn machine_cpus(directory: &ExperimentDir) -> f64 {
     f64::from(directory.start().host.cpus)
 }
@@ -122,7 +118,6 @@ fn unreported_metrics(
     unreported
 }
 
-/// Returns the closed-loop loads.
 fn closed_loads(file: &ExperimentFile, plan: &ExperimentPlan) -> BTreeSet<String> {
     let is_closed =
         |load: &&LoadPlan| file.setup(&plan.baseline, &load.name).is_some_and(|setup| !setup.has_rate());
@@ -130,7 +125,6 @@ fn closed_loads(file: &ExperimentFile, plan: &ExperimentPlan) -> BTreeSet<String
 }
 
 /// Lists the unreadable records of a directory, which are in no figure, with the reason.
-#[must_use]
 pub fn unreadable_note(directory: &ExperimentDir) -> Option<String> {
     let broken = directory.broken_files();
     let named = broken.iter().take(NAMES_SHOWN_MAX).map(|one| match one.problem.contains(&one.file) {

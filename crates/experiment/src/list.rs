@@ -13,7 +13,6 @@ use crate::engine::experiment_dir::{
 /// Maximum depth of experiments below a directory, the same as in `list`.
 const DEPTH_MAX: usize = 3;
 
-/// Progress of an experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExperimentState {
@@ -21,7 +20,6 @@ pub enum ExperimentState {
     Done,
     /// Stopped by the user, and judged.
     Partial,
-    /// A process is running it.
     Running,
     /// Ended without a judgement: killed.
     #[default]
@@ -29,8 +27,6 @@ pub enum ExperimentState {
 }
 
 impl ExperimentState {
-    /// Returns the state as a word.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -44,27 +40,18 @@ impl ExperimentState {
 /// One experiment, summarised in a line.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ExperimentRow {
-    /// Name of its directory.
     pub directory: String,
-    /// Name from its file.
     pub name: String,
-    /// Question that the experiment asks.
     pub title: String,
-    /// Start time.
     pub started_at: String,
     /// Arms, except the one that shows the noise.
     pub arms: Vec<String>,
-    /// Number of loads.
     pub loads: usize,
     /// Number of counted blocks; while it runs, the current block.
     pub blocks: u32,
-    /// Minimum number of blocks.
     pub blocks_min: u32,
-    /// Maximum number of blocks.
     pub blocks_max: u32,
-    /// Number of trials that ran.
     pub trials: usize,
-    /// Progress of the experiment.
     pub state: ExperimentState,
     /// First sentence of the result.
     pub conclusion: String,
@@ -79,14 +66,11 @@ pub struct ArmOutcome {
     pub label: String,
     /// Trial outcome compared with the baseline.
     pub outcome: ComparisonOutcome,
-    /// The outcome as a word for its metric.
     pub word: &'static str,
-    /// Ratio to the baseline.
     pub ratio: Option<f64>,
 }
 
 /// Returns the experiments below a directory, newest first, and whether the listing was truncated.
-#[must_use]
 pub fn experiment_rows(root: &Path) -> (Vec<ExperimentRow>, bool) {
     let listing = list_experiments(root);
     let rows = listing.experiments.iter().map(|listed| experiment_row(root, listed));
@@ -187,14 +171,12 @@ fn arm_outcomes(experiment: &Experiment) -> Vec<ArmOutcome> {
 
 /// Returns the experiment below `root` that the first of `segments` name, and the number of those
 /// segments.
-#[must_use]
 pub fn find_experiment(root: &Path, segments: &[&str]) -> Option<(PathBuf, usize)> {
     find_directory(root, segments, PLAN_FILE)
 }
 
 /// Returns the directory below `root` that the first of `segments` name, and the number of those
 /// segments. It must have the file `marker`, and be no link out of the root.
-#[must_use]
 pub fn find_directory(root: &Path, segments: &[&str], marker: &str) -> Option<(PathBuf, usize)> {
     let is_name = |segment: &&str| {
         !segment.is_empty() && !segment.starts_with('.') && !segment.contains(['/', '\\', '\0'])

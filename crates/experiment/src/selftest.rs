@@ -101,21 +101,16 @@ impl TestCase {
         LabSetup::parse(self.name, split::experiment_text(self.file))
     }
 
-    /// Returns the set of the case.
-    #[must_use]
     pub fn set(&self) -> CaseSet {
         let is_foreign = CaseSet::Foreign.cases().iter().any(|case| case.name == self.name);
         if is_foreign { CaseSet::Foreign } else { CaseSet::Induced }
     }
 
     /// Returns its part of the proving ground; `None` for an induced case.
-    #[must_use]
     pub fn part(&self) -> Option<CasePart> {
         (self.set() == CaseSet::Foreign).then(|| CasePart::for_case(SPLIT_SEED, self.name, self.is_examined))
     }
 
-    /// Returns the name of the file with a repetition's record.
-    #[must_use]
     pub fn record_name(name: &str, repetition: u32) -> PathBuf {
         PathBuf::from(format!("{name}-{repetition}.json"))
     }

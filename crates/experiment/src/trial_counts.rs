@@ -9,7 +9,6 @@ use record::trial::{BLOCK_INCOMPLETE, BLOCK_RESTARTED, TrialKind};
 
 use crate::format::count;
 
-/// Status of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialStatus {
     /// It is compared with others.
@@ -29,7 +28,6 @@ pub enum TrialStatus {
 }
 
 impl TrialStatus {
-    /// Returns the status of a marked trial.
     #[must_use]
     pub fn from_line(line: &TrialSummary) -> Self {
         match (&line.failed, &line.discarded) {
@@ -43,8 +41,6 @@ impl TrialStatus {
         }
     }
 
-    /// Returns the word for the status.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counts => "counts",
@@ -72,7 +68,6 @@ pub struct LeftOutCounts {
 }
 
 impl LeftOutCounts {
-    /// Counts marked trials.
     #[must_use]
     pub fn count(lines: &[TrialSummary]) -> Self {
         let mut all = Self::default();
@@ -88,8 +83,6 @@ impl LeftOutCounts {
         all
     }
 
-    /// Returns the total.
-    #[must_use]
     pub fn total(self) -> usize {
         self.discarded + self.failed + self.block_incomplete + self.block_rerun
     }

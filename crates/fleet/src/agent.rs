@@ -20,53 +20,38 @@ use crate::message::{
     bounded,
 };
 
-/// Event for an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentEvent {
-    /// A command arrived.
     Command(AgentCommand),
     /// The job of [`AgentAction::Check`] was checked: the maximum duration of its run in ns, or its problems.
     Checked(RunId, Result<u64, Vec<String>>),
-    /// The child process reported an event.
     Child(LoadEvent),
     /// The child process ended: its record is stored, or there is none, with the reason.
     ChildEnded(Result<StoredRun, ChildFailure>),
     /// The connection to the server was made (true), or broke.
     Link(bool),
-    /// Time has passed.
     Tick,
     /// The agent must end: the first time it finishes its run, the second time it stops the run.
     Drain,
 }
 
-/// Action of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentAction {
-    /// Report the facts.
     ReportFacts,
-    /// Report the state.
     ReportStatus,
-    /// Report the clock.
     ReportClock(u64),
-    /// Report the figures of a second.
     ReportSecond(RunId, Box<LiveSecond>),
-    /// Check a job.
     Check(RunId, Job),
     /// Start the child process of a checked job.
     Spawn(RunId),
     /// Send a command to the child process.
     Write(LoadCommand),
-    /// Kill the child process.
     Kill,
-    /// Send a stored record from a part on.
     SendRecord(RunId, u32),
-    /// Delete a stored record.
     Delete(RunId),
-    /// End the agent.
     Exit,
 }
 
-/// Interval of the states.
 pub const STATUS_INTERVAL_NS: u64 = 1_000_000_000;
 /// Maximum time without a command of the coordinator before the start.
 const COORDINATOR_TIMEOUT_NS: u64 = 60_000_000_000;
@@ -80,7 +65,6 @@ const STORED_MAX: usize = 64;
 /// Maximum time of a draining agent for the delivery of stored records.
 const DELIVERY_TIMEOUT_NS: u64 = 10_000_000_000;
 
-/// Agent.
 #[derive(Clone, Debug)]
 pub struct AgentMachine {
     instance: String,
@@ -94,21 +78,18 @@ pub struct AgentMachine {
     has_ended: bool,
 }
 
-/// Drain of the agent.
 #[derive(Clone, Copy, Debug)]
 struct AgentDrain {
     /// Time at which undelivered records are left on the disk; set when no run is in progress.
     exit_ns: Option<u64>,
 }
 
-/// Run in progress.
 #[derive(Clone, Debug)]
 struct CurrentRun {
     status: RunStatus,
     has_child: bool,
     /// True for a program under a load, which runs until its coordinator stops it.
     is_program: bool,
-    /// Maximum duration, in ns.
     duration_ns: u64,
     /// Time of the last command of its coordinator.
     heard_ns: u64,
@@ -135,8 +116,6 @@ impl AgentMachine {
         }
     }
 
-    /// Returns the complete state, for a report.
-    #[must_use]
     pub fn status(&self) -> AgentStatus {
         AgentStatus {
             instance: self.instance.clone(),
@@ -147,7 +126,6 @@ impl AgentMachine {
         }
     }
 
-    /// Handles an event.
     pub fn handle(&mut self, event: AgentEvent, now_ns: u64) -> Vec<AgentAction> {
         let before = self.status();
         let mut actions = match event {

@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 
-/// One round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
     /// Send, by the own clock, in ns.
@@ -18,7 +17,6 @@ pub struct RoundTrip {
 /// Offset of an agent's clock: its time minus the own time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockOffset {
-    /// Offset, in ns.
     pub offset_ns: i128,
     /// Maximum error, in ns: half of the round trip.
     pub error_ns: u64,
@@ -37,13 +35,11 @@ impl RoundTrip {
 
 impl ClockOffset {
     /// Returns a time of the own clock by the agent's clock.
-    #[must_use]
     pub fn to_agent(self, own_ns: u64) -> u64 {
         u64::try_from(i128::from(own_ns) + self.offset_ns).unwrap_or(0)
     }
 
     /// Returns a time of the agent's clock by the own clock.
-    #[must_use]
     pub fn to_own(self, agent_ns: u64) -> u64 {
         u64::try_from(i128::from(agent_ns) - self.offset_ns).unwrap_or(0)
     }
@@ -74,14 +70,11 @@ impl ClockEstimator {
         self.count += 1;
     }
 
-    /// Returns the number of round trips.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// Returns the best offset at a time of the own clock; its error grows with the age of the round trip.
-    #[must_use]
     pub fn offset_at(&self, own_ns: u64) -> Option<ClockOffset> {
         let aged = self.recent.iter().map(|trip| {
             let offset = trip.offset();

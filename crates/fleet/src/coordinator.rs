@@ -35,14 +35,11 @@ pub enum LossPolicy {
     Redistribute,
 }
 
-/// Run of a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetPlan {
-    /// ID of the run.
     pub run: RunId,
     /// Agents with their instances, jobs and fractions of the load.
     pub members: Vec<MemberPlan>,
-    /// Reaction to the loss of an agent.
     pub on_loss: LossPolicy,
     /// Maximum duration of the load with its drain, in ns.
     pub duration_ns: u64,
@@ -52,82 +49,60 @@ pub struct FleetPlan {
     pub collect_ns: u64,
 }
 
-/// One agent of a run.
 #[derive(Clone, Debug)]
 pub struct MemberPlan {
-    /// Name.
     pub name: AgentName,
-    /// Process of the agent.
     pub instance: String,
-    /// Job.
     pub job: Job,
-    /// Fraction of the load.
     pub fraction: f64,
 }
 
-/// Event for a coordinator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CoordinatorEvent {
-    /// An agent reported its state.
     Status(AgentName, AgentStatus),
     /// An agent reported its clock; it arrived at this wall clock time.
     Pong(AgentName, Pong, u64),
-    /// An agent reported a second.
     Second(AgentName, Box<AgentSecond>),
-    /// A part of a record arrived.
     RecordPart(AgentName, u32, Vec<u8>),
     /// A message to the coordinator itself arrived.
     Echo,
     /// The user stops the run: the first time it drains, the second time it is aborted.
     Stop,
-    /// Time has passed.
     Tick,
 }
 
-/// Action of a coordinator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CoordinatorAction {
-    /// Send a command to an agent.
     Send(AgentName, AgentCommand),
     /// Send a message to the coordinator itself.
     SendEcho,
-    /// A record is complete.
     Record(AgentName, Vec<u8>),
-    /// A second of all agents is complete.
     Second(Box<Interval>),
-    /// Report a change to the user.
     Notice(String),
     /// The run is over.
     Finished(RunEnd),
 }
 
-/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
     /// At least one record arrived.
     Records,
     /// The run did not start; the members have the problems.
     NotStarted,
-    /// No record arrived.
     NoRecord,
 }
 
-/// Result of one agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberResult {
-    /// Name.
     pub name: AgentName,
-    /// Fraction of the load.
     pub fraction: f64,
     /// End; `None`: it did not get to a start.
     pub outcome: Option<AgentOutcome>,
     /// Problems; empty without one.
     pub problems: Vec<String>,
-    /// Offset of its clock at the start.
     pub clock: ClockOffset,
     /// Wall clock of the agent minus the own one, in ns.
     pub wall_offset_ns: i64,
-    /// Number of round trips.
     pub round_trips: u64,
     /// Start by the own clock, in ns.
     pub start_ns: Option<u64>,
@@ -143,7 +118,6 @@ const LINK_DOWN_NS_MAX: u64 = 120_000_000_000;
 /// Minimum time from the command to the start. The longest round trip is added twice.
 const START_LEAD_NS: u64 = 300_000_000;
 
-/// Coordinator of one run.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     plan: FleetPlan,
@@ -158,7 +132,6 @@ pub struct Coordinator {
     stops: u8,
 }
 
-/// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunPhase {
     Preparing { deadline_ns: u64 },
@@ -187,19 +160,16 @@ impl Coordinator {
     }
 
     /// Returns true if the user stopped the run.
-    #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stops > 0
     }
 
     /// Returns the results of the agents, in the order of the plan.
-    #[must_use]
     pub fn results(&self) -> Vec<MemberResult> {
         self.members.iter().map(|member| member.result(self.start_ns())).collect()
     }
 
     /// Returns the time of the synchronous start by the own clock, in ns; 0 before it is determined.
-    #[must_use]
     pub fn start_ns(&self) -> u64 {
         match self.phase {
             RunPhase::Started { at_ns } => at_ns,
@@ -207,7 +177,6 @@ impl Coordinator {
         }
     }
 
-    /// Handles an event.
     pub fn handle(&mut self, event: CoordinatorEvent, now_ns: u64) -> Vec<CoordinatorAction> {
         let mut actions = Vec::new();
         if self.phase == RunPhase::Finished {
@@ -407,12 +376,10 @@ impl Coordinator {
     }
 }
 
-/// Returns the report of a complete second.
 fn second(interval: Interval) -> CoordinatorAction {
     CoordinatorAction::Second(Box::new(interval))
 }
 
-/// Returns the round trip of a pong.
 fn round_trip(sent_ns: u64, received_ns: u64, pong: Pong) -> RoundTrip {
     RoundTrip { sent_ns, received_ns, agent_ns: pong.clock_ns }
 }

@@ -10,31 +10,22 @@ use std::process::{Child, Command, Stdio};
 /// Reason why there is no server.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
-    /// The program is missing.
     #[error(
         "the program nats-server is missing: install it with 'go install \
          github.com/nats-io/nats-server/v2@latest' or 'apt-get install nats-server', and put it on the PATH"
     )]
     Missing,
-    /// It cannot be started.
     #[error("cannot start {program}: {error}", program = .program.display())]
-    Start {
-        /// Path of the program.
-        program: PathBuf,
-        /// Error of the system.
-        error: io::Error,
-    },
+    Start { program: PathBuf, error: io::Error },
     /// It ended at once.
     #[error("{program} ended: {text}", program = .program.display())]
     Ended {
-        /// Path of the program.
         program: PathBuf,
         /// Its last lines.
         text: String,
     },
 }
 
-/// Running server.
 #[derive(Debug)]
 pub struct EmbeddedServer {
     child: Child,
@@ -45,11 +36,9 @@ pub struct EmbeddedServer {
     secrets: [PathBuf; 2],
 }
 
-/// Bytes of a token.
 pub const TOKEN_BYTES: usize = 16;
 
 /// Returns the file with the token of the server at a port, in the directory of its data.
-#[must_use]
 pub fn token_path(directory: &Path, port: u16) -> PathBuf {
     directory.join(format!("{port}.token"))
 }
@@ -99,19 +88,14 @@ impl EmbeddedServer {
     }
 
     /// Returns the URL for agents and coordinators on this machine.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Returns the file with the token of its clients.
-    #[must_use]
     pub fn token_file(&self) -> &Path {
         &self.secrets[1]
     }
 
-    /// Returns the process ID.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -165,7 +149,6 @@ fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Returns the program, if it is in one of the directories.
 fn find_program(search: &[PathBuf]) -> Option<PathBuf> {
     search.iter().map(|directory| directory.join("nats-server")).find(|path| path.is_file())
 }

@@ -32,32 +32,23 @@ const AGENTS_NAMED: usize = 8;
 /// Flags of `weir fleet load` itself.
 #[derive(Clone, Debug)]
 pub struct FleetFlags {
-    /// Agents that share the load.
     pub selection: AgentSelection,
-    /// Reaction to the loss of an agent.
     pub on_loss: LossPolicy,
-    /// Maximum wait for the records, in ns.
     pub wait_ns: u64,
     /// Storage of the run.
     pub store: Option<StorePlan>,
 }
 
-/// Load with its flags.
 #[derive(Clone, Debug)]
 pub struct FleetLoad {
-    /// Flags of the fleet.
     pub flags: FleetFlags,
-    /// Flags of the load as texts.
     pub text: LoadFlags,
-    /// Plan of the complete load.
     pub plan: RunPlan,
     /// Arguments of `weir load` on an agent.
     pub arguments: Vec<String>,
 }
 
 impl FleetLoad {
-    /// Returns the maximum duration with the drain, in ns.
-    #[must_use]
     pub fn duration_ns(&self) -> u64 {
         self.plan.end.duration_ns.saturating_add(self.plan.drain_ns)
     }
@@ -105,7 +96,6 @@ impl FleetLoad {
         divided.ok_or_else(|| Failure::CannotRun("the agents cannot share this load".to_owned()))
     }
 
-    /// Checks that each agent gets a part of the load.
     fn check_slices(&self, division: &Split) -> Result<(), Failure> {
         for (slice, _) in &division.slices {
             let sliced = LoadFlags { slice: Some(slice.clone()), ..self.text.clone() };
@@ -141,8 +131,6 @@ pub fn find_agents(
     selection.select(AgentRole::Load, &known).map_err(Failure::cannot_run)
 }
 
-/// Describes the division of a load in one line.
-#[must_use]
 pub fn format_division(agents: &[AgentFacts]) -> String {
     let Split { basis, slices } = split(agents);
     let basis = match basis {
@@ -160,7 +148,6 @@ pub fn format_division(agents: &[AgentFacts]) -> String {
     format!("fleet        {count}, load divided {basis}: {}{others}\n", parts.join(", "))
 }
 
-/// Load with its agents.
 #[derive(Clone, Debug)]
 pub struct DividedLoad<'a> {
     load: &'a FleetLoad,
@@ -194,15 +181,12 @@ fn cannot(error: TransportError) -> Failure {
 pub struct EndedLoad<'a> {
     load: &'a FleetLoad,
     agents: Vec<AgentFacts>,
-    /// Name of the run.
     pub run: RunId,
-    /// Records of the agents.
     pub records: FleetRecords,
 }
 
 impl EndedLoad<'_> {
     /// Returns the reason why there is no record, with the problems of the agents.
-    #[must_use]
     pub fn problem(&self) -> Option<String> {
         let reason = match self.records.end {
             RunEnd::Records => return None,
@@ -220,7 +204,6 @@ impl EndedLoad<'_> {
     }
 
     /// Returns the start of the first agent by the own clock, in ns.
-    #[must_use]
     pub fn start_ns(&self) -> u64 {
         self.records.results.iter().filter_map(|result| result.start_ns).min().unwrap_or(0)
     }

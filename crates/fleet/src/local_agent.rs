@@ -10,14 +10,11 @@ use runner::store;
 
 use crate::message::{AgentFacts, AgentName, AgentRole};
 
-/// Options of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
     /// Name; `None`: that of the host.
     pub name: Option<AgentName>,
-    /// Labels for selections.
     pub labels: BTreeMap<String, String>,
-    /// Roles that it allows.
     pub roles: Vec<AgentRole>,
 }
 
@@ -25,7 +22,6 @@ pub struct AgentOptions {
 const RESPONSE_BYTES: u64 = 200;
 
 /// Returns the facts of an agent on this machine; `weir` is the version of this build.
-#[must_use]
 pub fn facts(
     name: AgentName,
     options: &AgentOptions,
@@ -55,7 +51,6 @@ impl AgentOptions {
     }
 }
 
-/// Maximum number of links in the facts.
 const LINKS_MAX: usize = 16;
 
 fn links() -> Vec<(String, Option<f64>)> {
@@ -75,7 +70,6 @@ pub fn reference_plan(url: String) -> Result<RunPlan, Failure> {
 }
 
 /// Returns the maximum rate of this machine by the nearest stored calibration.
-#[must_use]
 pub fn stored_capacity(host: &host::facts::HostFacts) -> Option<f64> {
     let plan = reference_plan("http://127.0.0.1:1/".to_owned()).ok()?;
     let stored = store::load(&host.fingerprint);

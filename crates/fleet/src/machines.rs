@@ -41,7 +41,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const SEARCH_TIME: Duration = Duration::from_secs(3);
 
 /// Returns the arguments of `weir fleet role` for a machine.
-#[must_use]
 pub fn job_arguments(machine: &MachinePlan, duration_ns: u64) -> Vec<String> {
     let own = [format!("--as={}", machine.role), format!("--duration={}s", duration_ns.div_ceil(SECOND_NS))];
     let command = command_of(machine.allows).to_owned();
@@ -65,7 +64,6 @@ pub trait LoadSurroundings {
 pub struct Machines {
     machines: Vec<MachinePlan>,
     nats: NatsOptions,
-    /// Reports changes and problems.
     notice: fn(&str),
     /// Number of the user's requests to end.
     signals: watch::Receiver<u32>,
@@ -80,7 +78,6 @@ impl Machines {
     }
 }
 
-/// Programs that run.
 struct RunningMachines {
     /// Requests to end them.
     stop: watch::Sender<u32>,
@@ -232,7 +229,6 @@ fn problem_lines(result: &MemberResult) -> impl Iterator<Item = String> {
     result.problems.iter().map(|problem| format!("agent {}: {problem}", result.name))
 }
 
-/// Finds one agent for each machine.
 fn find_agents(
     session: &mut CoordinatorSession,
     machines: &[MachinePlan],

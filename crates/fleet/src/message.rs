@@ -15,13 +15,9 @@ use serde::{Deserialize, Serialize};
 pub const PROTOCOL: u32 = 1;
 /// Maximum size of a message, in bytes; half of the default `max_payload` of a NATS server.
 pub const MESSAGE_BYTES_MAX: usize = 512 * 1024;
-/// Size of a part of a record, in bytes.
 pub const PART_BYTES: usize = 256 * 1024;
-/// Maximum size of a record, in bytes.
 pub const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Maximum number of problems in a status.
 pub const PROBLEMS_MAX: usize = 32;
-/// Maximum length of a problem, in bytes.
 const PROBLEM_BYTES_MAX: usize = 1024;
 
 /// Message with the version of its protocol.
@@ -37,7 +33,6 @@ pub enum MessageError {
     /// It is longer than [`MESSAGE_BYTES_MAX`].
     #[error("a message of {0} bytes; the limit is {MESSAGE_BYTES_MAX}")]
     TooLong(usize),
-    /// It is of another version.
     #[error("a message of protocol version {0}; this is version {PROTOCOL}: use the same weir everywhere")]
     Version(u32),
     /// It is not JSON of this form.
@@ -81,7 +76,6 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MessageError> {
 #[serde(try_from = "String", into = "String")]
 pub struct AgentName(String);
 
-/// Maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 impl AgentName {
@@ -110,8 +104,6 @@ impl AgentName {
         Self(if name.is_empty() { "agent".to_owned() } else { name })
     }
 
-    /// Returns the text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -140,27 +132,20 @@ impl From<AgentName> for String {
 /// ID of a run, chosen by its coordinator; it has the form of an [`AgentName`].
 pub type RunId = AgentName;
 
-/// Role of an agent in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentRole {
-    /// Generates load.
     Load,
     /// Runs an origin.
     Serve,
-    /// Runs a proxy.
     Proxy,
-    /// Observes the machine.
     Observe,
 }
 
 impl AgentRole {
-    /// All roles, with their names.
     pub const ALL: &[(Self, &'static str)] =
         &[(Self::Load, "load"), (Self::Serve, "serve"), (Self::Proxy, "proxy"), (Self::Observe, "observe")];
 
-    /// Returns the name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(role, _)| *role == self).map_or("", |(_, name)| name)
     }
@@ -169,7 +154,6 @@ impl AgentRole {
 /// Job for an agent: a role, and the arguments of the command of `weir` for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Role.
     pub role: AgentRole,
     /// Arguments, without the program and the command.
     pub arguments: Vec<String>,
@@ -177,75 +161,55 @@ pub struct Job {
     pub slice: Option<String>,
 }
 
-/// Command from a coordinator to one agent, or to all of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum AgentCommand {
-    /// Report the facts.
     Describe,
-    /// Report the clock.
     Ping {
         /// Number of the round trip.
         sequence: u64,
     },
     /// Check the job, open its connections and wait.
     Prepare {
-        /// ID of the run.
         run: RunId,
-        /// The job.
         job: Job,
     },
     /// Start at this time of the agent's own clock, in ns.
     Start {
-        /// ID of the run.
         run: RunId,
-        /// Start time.
         at_ns: u64,
     },
-    /// Change the rate.
     Rate {
-        /// ID of the run.
         run: RunId,
-        /// Factor of the planned rate.
         factor: f64,
     },
-    /// End the run.
     Stop {
-        /// ID of the run.
         run: RunId,
         /// True to give up the requests in flight too.
         abort: bool,
     },
-    /// Send the record, from this part on.
     SendRecord {
-        /// ID of the run.
         run: RunId,
         /// First missing part.
         from_part: u32,
     },
     /// The record has arrived, or is of no use: delete it.
     Acknowledge {
-        /// ID of the run.
         run: RunId,
     },
 }
 
-/// Facts about an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentFacts {
     /// Name; the subjects of the agent contain it.
     pub name: AgentName,
     /// Random ID of this process, which shows a restart and two agents with one name.
     pub instance: String,
-    /// Version of weir.
     pub weir: String,
-    /// Machine.
     pub host: HostFacts,
     /// Links that are up, with their speed in bits per second if the driver reports one.
     pub links: Vec<(String, Option<f64>)>,
-    /// Labels from the command line.
     pub labels: BTreeMap<String, String>,
-    /// Allowed roles.
     pub roles: Vec<AgentRole>,
     /// Calibrated maximum rate of `weir load` on this machine, per s; `None`: not calibrated.
     pub capacity_per_s: Option<f64>,
@@ -253,12 +217,10 @@ pub struct AgentFacts {
     pub clock_synchronized: Option<bool>,
 }
 
-/// Complete state of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentStatus {
     /// ID of the process, as in [`AgentFacts`].
     pub instance: String,
-    /// Run in progress.
     pub run: Option<RunStatus>,
     /// Run that was refused last, with the problems.
     pub refused: Option<Refusal>,
@@ -268,36 +230,27 @@ pub struct AgentStatus {
     pub draining: bool,
 }
 
-/// Run in progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunStatus {
-    /// ID of the run.
     pub run: RunId,
-    /// State.
     pub state: RunState,
-    /// Factor of the planned rate.
     pub rate_factor: f64,
 }
 
-/// State of a run on an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RunState {
     /// The child process starts and opens its connections.
     Preparing,
-    /// The connections are open.
     Ready {
-        /// Number of connections.
         connections: u64,
     },
-    /// The load runs.
     Running {
         /// Start by the agent's clock, in ns.
         start_ns: u64,
     },
     /// The run has no record.
     Failed {
-        /// Reason.
         text: String,
     },
 }
@@ -305,9 +258,7 @@ pub enum RunState {
 /// Refused run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// ID of the run.
     pub run: RunId,
-    /// Problems.
     pub problems: Vec<String>,
 }
 
@@ -321,7 +272,6 @@ impl Refusal {
 }
 
 /// Returns a text within the limit of a problem, without control characters.
-#[must_use]
 pub fn bounded(text: &str) -> String {
     printable(text, PROBLEM_BYTES_MAX)
 }
@@ -329,19 +279,15 @@ pub fn bounded(text: &str) -> String {
 /// Record on the disk of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredRun {
-    /// ID of the run.
     pub run: RunId,
     /// Start by the agent's clock, in ns; `None` if it never started.
     pub start_ns: Option<u64>,
-    /// Size in bytes.
     pub bytes: u64,
     /// SHA-256 in base64.
     pub digest: String,
 }
 
 impl StoredRun {
-    /// Returns the number of parts.
-    #[must_use]
     pub fn parts(&self) -> u32 {
         u32::try_from(self.bytes.min(RECORD_BYTES_MAX).div_ceil(PART_BYTES as u64)).unwrap_or(u32::MAX)
     }
@@ -352,15 +298,9 @@ impl StoredRun {
 #[serde(tag = "report", rename_all = "snake_case")]
 pub enum AgentReport {
     /// Facts, in response to [`AgentCommand::Describe`] and after a start.
-    Facts {
-        /// The facts.
-        facts: Box<AgentFacts>,
-    },
+    Facts { facts: Box<AgentFacts> },
     /// State, after each change and each second.
-    Status {
-        /// The state.
-        status: AgentStatus,
-    },
+    Status { status: AgentStatus },
 }
 
 /// Clock of an agent, in response to [`AgentCommand::Ping`].
@@ -377,7 +317,6 @@ pub struct Pong {
 /// Figures of a second, while the load runs. They may be lost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveSecond {
-    /// Counts of the second.
     pub interval: Interval,
     /// Response latencies of the second, as in the event of the child process.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -24,12 +24,9 @@ pub(crate) use connection::parse_info;
 pub(crate) use credentials::{Credentials, CredentialsError, SigningKey, parse_credentials};
 pub(crate) use server_url::ServerUrl;
 
-/// Message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Subject.
     pub subject: String,
-    /// Content.
     pub payload: Vec<u8>,
     /// Status of a message from the server itself, such as 503 for a request that nobody receives.
     pub(crate) status: Option<u16>,
@@ -40,20 +37,17 @@ pub struct Message {
 pub enum LinkEvent {
     /// The server is connected, for the first time or again.
     Connected,
-    /// The connection broke.
     Disconnected,
     /// The server rejected a message or a subscription.
     Rejected(String),
 }
 
-/// Options of a client.
 #[derive(Debug)]
 pub(crate) struct ClientOptions {
     /// First server.
     pub(crate) server: ServerUrl,
     /// Name of the connection in the server's monitoring.
     pub(crate) name: String,
-    /// Credentials.
     pub(crate) credentials: Credentials,
     /// File with the trusted certificate authorities; the host's without it.
     pub(crate) ca: Option<PathBuf>,
@@ -76,7 +70,6 @@ pub(crate) enum ConnectError {
     /// A file of TLS cannot be used.
     #[error("{0}")]
     Tls(#[from] TlsConfigError),
-    /// The server rejects the credentials.
     #[error("authorization violation: the server rejects the credentials")]
     Rejected,
     /// The server reported another error, and may accept a later attempt.
@@ -102,7 +95,6 @@ impl ConnectError {
 /// Reason why a request has no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
-    /// The client has ended.
     #[error("the connection is closed")]
     Closed,
     /// Nobody receives the subject.

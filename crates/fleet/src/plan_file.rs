@@ -2,7 +2,7 @@
 //! at once, each with its line and column.
 
 use record::document::{Problems, TomlDocument, position};
-use record::problem::{InputProblem, suggestion};
+use record::problem::InputProblem;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -23,13 +23,9 @@ pub struct FleetFile {
 /// One machine: an agent with its program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachinePlan {
-    /// Name in the result.
     pub name: String,
-    /// Position of its table in the file.
     pub position: String,
-    /// Selection of its agent.
     pub agent: AgentSelection,
-    /// Role in the diagnosis.
     pub role: String,
     /// Role that the agent must allow.
     pub allows: AgentRole,
@@ -44,13 +40,9 @@ pub const PROGRAM_KEYS: &[(&str, AgentRole, &str, &str)] = &[
     ("proxy", AgentRole::Proxy, "subject", "arguments of weir proxy, which the agent starts"),
     ("observe", AgentRole::Observe, "subject", "flags of weir watch that name a process which runs already"),
 ];
-/// Other keys of a machine.
 const MACHINE_KEYS: &[&str] = &["agent", "role"];
-/// Keys of the load.
 const LOAD_KEYS: &[&str] = &["agents", "arguments"];
-/// Maximum number of machines.
 const MACHINES_MAX: usize = 64;
-/// Maximum number of arguments of a program.
 const ARGUMENTS_MAX: usize = 256;
 
 type Entry<'t> = (&'t Spanned<std::borrow::Cow<'t, str>>, &'t Spanned<DeValue<'t>>);
@@ -70,10 +62,7 @@ pub fn parse(name: &str, text: &str) -> Result<FleetFile, Vec<InputProblem>> {
             }
             ("load", DeValue::Table(table)) => load = Some(reader.load(table)),
             ("machine" | "load", _) => reader.problem(value.span().start, "must be a table".to_owned()),
-            (other, _) => {
-                let hint = suggestion(other, ["machine", "load"]);
-                reader.problem(key.span().start, format!("unknown key '{other}'{hint}"));
-            }
+            _ => reader.problems.add_unknown_key(key, ["machine", "load"]),
         }
     }
     if machines.len() > MACHINES_MAX {
@@ -82,8 +71,7 @@ pub fn parse(name: &str, text: &str) -> Result<FleetFile, Vec<InputProblem>> {
     if document.is_valid() && load.is_none() {
         reader.problem(text.len(), "missing: [load] with agents and arguments".to_owned());
     }
-    document.report_syntax_errors(&mut reader.problems);
-    let problems = reader.problems.into_input_problems(name, text);
+    let problems = document.all_problems(name, reader.problems);
     match load {
         Some((agents, arguments)) if problems.is_empty() => Ok(FleetFile { machines, agents, arguments }),
         _ => Err(problems),
@@ -127,10 +115,7 @@ impl Reader<'_> {
                     Some(row) => programs.push((row, self.texts(other, value))),
                     None => {
                         let known = MACHINE_KEYS.iter().copied().chain(PROGRAM_KEYS.iter().map(|row| row.0));
-                        self.problem(
-                            key.span().start,
-                            format!("unknown key '{other}'{}", suggestion(other, known)),
-                        );
+                        self.problems.add_unknown_key(key, known);
                     }
                 },
             }
@@ -163,10 +148,7 @@ impl Reader<'_> {
                     }
                 }
                 "arguments" => arguments = self.texts("arguments", value),
-                other => {
-                    let hint = suggestion(other, LOAD_KEYS.iter().copied());
-                    self.problem(key.span().start, format!("unknown key '{other}'{hint}"));
-                }
+                _ => self.problems.add_unknown_key(key, LOAD_KEYS.iter().copied()),
             }
         }
         (agents, arguments)

@@ -24,18 +24,15 @@ pub struct MemberRecord {
 /// Result of a load, with the records of which it is the sum.
 #[derive(Clone, Debug)]
 pub struct MergedLoad {
-    /// Name of the run.
     pub id: RunId,
     /// Sum of the records.
     pub run: Run,
-    /// Records of the agents.
     pub records: BTreeMap<AgentName, Vec<u8>>,
 }
 
 /// Clocks of the coordinator, read at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockPair {
-    /// `CLOCK_MONOTONIC`, in ns.
     pub monotonic_ns: u64,
     /// Wall clock, in ns since 1970.
     pub wall_ns: u64,

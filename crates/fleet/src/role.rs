@@ -21,21 +21,17 @@ const LISTENING: &str = "listening on ";
 /// Checked options of a role.
 #[derive(Debug)]
 pub struct RolePlan {
-    /// Name of the role in the record.
     pub role: String,
     /// Command: `serve`, `proxy`, or [`OBSERVE`].
     pub command: String,
-    /// Arguments of the program, in one form.
     pub arguments: Vec<String>,
     /// Targets of [`OBSERVE`].
     pub watch: Option<WatchPlan>,
-    /// Maximum duration, in ns.
     pub duration_ns: u64,
 }
 
 impl RolePlan {
     /// Returns the arguments of `weir fleet role` in one form.
-    #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let duration_s = self.duration_ns.div_ceil(SECOND_NS);
         let own = [format!("--as={}", self.role), format!("--duration={duration_s}s"), "--".to_owned()];
@@ -43,8 +39,6 @@ impl RolePlan {
     }
 }
 
-/// Returns the command of weir for a role that an agent allows.
-#[must_use]
 pub fn command_of(role: AgentRole) -> &'static str {
     match role {
         AgentRole::Load => "load",
@@ -88,8 +82,6 @@ impl RoleProgram {
         Ok(program)
     }
 
-    /// Returns its process id.
-    #[must_use]
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap_or(0)
     }

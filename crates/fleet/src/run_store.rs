@@ -13,9 +13,7 @@ use crate::transport::{NatsLink, NatsOptions, TransportError};
 
 /// Name of the bucket without another one.
 pub const BUCKET_DEFAULT: &str = "weir-runs";
-/// Maximum number of runs in a bucket.
 pub const RUNS_MAX: usize = 1_000;
-/// Maximum size of a bucket, in bytes.
 pub const BUCKET_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Size of all runs together, in bytes, after which the oldest ones are deleted: chunks have headers, too.
 const RUNS_BYTES_MAX: u64 = BUCKET_BYTES_MAX / 10 * 9;
@@ -23,7 +21,6 @@ const RUNS_BYTES_MAX: u64 = BUCKET_BYTES_MAX / 10 * 9;
 const OBJECTS_MAX: usize = 200_000;
 /// Age after which an incomplete run is one whose storage has failed, in ns.
 const INCOMPLETE_NS_MAX: u64 = 3_600_000_000_000;
-/// Name of the object with the merged record.
 pub const MERGED: &str = "merged";
 /// Prefix of the records of agents.
 pub const AGENTS: &str = "agents/";
@@ -51,34 +48,26 @@ pub enum StoreError {
          (use another --run-name)"
     )]
     ReplacedTooLarge(u64),
-    /// There is no such run.
     #[error("no run {0} in the bucket (weir fleet runs lists them)")]
     NoRun(RunId),
 }
 
-/// Description of a run, for lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunDescription {
-    /// Load in one line.
     pub load: String,
     /// Agents and main figures in one line.
     pub result: String,
-    /// Verdict on its validity.
     pub verdict: String,
 }
 
-/// Stored run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunEntry {
-    /// Name.
     pub name: RunId,
     /// Time of storage, in ns since 1970.
     pub stored_unix_ns: u64,
-    /// Size of all records, in bytes.
     pub bytes: u64,
     /// Names of the records: [`MERGED`], and `agents/NAME`.
     pub records: Vec<String>,
-    /// Description.
     pub description: RunDescription,
     /// Number of its records when it was stored.
     records_total: usize,
@@ -94,16 +83,11 @@ impl RunEntry {
     }
 }
 
-/// Records of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRecords<'a> {
-    /// Name of the run.
     pub name: &'a RunId,
-    /// Description.
     pub description: &'a RunDescription,
-    /// Merged record.
     pub merged: &'a [u8],
-    /// Record of each agent.
     pub agents: &'a BTreeMap<AgentName, Vec<u8>>,
 }
 
@@ -197,7 +181,6 @@ struct PutPlan<'a> {
     objects: Vec<(String, &'a [u8])>,
     /// Objects to delete after: of the run that is replaced, and of the oldest runs.
     after: Vec<String>,
-    /// Runs that make way.
     made_way: Vec<RunId>,
 }
 
@@ -237,8 +220,6 @@ fn plan_put(
     })
 }
 
-/// Returns the name of the record of an agent.
-#[must_use]
 pub fn agent_record(agent: &AgentName) -> String {
     format!("{AGENTS}{agent}")
 }

@@ -24,13 +24,9 @@ pub type MakeTrialLoad<'a> = Box<dyn Fn(&RunPlan, bool) -> Result<FleetLoad, Vec
 
 /// Loads of a fleet. The agents are those of the start: one that is lost or starts again later gets no trial.
 pub struct FleetDriver<'a> {
-    /// Maker of the loads.
     pub trial_load: MakeTrialLoad<'a>,
-    /// Server and credentials.
     pub nats: NatsOptions,
-    /// Agents of all trials.
     pub agents: Vec<AgentFacts>,
-    /// Reports changes.
     pub notice: fn(&str),
     /// Requests of the user to stop.
     pub signals: watch::Receiver<u32>,

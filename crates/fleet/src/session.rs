@@ -35,7 +35,6 @@ pub fn connect(
 }
 
 /// Returns `CLOCK_MONOTONIC` and the wall clock, in ns.
-#[must_use]
 pub fn clocks() -> (u64, u64) {
     (rt::clock::now_ns(), rt::clock::unix_ns())
 }

@@ -7,10 +7,8 @@ use record::problem::InvalidValue;
 
 use crate::message::{AgentFacts, AgentName, AgentRole};
 
-/// Selection of agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentSelection {
-    /// All agents with the role.
     All,
     /// So many of them.
     Count(usize),
@@ -21,36 +19,19 @@ pub enum AgentSelection {
 /// Reason why the agents of a selection are not there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
-    /// Two running agents have the same name.
     #[error("two agents have the name {0}: start one of them with another --name")]
     SameName(AgentName),
-    /// There are not enough agents with the role.
     #[error(
         "{count} agents are needed, {available} of {known} may {role}: start more with weir fleet agent --allow \
          {role}",
         role = .role.name()
     )]
-    TooFew {
-        /// Number of selected agents.
-        count: usize,
-        /// Number of agents with the role.
-        available: usize,
-        /// Number of running agents.
-        known: usize,
-        /// Role.
-        role: AgentRole,
-    },
-    /// No agent with the role matches.
+    TooFew { count: usize, available: usize, known: usize, role: AgentRole },
     #[error(
         "no selected agent may {role} ({known} known): start one with weir fleet agent --allow {role}",
         role = .role.name()
     )]
-    None {
-        /// Number of running agents.
-        known: usize,
-        /// Role.
-        role: AgentRole,
-    },
+    None { known: usize, role: AgentRole },
 }
 
 /// Label that stands for the name of an agent.
@@ -128,7 +109,6 @@ pub enum SplitBasis {
 /// Division of a load: a slice for each agent, in the form of `--slice`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Split {
-    /// Basis.
     pub basis: SplitBasis,
     /// Slice of each agent, and its fraction of the load.
     pub slices: Vec<(String, f64)>,
@@ -138,7 +118,6 @@ pub struct Split {
 const WEIGHT_PARTS: f64 = 10_000.0;
 
 /// Divides a load among agents by their calibrated capacity, or by their CPUs if one is not calibrated.
-#[must_use]
 pub fn split(agents: &[AgentFacts]) -> Split {
     let capacities: Option<Vec<f64>> =
         agents.iter().map(|facts| facts.capacity_per_s.filter(|capacity| *capacity > 0.0)).collect();

@@ -16,7 +16,6 @@ use crate::transport::NatsOptions;
 /// Storage of a run.
 #[derive(Clone, Debug)]
 pub struct StorePlan {
-    /// Bucket of the server.
     pub bucket: String,
     /// Name of the run; `None`: from its time.
     pub name: Option<RunId>,

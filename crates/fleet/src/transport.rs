@@ -23,11 +23,9 @@ pub use crate::nats::{LinkEvent, Message};
 pub struct NatsOptions {
     /// URL of the server, `nats://host:4222` or `tls://host:4222`; it may contain a user and a password.
     pub url: String,
-    /// File with the token of the server.
     pub token: Option<PathBuf>,
     /// File with a JWT and the seed of its nkey.
     pub credentials: Option<PathBuf>,
-    /// File with the seed of an nkey.
     pub nkey: Option<PathBuf>,
     /// File with the certificates of the authorities that are trusted with TLS; the system's without it.
     pub ca: Option<PathBuf>,
@@ -42,18 +40,12 @@ pub struct NatsOptions {
 pub enum TransportError {
     /// A file cannot be read.
     #[error("{path}: {error}")]
-    File {
-        /// Path of the file.
-        path: String,
-        /// Error of the file system.
-        error: std::io::Error,
-    },
+    File { path: String, error: std::io::Error },
     /// The server rejects the client, or the client the server; another attempt has the same result.
     #[error("cannot connect to the NATS server {url}: {text}")]
     Connect {
         /// URL without its password.
         url: String,
-        /// Reason.
         text: String,
     },
     /// The server is not reachable; another attempt may succeed.
@@ -61,15 +53,12 @@ pub enum TransportError {
     Unreachable {
         /// URL without its password.
         url: String,
-        /// Reason.
         text: String,
     },
-    /// The connection is closed.
     #[error("the connection to the NATS server is closed: {0}")]
     Closed(String),
 }
 
-/// Connection to a server.
 #[derive(Clone, Debug)]
 pub struct NatsLink {
     client: NatsClient,
@@ -173,7 +162,6 @@ impl NatsLink {
     }
 }
 
-/// Reads the credentials of the options and of the URL.
 fn read_credentials(options: &NatsOptions, server: &ServerUrl) -> Result<Credentials, TransportError> {
     let invalid = |path: &Path, error: CredentialsError| {
         file_error(path, std::io::Error::new(std::io::ErrorKind::InvalidData, error))
@@ -213,7 +201,6 @@ fn file_error(path: &Path, error: std::io::Error) -> TransportError {
 }
 
 /// Returns a URL as it may be printed.
-#[must_use]
 pub fn without_password(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),

@@ -25,13 +25,11 @@ pub struct FdBudget {
 /// There are not enough descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FdShortage {
-    /// Descriptors that the run needs.
     pub needed: u64,
     /// Descriptors that the run can have.
     pub available: u64,
     /// Maximum number of connections that would fit.
     pub connections_possible: u64,
-    /// All figures in words.
     pub text: String,
 }
 
@@ -126,11 +124,9 @@ pub struct PortBudget {
 /// Result of a [`PortBudget`] check.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PortVerdict {
-    /// There are enough ports.
     Fits,
     /// The ports are probably enough, with little margin or only because they are reused at once.
     Tight {
-        /// The figures.
         reason: String,
     },
     /// Connections will fail with "Cannot assign requested address".
@@ -162,7 +158,6 @@ pub const TIGHT_FRACTION: f64 = 0.9;
 
 impl PortBudget {
     /// Computes the figures, without a verdict.
-    #[must_use]
     pub fn estimate(&self) -> PortEstimate {
         let range = u64::from(self.port_range.1).saturating_sub(u64::from(self.port_range.0)) + 1;
         let usable = range.saturating_sub(u64::from(self.reserved_ports));
@@ -179,7 +174,6 @@ impl PortBudget {
     }
 
     /// Checks that the run finds a port for every connection.
-    #[must_use]
     pub fn check(&self) -> PortVerdict {
         let estimate = self.estimate();
         let ports = estimate.ports as f64;

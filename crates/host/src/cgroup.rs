@@ -33,7 +33,6 @@ pub fn parse_memberships(text: &str) -> impl Iterator<Item = Membership<'_>> {
 /// Mount point of a hierarchy of control groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// The directory.
     pub directory: String,
     /// The group that this directory shows: "/" unless a container sees only a part.
     pub root: String,
@@ -42,7 +41,6 @@ pub struct Mount {
 }
 
 /// Parses the control group hierarchies in `/proc/PID/mountinfo`.
-#[must_use]
 pub fn parse_mounts(text: &str) -> Vec<Mount> {
     let mounts = text.lines().filter_map(|line| {
         let (mount_part, filesystem_part) = line.split_once(" - ")?;
@@ -62,7 +60,6 @@ pub fn parse_mounts(text: &str) -> Vec<Mount> {
 /// Returns the directories of a process's group for one controller: its own first, then its parents
 /// as far as they are visible. The root, which has no limits, is left out. `None` if the process is
 /// in no such group.
-#[must_use]
 pub fn group_directories(
     memberships: &str,
     mounts: &[Mount],
@@ -105,25 +102,21 @@ pub enum Controller<'a> {
     V2,
 }
 
-/// CPU quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     /// CPU time that may be used per period, in microseconds.
     pub quota_us: u64,
-    /// The period, in microseconds.
     pub period_us: u64,
 }
 
 impl Quota {
     /// Returns the number of CPUs that the quota allows.
-    #[must_use]
     pub fn cpus(&self) -> f64 {
         self.quota_us as f64 / self.period_us as f64
     }
 }
 
 /// Parses `cpu.max`: "30000 100000"; `Some(None)` if there is no limit ("max").
-#[must_use]
 pub fn parse_cpu_max(text: &str) -> Option<Option<Quota>> {
     let mut fields = text.split_ascii_whitespace();
     let (quota, period) = (fields.next()?, fields.next()?);
@@ -134,7 +127,6 @@ pub fn parse_cpu_max(text: &str) -> Option<Option<Quota>> {
 }
 
 /// Parses `cpu.cfs_quota_us` (negative: no limit) and `cpu.cfs_period_us`.
-#[must_use]
 pub fn parse_cfs(quota: &str, period: &str) -> Option<Option<Quota>> {
     let quota: i64 = quota.trim().parse().ok()?;
     match u64::try_from(quota) {
@@ -152,7 +144,6 @@ fn valid_quota(quota_us: u64, period_us: u64) -> Option<Quota> {
 pub struct Throttling {
     /// Periods in which the group had something to run.
     pub periods: u64,
-    /// Periods in which it was throttled.
     pub throttled_periods: u64,
     /// Throttled time of all CPUs, in nanoseconds.
     pub throttled_ns: u64,
@@ -160,7 +151,6 @@ pub struct Throttling {
 
 /// Parses `cpu.stat` of either version. `None` if it has no throttling figures: version 2 without
 /// the controller.
-#[must_use]
 pub fn parse_cpu_stat(text: &str) -> Option<Throttling> {
     let time =
         find_value(text, "throttled_time").or_else(|| find_value(text, "throttled_usec")?.checked_mul(1000));
@@ -173,7 +163,6 @@ pub fn parse_cpu_stat(text: &str) -> Option<Throttling> {
 
 /// Parses a memory limit in bytes; `Some(None)` is no limit: "max", or the largest figure of
 /// version 1.
-#[must_use]
 pub fn parse_memory_max(text: &str) -> Option<Option<u64>> {
     // `PAGE_COUNTER_MAX` in bytes: 2^63 rounded down to a page, whose size may be 64 KiB.
     const UNLIMITED_FROM: u64 = (1 << 63) - (1 << 16);
@@ -184,21 +173,18 @@ pub fn parse_memory_max(text: &str) -> Option<Option<u64>> {
 }
 
 /// Parses `memory.events`: number of times that usage reached the limit.
-#[must_use]
 pub fn parse_memory_events(text: &str) -> Option<u64> {
     find_value(text, "max")
 }
 
 /// Parses `blkio.throttle.write_bps_device`: lines "254:0 2097152"; returns the minimum in bytes
 /// per second.
-#[must_use]
 pub fn parse_write_bps_device(text: &str) -> Option<u64> {
     text.lines().filter_map(|line| line.split_once(' ')?.1.trim().parse().ok()).min()
 }
 
 /// Parses `io.max`: lines "254:0 rbps=max wbps=2097152 riops=max wiops=max"; returns the minimum
 /// `wbps`.
-#[must_use]
 pub fn parse_io_max(text: &str) -> Option<u64> {
     let fields = text.split_ascii_whitespace();
     fields.filter_map(|field| field.strip_prefix("wbps=")?.parse().ok()).min()
@@ -207,19 +193,14 @@ pub fn parse_io_max(text: &str) -> Option<u64> {
 /// Disk use of a group's processes since the group was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskCounts {
-    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes written.
     pub written_bytes: u64,
-    /// Read operations.
     pub reads: u64,
-    /// Write operations.
     pub writes: u64,
 }
 
 /// Parses `io.stat`: lines "254:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0", one for each
 /// disk that the group has used; returns the sums.
-#[must_use]
 pub fn parse_io_stat(text: &str) -> DiskCounts {
     let mut sums = DiskCounts::default();
     for (key, figure) in text.split_ascii_whitespace().filter_map(|word| word.split_once('=')) {
@@ -238,7 +219,6 @@ pub fn parse_io_stat(text: &str) -> DiskCounts {
 /// Parses `blkio.throttle.io_service_bytes` or `io_serviced`: "254:0 Read 4096", "254:0 Write 0",
 /// …. Returns the sums of reads and writes. `None` if no line names a disk: since Linux 6.10 the
 /// kernel counts nothing until a disk gets a limit, so the figure is unknown and not zero.
-#[must_use]
 pub fn parse_blkio(text: &str) -> Option<(u64, u64)> {
     let mut sums = None;
     for line in text.lines() {

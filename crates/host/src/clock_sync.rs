@@ -1,7 +1,6 @@
 //! State of the wall clock: synchronized by NTP or not, as the kernel knows it (adjtimex(2)).
 
 /// Returns whether the kernel reports a synchronized wall clock; `None` if it does not report its state.
-#[must_use]
 #[allow(unsafe_code)]
 pub fn is_synchronized() -> Option<bool> {
     // SAFETY: a zeroed `timex` is valid: all of its fields are integers. With `modes` 0 the call only writes to

@@ -20,12 +20,10 @@ pub struct ConntrackCounts {
     pub drop: u64,
     /// Entries evicted to make room.
     pub early_drop: u64,
-    /// Failed insertions.
     pub insert_failed: u64,
 }
 
 /// Parses the counts. `None` when a column is missing or a line is shorter than the first.
-#[must_use]
 pub fn parse_counts(text: &str) -> Option<ConntrackCounts> {
     let mut lines = text.lines();
     let heading = lines.next()?;

@@ -12,7 +12,6 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::kernel_file::{KernelFile, NotObservable};
 
 /// Ticks a second in `/proc`: `sysconf(_SC_CLK_TCK)`, 100 on Linux.
-#[must_use]
 pub fn ticks_per_s() -> u64 {
     rustix::param::clock_ticks_per_second()
 }
@@ -60,26 +59,21 @@ impl CpuTimes {
 
     /// Returns the ticks in which this machine ran something: user, nice, system, irq and softirq.
     /// Neither `iowait` (idle) nor `steal` (work of other guests) counts.
-    #[must_use]
     pub fn busy(&self) -> u64 {
         self.user + self.nice + self.system + self.irq + self.softirq
     }
 
-    /// Returns the sum of all ticks.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.busy() + self.idle + self.iowait + self.steal
     }
 
     /// Returns the busy fraction of all ticks, 0 to 1; 0 if no tick passed. Call it on a
     /// [`delta`](Self::delta).
-    #[must_use]
     pub fn busy_fraction(&self) -> f64 {
         fraction(self.busy(), self.total())
     }
 
     /// Returns the stolen fraction of all ticks, 0 to 1; 0 if no tick passed.
-    #[must_use]
     pub fn steal_fraction(&self) -> f64 {
         fraction(self.steal, self.total())
     }
@@ -94,7 +88,6 @@ pub struct MachineCpu {
     pub per_cpu: Vec<CpuTimes>,
     /// Number of each CPU in `per_cpu`; offline CPUs are skipped.
     pub cpu_ids: Vec<u32>,
-    /// Context switches since boot.
     pub context_switches: Option<u64>,
     /// Processes and threads created since boot. While it stays the same, no process is new.
     pub forks: Option<u64>,
@@ -156,7 +149,6 @@ impl MachineCpu {
     /// interrupt, and so perhaps on an idle CPU. A packet of a virtual link or of the loopback interface is
     /// received in the context of the task that sends it; only the interrupt of a device starts a network
     /// softirq otherwise. Call it on a [`delta`](Self::delta).
-    #[must_use]
     pub fn softirqs_in_interrupts(&self) -> f64 {
         let Some((devices, softirqs)) = self.device_interrupts.zip(self.softirqs) else { return 1.0 };
         let total = softirqs.network + softirqs.other;
@@ -197,7 +189,6 @@ impl MachineCpu {
 
 /// Returns the CPU time of the calling thread in nanoseconds: the cost of a piece of monitoring,
 /// not a time of day.
-#[must_use]
 pub fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
@@ -205,7 +196,6 @@ pub fn thread_cpu_ns() -> u64 {
 
 /// Returns the CPU time of a process in nanoseconds, including its ended threads
 /// (clock_getcpuclockid(3)). `None` if the process does not exist.
-#[must_use]
 #[allow(unsafe_code)]
 pub fn process_cpu_ns(pid: i32) -> Option<u64> {
     /// `CPUCLOCK_SCHED` of a process: run time of its threads, as the scheduler counts it.

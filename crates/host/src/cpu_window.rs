@@ -42,7 +42,6 @@ pub struct CpuSnapshot {
     pub at_ns: u64,
     /// The machine; `None` if it cannot be read.
     pub machine: Option<MachineCpu>,
-    /// This process with all its threads.
     pub own: Option<ProcessTimes>,
     /// The threads of this process whose name starts with the prefix.
     pub threads: Vec<ThreadTimes>,
@@ -82,9 +81,7 @@ pub struct CpuWindow {
 /// Use of one own thread in a window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OwnThreadUse {
-    /// Thread name.
     pub name: String,
-    /// Thread ID.
     pub tid: i32,
     /// Time on a CPU over wall time, 0 to 1.
     pub busy_fraction: f64,
@@ -117,7 +114,6 @@ impl CpuSampler {
     }
 
     /// Returns everything that this sampler cannot observe, with the reasons.
-    #[must_use]
     pub fn not_observable(&self) -> Vec<NotObservable> {
         let machine = self.machine.as_ref().err();
         let own = self.own.as_ref().err();
@@ -242,7 +238,6 @@ impl SubjectChildren {
 const MAX_THREADS: usize = 1024;
 
 /// Returns the use between two snapshots of one sampler.
-#[must_use]
 pub fn window_between(earlier: &CpuSnapshot, later: &CpuSnapshot) -> CpuWindow {
     window_with_ticks(earlier, later, ticks_per_s() as f64)
 }

@@ -18,13 +18,11 @@ pub struct HostFacts {
     pub kernel: String,
     /// `PRETTY_NAME` of the distribution.
     pub os: Option<String>,
-    /// The CPU's model name.
     pub cpu_model: Option<String>,
     /// CPUs online; a process may be allowed fewer.
     pub cpus_online: Option<u32>,
     /// Memory available to the kernel, in bytes.
     pub memory_bytes: Option<u64>,
-    /// The host's name.
     pub hostname: String,
     /// The default congestion control of new TCP sockets.
     pub congestion_control: Option<String>,
@@ -49,7 +47,6 @@ pub struct HostFacts {
 }
 
 /// Reads the facts. Costs some tens of small files; meant for the start of a run.
-#[must_use]
 pub fn read() -> HostFacts {
     let Limits { nofile_hard, port_range, somaxconn, congestion_control, not_observable: missing, .. } =
         limits::read();

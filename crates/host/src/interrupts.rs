@@ -13,9 +13,7 @@ use crate::kernel_file::{KernelFile, NotObservable};
 pub struct SoftIrqs {
     /// CPU numbers, in the order of the figures.
     pub cpu_ids: Vec<u32>,
-    /// Receiving.
     pub net_rx: Vec<u64>,
-    /// Sending.
     pub net_tx: Vec<u64>,
 }
 
@@ -78,7 +76,6 @@ pub struct SoftIrqReader {
 }
 
 impl SoftIrqReader {
-    /// Opens the file.
     pub fn open() -> Result<Self, NotObservable> {
         let file = KernelFile::open("softirqs per CPU", "/proc/softirqs")?;
         Ok(Self { file, last: SoftIrqs::default() })
@@ -100,7 +97,6 @@ pub struct InterruptReader {
 }
 
 impl InterruptReader {
-    /// Opens the file.
     pub fn open() -> Result<Self, NotObservable> {
         let file = KernelFile::open("hardware interrupts per CPU", "/proc/interrupts")?;
         Ok(Self { file, last: Interrupts::default() })

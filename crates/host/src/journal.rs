@@ -22,14 +22,12 @@ const OLD_ENTRIES_MAX: usize = 10_000;
 /// Process, identified across reuse of its PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
-    /// PID.
     pub pid: i32,
     /// Start time, in ticks since boot.
     pub start_ticks: u64,
 }
 
 impl ProcessIdentity {
-    /// Returns the identity of this process.
     #[must_use]
     pub fn of_this_process() -> Self {
         let pid = i32::try_from(std::process::id()).unwrap_or(0);
@@ -43,7 +41,6 @@ impl ProcessIdentity {
     }
 
     /// Returns a file name that identifies the process: PID, and start time in hexadecimal.
-    #[must_use]
     pub fn file_stem(self) -> String {
         format!("{}-{:x}", self.pid, self.start_ticks)
     }
@@ -74,8 +71,6 @@ impl ProcessIdentity {
         }
     }
 
-    /// Returns whether the process is alive.
-    #[must_use]
     pub fn is_alive(self) -> bool {
         start_ticks(self.pid) == Some(self.start_ticks)
     }
@@ -108,7 +103,6 @@ impl OpenProcess {
 
 /// Returns the start time of process `pid`, in ticks since boot. `None` if there is no such
 /// process, or if it is a zombie: only its PID is left of it.
-#[must_use]
 pub fn start_ticks(pid: i32) -> Option<u64> {
     // A process may have a name that is not UTF-8.
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -118,13 +112,10 @@ pub fn start_ticks(pid: i32) -> Option<u64> {
     Some(ProcessReader::open(pid).ok()?.sample().ok()?.start_ticks)
 }
 
-/// Returns the ID of this boot of the machine.
-#[must_use]
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Open journal.
 #[derive(Debug)]
 pub struct JournalFile {
     directory: TrustedDir,
@@ -153,8 +144,6 @@ impl JournalFile {
         self.directory.sync()
     }
 
-    /// Returns the name in its directory.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -174,7 +163,6 @@ pub struct LockedJournal<'a> {
     _lock: File,
     directory: &'a TrustedDir,
     name: String,
-    /// Text.
     pub text: String,
 }
 
@@ -216,7 +204,6 @@ pub fn read(directory: &TrustedDir, name: &str) -> Result<Option<String>, TrustE
 /// Journal of an older weir, in the runtime directory of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OldJournal {
-    /// Path.
     pub path: PathBuf,
     /// Path at which this weir would obey it.
     pub new_path: PathBuf,
@@ -224,7 +211,6 @@ pub struct OldJournal {
 
 /// Returns the journals of killed processes in the directory where older weirs of root had them. They are not read:
 /// the service manager gives that directory to the user of a service.
-#[must_use]
 pub fn old_journals(kind: &str) -> Vec<OldJournal> {
     match rustix::process::geteuid().is_root() {
         true => old_journals_in(&Path::new(OLD_DIRECTORY).join(kind), &state_directory().join(kind)),

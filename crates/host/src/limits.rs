@@ -43,14 +43,11 @@ pub struct Limits {
 impl Limits {
     /// Returns the number of ports for outgoing connections: the range minus the reserved ones. An
     /// unreadable reserved list counts as empty.
-    #[must_use]
     pub fn usable_ports(&self) -> Option<u32> {
         Some(usable_ports(self.port_range?, self.reserved_ports.as_deref().unwrap_or(&[])))
     }
 }
 
-/// Reads all limits.
-#[must_use]
 pub fn read() -> Limits {
     let nofile = getrlimit(Resource::Nofile);
     let mut missing = Vec::new();
@@ -91,7 +88,6 @@ pub fn read() -> Limits {
 }
 
 /// Parses "32768\t60999".
-#[must_use]
 pub fn parse_port_range(text: &str) -> Option<(u16, u16)> {
     let mut fields = text.split_ascii_whitespace();
     let range = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
@@ -99,7 +95,6 @@ pub fn parse_port_range(text: &str) -> Option<(u16, u16)> {
 }
 
 /// Parses "8080,9000-9002"; an empty text is an empty list.
-#[must_use]
 pub fn parse_port_list(text: &str) -> Option<Vec<(u16, u16)>> {
     let parts = text.trim().split(',').filter(|part| !part.is_empty());
     parts
@@ -112,7 +107,6 @@ pub fn parse_port_list(text: &str) -> Option<Vec<(u16, u16)>> {
 
 /// Returns the number of ports in `range` outside `reserved` (the kernel lists reserved ranges
 /// without overlap).
-#[must_use]
 pub fn usable_ports(range: (u16, u16), reserved: &[(u16, u16)]) -> u32 {
     let all = u32::from(range.1) - u32::from(range.0) + 1;
     let taken: u32 = reserved

@@ -68,7 +68,6 @@ pub struct LinkCounters {
     driver: DriverCounters,
 }
 
-/// The counters of a driver.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct DriverCounters {
     names: Arc<[String]>,
@@ -78,33 +77,27 @@ struct DriverCounters {
 impl LinkCounters {
     /// Returns the link's number in its namespace. A new link never has the number of one that
     /// still exists.
-    #[must_use]
     pub fn index(&self) -> u32 {
         self.link.index
     }
 
-    /// Returns the link's name.
-    #[must_use]
     pub fn name(&self) -> String {
         self.link.name.to_string()
     }
 
     /// Returns the link's kind: `veth`, `bridge`, …; empty for a device, real or of a virtual
     /// machine.
-    #[must_use]
     pub fn kind(&self) -> String {
         self.link.kind.to_string()
     }
 
     /// Returns true if the link is up, or does not report its state.
-    #[must_use]
     pub fn is_up(&self) -> bool {
         self.link.is_up
     }
 
     /// Returns the rates since `earlier`, which was `seconds` ago. A counter that decreased was
     /// reset, and is left out. `role` is empty.
-    #[must_use]
     pub fn since(&self, earlier: &Self, seconds: f64) -> LinkUse {
         let rate =
             |counter: fn(&Link) -> u64| rate_per_s(counter(&self.link), counter(&earlier.link), seconds);
@@ -212,7 +205,6 @@ impl Links {
     }
 
     /// Returns true if the last sample had more links than [`MAX_LINKS`].
-    #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.is_truncated
     }

@@ -23,7 +23,6 @@ use rustix::net::{
 use crate::namespace::Namespace;
 use message::{NLM_F_DUMP_INTR, NetlinkMessage, NetlinkMessages};
 
-/// Netlink protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NetlinkFamily {
     /// Links and their queueing disciplines (rtnetlink(7)).
@@ -42,14 +41,12 @@ impl NetlinkFamily {
     }
 }
 
-/// Result of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DumpOutcome {
     /// Every row was read.
     Complete,
     /// Something changed meanwhile: a row may be missing or duplicated (`NLM_F_DUMP_INTR`).
     Interrupted,
-    /// The callback stopped early.
     Stopped,
 }
 

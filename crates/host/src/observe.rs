@@ -49,7 +49,6 @@ use unix_discovery::UnixDiscovery;
 
 pub use record::observed::{GENERATOR, ORIGIN, SUBJECT};
 
-/// An observed role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoleSpec {
     /// Role name: [`GENERATOR`], [`SUBJECT`], [`ORIGIN`], or any other name.
@@ -59,12 +58,10 @@ pub struct RoleSpec {
     pub pids: Vec<i32>,
 }
 
-/// Monitoring options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MonitorSpec {
     /// Roles to watch. A process belongs to the first role that names it.
     pub roles: Vec<RoleSpec>,
-    /// Ports between the roles.
     pub ports: Vec<PortRoles>,
     /// True to run a thread on each CPU that measures its wakeup latency.
     pub wakeup_probes: bool,
@@ -178,7 +175,6 @@ impl Observer {
         observer
     }
 
-    /// Returns the index of a role in each sample.
     pub(super) fn role_index(&self, name: &str) -> Option<usize> {
         self.roles.iter().position(|role| role.name() == name)
     }
@@ -273,7 +269,6 @@ impl Observer {
     }
 
     /// Returns everything about the watched roles except the samples.
-    #[must_use]
     pub fn describe(&self) -> MachineObservation {
         let facts = facts::read();
         MachineObservation {
@@ -295,7 +290,6 @@ impl Observer {
     }
 
     /// Returns everything that cannot be observed here at present, with the reasons.
-    #[must_use]
     pub fn not_observable(&self) -> Vec<UnobservableMetric> {
         let mut missing = self.missing.clone();
         let roles = self.roles.iter().flat_map(RoleMonitor::not_observable);
@@ -327,7 +321,6 @@ impl Observer {
     }
 
     /// Returns the CPU time of the wakeup probes so far, in nanoseconds.
-    #[must_use]
     pub fn wakeup_probes_cost_ns(&self) -> u64 {
         self.wakeup_probes.as_ref().map_or(0, WakeupProbes::cost_ns)
     }

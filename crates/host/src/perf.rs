@@ -18,6 +18,7 @@ mod kallsyms;
 mod maps;
 mod process_file;
 mod profile;
+pub mod profile_report;
 mod records;
 mod ring;
 mod sampler;

@@ -17,8 +17,6 @@ pub struct PressureTotals {
     pub full_us: u64,
 }
 
-/// Parses one pressure file.
-#[must_use]
 pub fn parse(text: &str) -> Option<PressureTotals> {
     let total = |kind: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(kind))?;
@@ -35,7 +33,6 @@ pub struct PressureReader {
 }
 
 impl PressureReader {
-    /// Opens the files of the machine.
     pub fn open() -> Result<Self, NotObservable> {
         Self::open_at("/proc/pressure", "")
     }

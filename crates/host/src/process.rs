@@ -14,7 +14,6 @@ use crate::kernel_file::{KernelFile, NotObservable, read_once};
 /// CPU time of a process: all its threads, including ended ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessTimes {
-    /// Process ID.
     pub pid: i32,
     /// Name as the kernel keeps it: at most 15 arbitrary bytes.
     pub name: String,
@@ -25,7 +24,6 @@ pub struct ProcessTimes {
     pub system_ticks: u64,
     /// CPU time of children that have ended and were waited for, in ticks, with that of their children.
     pub children_ticks: u64,
-    /// Current number of threads.
     pub threads: u64,
     /// Start time, in ticks after boot; with the process ID it identifies a process uniquely.
     pub start_ticks: u64,
@@ -38,16 +36,13 @@ pub struct ProcessTimes {
     pub resident_pages: u64,
 }
 
-/// CPU time of one thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// Thread ID.
     pub tid: i32,
     /// Name: at most 15 bytes.
     pub name: String,
     /// User space, in ticks of [`crate::cpu::ticks_per_s`].
     pub user_ticks: u64,
-    /// Kernel, in ticks.
     pub system_ticks: u64,
     /// Time on a CPU, in nanoseconds; `None` if the kernel has no `schedstat`.
     pub run_ns: Option<u64>,
@@ -89,7 +84,6 @@ pub struct StatLine<'a> {
 }
 
 /// Parses one `stat` file. The name may hold spaces and parentheses.
-#[must_use]
 pub fn parse_stat(text: &str) -> Option<StatLine<'_>> {
     let (id, rest) = text.split_once(" (")?;
     let (name, figures) = rest.rsplit_once(") ")?;
@@ -118,7 +112,6 @@ pub fn parse_stat(text: &str) -> Option<StatLine<'_>> {
 }
 
 /// Parses one `schedstat` file: (time on a CPU, time waiting for one), in nanoseconds.
-#[must_use]
 pub fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
     let mut fields = text.split_ascii_whitespace();
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
@@ -126,14 +119,12 @@ pub fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
 
 /// Parses one `wchan` file: the kernel function in which a thread sleeps, without the suffixes of the compiler
 /// (`do_poll.constprop.0`). `None` if it is awake, or if the reader may not know.
-#[must_use]
 pub fn parse_wchan(text: &str) -> Option<&str> {
     let function = text.trim_end().split('.').next()?;
     (!matches!(function, "" | "0")).then_some(function)
 }
 
 /// Parses one `statm` file: resident pages.
-#[must_use]
 pub fn parse_statm_resident_pages(text: &str) -> Option<u64> {
     text.split_ascii_whitespace().nth(1)?.parse().ok()
 }
@@ -152,7 +143,6 @@ pub struct ProcessReader {
 }
 
 impl ProcessReader {
-    /// Opens the files of process `pid`.
     pub fn open(pid: i32) -> Result<Self, NotObservable> {
         let stat = KernelFile::open("CPU time of a process", format!("/proc/{pid}/stat"))?;
         Ok(Self { stat, last: ProcessTimes::default() })
@@ -230,7 +220,6 @@ impl ThreadReader {
     }
 
     /// Returns the reason if `run_ns` and `wait_ns` are missing.
-    #[must_use]
     pub fn not_observable(&self) -> Option<&NotObservable> {
         self.schedstat.as_ref().err()
     }
@@ -276,7 +265,6 @@ pub fn max_open_fds(pid: i32, fd_table_tids: &[i32]) -> Result<u64, NotObservabl
 
 /// Returns a thread for each descriptor table of a process. Threads may have their own tables
 /// (unshare(2) with `CLONE_FILES`), as in weir's proxy; `/proc/PID/fd` is only the first thread's.
-#[must_use]
 pub fn fd_tables(pid: i32) -> Vec<i32> {
     let mut tables = vec![pid];
     // An unreadable process has no threads to distinguish.

@@ -13,7 +13,6 @@ pub(crate) const MAX_PROCESSES: usize = 1000;
 const MAX_SCANNED: usize = 65_536;
 
 /// Returns processes with all their current descendants: the named ones first, each once.
-#[must_use]
 pub fn with_descendants(pids: &[i32]) -> Vec<i32> {
     let mut tree = ProcessTree::new();
     let mut all: Vec<i32> = pids.iter().copied().filter(|pid| tree.claim(*pid, 0)).collect();
@@ -65,12 +64,10 @@ impl ProcessTree {
         free
     }
 
-    /// Returns whether a process belongs to a role.
     pub(crate) fn is_claimed(&self, pid: i32) -> bool {
         self.owners.contains_key(&pid)
     }
 
-    /// Returns whether a process is this one.
     pub(crate) fn is_own(&self, pid: i32) -> bool {
         pid == self.own_pid
     }

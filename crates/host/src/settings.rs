@@ -10,12 +10,10 @@ use crate::kernel_file::{NotObservable, read_once};
 use crate::namespace;
 use std::collections::BTreeMap;
 
-/// Scope of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
     /// One value per network namespace.
     Namespace,
-    /// One value for the machine.
     Machine,
 }
 
@@ -66,7 +64,6 @@ const SETTINGS: &[(&str, Scope)] = &[
 
 /// Returns the settings of the machine and of the network namespace of process `pid` by name, and
 /// those that could not be read. A setting that this kernel lacks is in neither.
-#[must_use]
 pub fn read(pid: i32) -> (BTreeMap<String, String>, Vec<NotObservable>) {
     const FIGURE: &str = "settings of the network namespace";
     let mut missing = Vec::new();

@@ -69,7 +69,6 @@ impl SnmpCounters {
     }
 
     /// Returns one figure by its full name, such as `Tcp.CurrEstab`.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
         self.groups.iter().find_map(|group| group.get(name))
     }

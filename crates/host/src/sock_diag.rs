@@ -45,12 +45,9 @@ const TIME_WAIT_LARGE: u64 = 1_000;
 /// Number of snapshots that then leave TIME_WAIT out.
 const TIME_WAIT_SKIPS: u32 = 9;
 
-/// A connection of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Local address.
     pub local: SocketAddr,
-    /// Remote address.
     pub remote: SocketAddr,
     /// Inode of the socket, as in the links of `/proc/PID/fd`; 0 if no process holds it.
     pub inode: u32,
@@ -162,7 +159,6 @@ impl SockDiag {
     }
 
     /// Returns true if the last snapshot had to stop at `MAX_SOCKETS`.
-    #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.is_truncated
     }

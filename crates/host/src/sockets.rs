@@ -37,7 +37,6 @@ pub struct SockStat {
 }
 
 /// Parses `/proc/net/sockstat`.
-#[must_use]
 pub fn parse_sockstat(text: &str) -> Option<SockStat> {
     let line = |name| text.lines().find_map(|line| line.strip_prefix(name));
     let tcp = line("TCP:")?;
@@ -52,7 +51,6 @@ pub fn parse_sockstat(text: &str) -> Option<SockStat> {
 }
 
 /// Parses `/proc/net/sockstat6`: TCP sockets over IPv6 that are bound or connected.
-#[must_use]
 pub fn parse_sockstat6(text: &str) -> Option<u64> {
     find_value(text.lines().find_map(|line| line.strip_prefix("TCP6:"))?, "inuse")
 }
@@ -77,7 +75,6 @@ impl SockStatReader {
         Ok(Self { file: open("sockstat")?, file6: open("sockstat6").ok() })
     }
 
-    /// Reads the counts.
     pub fn sample(&mut self) -> Result<SockStat, NotObservable> {
         let parsed = parse_sockstat(&self.file.read()?);
         let mut counts = parsed.ok_or_else(|| self.file.bad_format())?;
@@ -89,12 +86,10 @@ impl SockStatReader {
     }
 }
 
-/// Connections of this machine to one target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TargetConnections {
     /// In TIME_WAIT: each holds a local port for a minute, or until the port is reused.
     pub time_wait: u64,
-    /// Established.
     pub established: u64,
     /// True if the table was longer than [`MAX_ROWS`]; there may be more.
     pub truncated: bool,

@@ -15,7 +15,6 @@ pub struct SoftnetRow {
     /// The CPU; if the kernel does not report it, the number of the row, which is wrong behind an
     /// offline CPU.
     pub cpu: u32,
-    /// Packets processed.
     pub processed: u32,
     /// Packets dropped because the backlog was full.
     pub dropped: u32,
@@ -78,7 +77,6 @@ pub struct SoftnetReader {
 }
 
 impl SoftnetReader {
-    /// Opens the file.
     pub fn open() -> Result<Self, NotObservable> {
         let file = KernelFile::open("packets per CPU", "/proc/net/softnet_stat")?;
         Ok(Self { file, last: Vec::new() })

@@ -40,18 +40,15 @@ const EMPTY_ATTEMPTS: u32 = 8;
 /// Reason why a directory or a file is not trusted, or cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The system refused it.
     #[error("{path}: {source}", path = .path.display())]
     System {
         /// Directory or file.
         path: PathBuf,
-        /// Error of the system.
         source: io::Error,
     },
     /// Its path has `..`, or it is no plain name.
     #[error("{path}: '..' and '/' are not allowed here: name the directory itself", path = .0.display())]
     Name(PathBuf),
-    /// It is a symbolic link.
     #[error("{path} is a symbolic link, which is not followed: name the directory itself", path = .0.display())]
     Link(PathBuf),
     /// It is a pipe, a device, or a directory instead of a file, or the reverse.
@@ -59,18 +56,14 @@ pub enum TrustError {
     Kind {
         /// Directory or file.
         path: PathBuf,
-        /// Expected kind.
         expected: &'static str,
     },
-    /// Another user owns it.
     #[error("{path} belongs to user {owner}, who could change it: only those of user {user} are trusted",
         path = .path.display())]
     Owner {
         /// Directory or file.
         path: PathBuf,
-        /// Its owner.
         owner: u32,
-        /// User of this process.
         user: u32,
     },
     /// Its mode lets others write.
@@ -79,19 +72,16 @@ pub enum TrustError {
     Writable {
         /// Directory or file.
         path: PathBuf,
-        /// Its mode.
         mode: u32,
     },
     /// It has other names, which may be in directories of others.
     #[error("{path} has other names (hard links): only files with one name are trusted", path = .0.display())]
     Linked(PathBuf),
-    /// It is too large.
     #[error("{path} is larger than {FILE_BYTES_MAX} bytes", path = .0.display())]
     TooLarge(PathBuf),
 }
 
 impl TrustError {
-    /// Creates a [`Self::System`].
     fn system(path: &Path) -> impl Fn(Errno) -> Self + '_ {
         |errno| Self::System { path: path.to_owned(), source: errno.into() }
     }
@@ -113,7 +103,6 @@ impl From<TrustError> for io::Error {
 
 /// Returns the directory of the state of commands: `/run/weir-root` for root; for other users
 /// `$XDG_RUNTIME_DIR/weir`, or `/tmp/weir-UID` without it. Each is empty after a boot, or its files name theirs.
-#[must_use]
 pub fn state_directory() -> PathBuf {
     let user = rustix::process::geteuid().as_raw();
     state_directory_of(user, std::env::var_os("XDG_RUNTIME_DIR").as_deref())
@@ -137,7 +126,6 @@ pub struct TrustedDir {
     user: u32,
 }
 
-/// Requirement on a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Requirement {
     /// Others may not create entries in it.
@@ -182,8 +170,6 @@ impl TrustedDir {
         Ok(Self { directory: self.directory.try_clone()?, path: self.path.clone(), user: self.user })
     }
 
-    /// Returns its path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -319,7 +305,6 @@ impl TrustedDir {
         remove_entry(self.directory.as_fd(), &name, stat.st_dev, DEPTH_MAX).map_err(TrustError::system(&path))
     }
 
-    /// Returns the path of an entry, for messages.
     fn entry_path(&self, name: &str) -> Result<PathBuf, TrustError> {
         let path = self.path.join(name);
         match name.contains(['/', '\0']) || matches!(name, "" | "." | "..") {

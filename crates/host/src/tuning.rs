@@ -28,8 +28,6 @@ pub enum ObservedValue {
 }
 
 impl ObservedValue {
-    /// Returns the value.
-    #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Value(text) => Some(text),
@@ -40,7 +38,6 @@ impl ObservedValue {
 
 /// Returns the file of a sysctl. As in sysctl(8), `.` and `/` separate the parts, and the other of
 /// the two stands for a dot within a part. `None` for an invalid name.
-#[must_use]
 pub fn sysctl_path(name: &str) -> Option<PathBuf> {
     let separator = name.chars().find(|one| "./".contains(*one))?;
     let is_valid = |one: char| one.is_ascii_alphanumeric() || "._-/:@+".contains(one);
@@ -70,7 +67,6 @@ const PROGRAM_FILES: [&str; 7] = [
 
 /// Returns whether a file is a setting of the machine that weir changes and restores: a sysctl that names no
 /// program, or a file of certain directories of `/sys`.
-#[must_use]
 pub fn is_host_setting(path: &Path) -> bool {
     let is_plain = path.components().all(|part| matches!(part, Component::Normal(_) | Component::RootDir));
     let is_below = |directory: &&str| path.starts_with(directory) && path != Path::new(directory);
@@ -80,13 +76,11 @@ pub fn is_host_setting(path: &Path) -> bool {
 }
 
 /// Returns the directories of `/sys` with settings, for messages.
-#[must_use]
 pub fn setting_directories() -> String {
     SETTING_DIRECTORIES.join(", ")
 }
 
 /// Reads a sysctl of this thread's network namespace.
-#[must_use]
 pub fn read_sysctl(name: &str) -> ObservedValue {
     match sysctl_path(name) {
         Some(path) => read_choice(&path),
@@ -95,7 +89,6 @@ pub fn read_sysctl(name: &str) -> ObservedValue {
 }
 
 /// Reads a file with one value. If it lists choices, the value is the one in brackets.
-#[must_use]
 pub fn read_choice(path: impl AsRef<Path>) -> ObservedValue {
     let path = path.as_ref();
     match fs::read(path) {
@@ -139,7 +132,6 @@ pub fn write_value(path: &Path, value: &str) -> io::Result<()> {
 }
 
 /// Returns the network interfaces with a device, by name; without any, all except loopback.
-#[must_use]
 pub fn interfaces() -> Vec<String> {
     let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -152,14 +144,10 @@ pub fn interfaces() -> Vec<String> {
     if with_driver.is_empty() { names } else { with_driver }
 }
 
-/// Returns a file of an interface.
-#[must_use]
 pub fn interface_file(interface: &str, file: &str) -> PathBuf {
     Path::new("/sys/class/net").join(interface).join(file)
 }
 
-/// Reads a setting of an interface's driver.
-#[must_use]
 pub fn read_driver(interface: &str, setting: DriverSetting) -> ObservedValue {
     match read_driver_setting(interface, setting) {
         Ok(text) => ObservedValue::Value(text),
@@ -168,13 +156,11 @@ pub fn read_driver(interface: &str, setting: DriverSetting) -> ObservedValue {
 }
 
 /// Returns the soft limit of open files of this process.
-#[must_use]
 pub fn nofile_soft() -> ObservedValue {
     limit(Resource::Nofile)
 }
 
 /// Returns the soft limit of locked memory of this process, in bytes.
-#[must_use]
 pub fn memlock_soft() -> ObservedValue {
     limit(Resource::Memlock)
 }
@@ -185,7 +171,6 @@ fn limit(resource: Resource) -> ObservedValue {
 }
 
 /// Returns the CPU quota of this process: `max`, or a number of CPUs. The tightest of all parents.
-#[must_use]
 pub fn cgroup_quota() -> ObservedValue {
     let (Ok(memberships), Ok(mounts)) =
         (fs::read_to_string("/proc/self/cgroup"), fs::read_to_string("/proc/self/mountinfo"))
@@ -211,7 +196,6 @@ pub fn cgroup_quota() -> ObservedValue {
 }
 
 /// Returns the value of a boot parameter: `1` for one without a value.
-#[must_use]
 pub fn boot_parameter(name: &str) -> ObservedValue {
     match fs::read_to_string("/proc/cmdline") {
         Ok(line) => parse_boot_parameter(&line, name),
@@ -229,7 +213,6 @@ fn parse_boot_parameter(line: &str, name: &str) -> ObservedValue {
 }
 
 /// Returns `loaded` or `built in` for a kernel module that is present.
-#[must_use]
 pub fn module_state(name: &str) -> ObservedValue {
     let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
     if modules.lines().any(|line| line.split(' ').next() == Some(name)) {
@@ -243,7 +226,6 @@ pub fn module_state(name: &str) -> ObservedValue {
 
 /// Returns the congestion controls that have a module for the kernel of this release, without those that are built
 /// in: a write of such a name loads the module.
-#[must_use]
 pub fn congestion_modules(release: &str) -> Vec<String> {
     let directory = Path::new("/lib/modules").join(release);
     let list = fs::read_to_string(directory.join("modules.dep")).unwrap_or_default();
@@ -253,20 +235,16 @@ pub fn congestion_modules(release: &str) -> Vec<String> {
 }
 
 /// Returns whether the mode of a file allows its owner to write it.
-#[must_use]
 pub fn is_writable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o200 != 0)
 }
 
-/// Returns the size of a page, in bytes.
-#[must_use]
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
 /// Returns the names of all sysctls that are visible here, and whether they can be written. A dot in a part of a name
 /// is a slash, as in sysctl(8).
-#[must_use]
 pub fn sysctl_names() -> BTreeMap<String, bool> {
     let mut names = BTreeMap::new();
     let mut directories = vec![PathBuf::from("/proc/sys")];

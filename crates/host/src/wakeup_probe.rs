@@ -80,13 +80,11 @@ impl WakeupProbes {
     }
 
     /// Returns the CPU time of all probes in nanoseconds, as of their latest few wakeups.
-    #[must_use]
     pub fn cost_ns(&self) -> u64 {
         self.probes.iter().map(|probe| probe.state.cost_ns.load(Ordering::Relaxed)).sum()
     }
 
     /// Returns the CPUs without a probe, with the reason.
-    #[must_use]
     pub fn not_observable(&self) -> &[NotObservable] {
         &self.not_observable
     }

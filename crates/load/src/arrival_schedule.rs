@@ -18,10 +18,16 @@ pub(crate) struct ArrivalSchedule {
 /// Source of due times.
 #[derive(Debug)]
 enum ArrivalSource {
-    /// A rate, with the factor that it follows.
-    Rate { times: Box<DueTimes>, factor: f64 },
+    Rate {
+        times: Box<DueTimes>,
+        factor: f64,
+    },
     /// A log: the index of the next entry, and the number of cores.
-    Replay { schedule: Arc<ReplaySchedule>, next: usize, step: usize },
+    Replay {
+        schedule: Arc<ReplaySchedule>,
+        next: usize,
+        step: usize,
+    },
 }
 
 impl ArrivalSchedule {

@@ -46,7 +46,6 @@ impl RunMeasurement {
     /// Returns the fraction of the requests due in the window that were answered: not dropped, not
     /// failed, and not part of a growing backlog. A complete response counts whatever its status, and
     /// also if it fails a check. `None` in a closed loop and without a complete second.
-    #[must_use]
     pub fn answered_fraction(&self) -> Option<f64> {
         if !self.plan.is_open_loop() || !self.has_complete_second || self.window_requests == 0 {
             return None;

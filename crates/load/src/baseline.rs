@@ -11,7 +11,6 @@ use crate::plan::RunPlan;
 
 /// Length of the baseline, without the end of the last request.
 pub const DURATION_NS: u64 = SECOND_NS;
-/// Maximum number of requests.
 const REQUESTS_MAX: u64 = 500;
 /// Maximum number of requests if each takes a new connection, and with it a local port that the
 /// load needs.
@@ -25,7 +24,6 @@ pub const LOAD_NS_MIN: u64 = 3 * SECOND_NS;
 
 /// Returns whether a load has a baseline: it must be limited by its time and have several
 /// connections. `-n` limits the number of requests, and the subject must get exactly those.
-#[must_use]
 pub fn is_needed(plan: &RunPlan) -> bool {
     let open = matches!(plan.pace, Pace::Open { .. });
     // Load that changes has no single unloaded latency.
@@ -38,7 +36,6 @@ pub fn is_needed(plan: &RunPlan) -> bool {
 }
 
 /// Measures the baseline. Returns `None` if no request got a response, and after a signal.
-#[must_use]
 pub fn measure(plan: &RunPlan, stop: &DrainWatch) -> Option<Baseline> {
     let plan = baseline_plan(plan);
     let measured = crate::run::run(&plan, stop, &mut NoopObserver).ok()?;

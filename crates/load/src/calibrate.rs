@@ -15,9 +15,7 @@ use crate::plan::{PENDING_MAX, RunPlan, version_name};
 pub struct LoadProfile {
     /// Bytes of one response, head included, as received from the socket.
     pub response_bytes: u64,
-    /// Bytes of one request.
     pub request_bytes: u64,
-    /// Concurrent connections.
     pub connections: u64,
     /// Requests on a connection before it is closed; `None` if it stays open.
     pub requests_per_connection: Option<u64>,
@@ -38,7 +36,6 @@ pub struct LoadProfile {
 pub struct Http2Profile {
     /// Fraction of the connections with HTTP/2.
     pub fraction: f64,
-    /// Concurrent streams of a connection.
     pub streams: u64,
 }
 
@@ -67,12 +64,9 @@ impl TlsProfile {
     }
 }
 
-/// One trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationTrial {
-    /// Generator threads.
     pub threads: u32,
-    /// Complete responses per second.
     pub responses_per_s: f64,
     /// CPUs that the generator's threads used.
     pub generator_cpus: f64,
@@ -80,24 +74,19 @@ pub struct CalibrationTrial {
 
 impl CalibrationTrial {
     /// Returns responses per second of CPU time: the rate of a core that does nothing else.
-    #[must_use]
     pub fn per_core_per_s(&self) -> f64 {
         if self.generator_cpus > 0.0 { self.responses_per_s / self.generator_cpus } else { 0.0 }
     }
 }
 
-/// Result of the trials.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Schema of the file: `weir.calibration/1`.
     pub schema: String,
     /// Time of the calibration, RFC 3339.
     pub made_at: String,
-    /// Fingerprint of the host.
     pub host_fingerprint: String,
-    /// Version of weir.
     pub weir_version: String,
-    /// Shape of the load.
     pub profile: LoadProfile,
     /// Length of a trial, in s; 0 in a calibration from an older version.
     #[serde(default)]
@@ -117,13 +106,11 @@ pub struct Calibration {
     /// Responses per second of all CPUs, if the origin is elsewhere: CPUs times the rate of a core
     /// in the trials with all of them, or else in the trials with one.
     pub all_per_s: f64,
-    /// CPUs of the host.
     pub cpus: u32,
     /// Every trial, in the order of running.
     pub trials: Vec<CalibrationTrial>,
 }
 
-/// Schema of a stored calibration.
 pub const SCHEMA: &str = "weir.calibration/1";
 /// Planned utilisation of clients: at half of their maximum they do not queue themselves.
 pub const CLIENT_UTILISATION: f64 = 0.5;
@@ -207,21 +194,18 @@ impl std::fmt::Display for LoadProfile {
 
 impl Calibration {
     /// Returns whether later runs may be compared with it.
-    #[must_use]
     pub fn is_reference(&self) -> bool {
         let single_threaded = self.trials.iter().filter(|trial| trial.threads == 1).count();
         single_threaded >= REFERENCE_TRIALS_MIN && self.trial_s >= REFERENCE_TRIAL_S_MIN
     }
 
     /// Returns the larger of its spreads; `None` for one trial.
-    #[must_use]
     pub fn max_spread(&self) -> Option<f64> {
         self.per_core_spread.into_iter().chain(self.all_spread).reduce(f64::max)
     }
 }
 
 /// Makes a calibration from trials of `trial_s` seconds; trials with one thread are required.
-#[must_use]
 pub fn summarise(
     trials: Vec<CalibrationTrial>,
     cpus: u32,
@@ -269,7 +253,6 @@ fn median_and_spread(values: Vec<f64>) -> (f64, Option<f64>) {
 
 /// Returns the stored calibration that is nearest to `profile`, if one is near enough to compare
 /// with.
-#[must_use]
 pub fn find_nearest<'a>(stored: &'a [Calibration], profile: &LoadProfile) -> Option<&'a Calibration> {
     let references = stored.iter().filter(|one| one.is_reference());
     let near = references.filter_map(|one| Some((one.profile.distance(profile)?, one)));
@@ -277,14 +260,12 @@ pub fn find_nearest<'a>(stored: &'a [Calibration], profile: &LoadProfile) -> Opt
 }
 
 /// Returns the number of clients like this one that a target needs, each at half of its maximum.
-#[must_use]
 pub fn clients_needed(target_per_s: f64, calibration: &Calibration) -> Option<u64> {
     let each = calibration.all_per_s * CLIENT_UTILISATION;
     (each > 0.0).then(|| (target_per_s / each).ceil() as u64)
 }
 
 /// Returns the plan of one trial: `plan` in a closed loop at full speed.
-#[must_use]
 pub fn trial_plan(plan: &RunPlan, threads: usize, duration_ns: u64) -> RunPlan {
     let mut trial = plan.clone();
     trial.threads = threads;
@@ -299,7 +280,6 @@ pub fn trial_plan(plan: &RunPlan, threads: usize, duration_ns: u64) -> RunPlan {
 
 /// Returns the plan of one trial in an open loop: one thread, at the planned utilisation of the
 /// rate that it reached in a closed loop.
-#[must_use]
 pub fn open_trial_plan(plan: &RunPlan, reached_per_s: f64, duration_ns: u64) -> RunPlan {
     let mut trial = trial_plan(plan, 1, duration_ns);
     let rate_per_s = (reached_per_s * CLIENT_UTILISATION).max(1.0);

@@ -13,9 +13,11 @@ mod search;
 mod settings;
 mod trial_runner;
 
+pub use record::capacity_search::SearchQuantity;
+
 pub use durations::duration_ns;
 pub use explorer::{Explorer, SearchActivity, SearchIdentity, SearchObserver};
-pub use judge::{ACHIEVED_FRACTION, Judgement, judge, level_objectives, limit_kind, trial_record};
+pub use judge::{ACHIEVED_FRACTION, Judgement, judge, level_objectives, trial_record};
 pub use ladder::{
     LADDER_FRACTIONS, added_latency, ladder_levels, observer_rate_per_s, operating_range,
     scaling_connections, scaling_points,
@@ -23,5 +25,5 @@ pub use ladder::{
 pub use options::SearchOptions;
 pub use plans::{closed_loop_plan, observer_plan, trial_plan};
 pub use search::{LevelSearch, SearchStep, TrialPurpose, TrialSpec};
-pub use settings::{SearchQuantity, SearchSettings};
+pub use settings::SearchSettings;
 pub use trial_runner::{CompletedTrial, DrivenLoad, TrialDriver, TrialRunner, TrialSetup};

@@ -49,7 +49,6 @@ enum ConnectionEnd {
 
 /// Client of one protocol version.
 trait Client {
-    /// Returns its dialer.
     fn dialer(&self) -> &Dialer;
 
     /// Opens its connection. A failure is noted, and the run tries again.
@@ -127,7 +126,6 @@ fn queue_timeout(plan: &RunPlan) -> QueueTimeout {
 /// Properties of a complete response that decide its outcome.
 #[derive(Clone, Copy, Debug)]
 struct ResponseOutcome<'a> {
-    /// Index of the request in the plan.
     request: usize,
     status: u16,
     body_bytes: u64,

@@ -20,18 +20,15 @@ use crate::recorder::{
 pub(crate) struct Collector {
     plan: RunPlan,
     spare_histograms: Vec<mpsc::Sender<Box<HistogramSet>>>,
-    /// Latest counters of each core.
     latest: Vec<Counters>,
     /// Latest second that each core has delivered, plus one.
     delivered: Vec<u64>,
     /// Seconds that some cores have not delivered yet.
     incomplete_seconds: BTreeMap<u64, Vec<CoreSnapshot>>,
-    /// Next second to close.
     next_second: u64,
     /// Sums of all cores when the previous second was closed.
     previous: Counters,
     total: PhaseHistograms,
-    /// Requests due in the window.
     window_requests: u64,
     /// Latencies and number of the requests due in the newest seconds, which may be incomplete.
     recent_seconds: BTreeMap<u64, (PhaseHistograms, u64)>,

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Factor of the rate of an open loop.
 #[derive(Debug)]
 pub struct RateControl {
-    /// Bits of the factor.
     factor: AtomicU64,
     /// Time of the clock and factor of each change.
     changes: Mutex<Vec<(u64, f64)>>,
@@ -32,13 +31,10 @@ impl Default for RateControl {
 }
 
 impl RateControl {
-    /// Returns the factor.
-    #[must_use]
     pub fn factor(&self) -> f64 {
         f64::from_bits(self.factor.load(Ordering::Relaxed))
     }
 
-    /// Sets the factor at `now_ns` of the clock.
     pub fn set(&self, factor: f64, now_ns: u64) {
         let (min, max) = FACTOR_RANGE;
         let factor = if factor < min { 0.0 } else { factor.min(max) };
@@ -57,7 +53,6 @@ impl RateControl {
     }
 
     /// Returns the changes: the time of the clock in ns, and the factor.
-    #[must_use]
     pub fn changes(&self) -> Vec<(u64, f64)> {
         self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }

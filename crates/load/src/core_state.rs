@@ -32,9 +32,10 @@ use crate::tls::TlsConnector;
 pub(crate) enum StartState {
     /// Connections are being opened.
     Pending,
-    /// The run starts at this time.
-    At { start_ns: u64, end_ns: u64 },
-    /// The run was cancelled.
+    At {
+        start_ns: u64,
+        end_ns: u64,
+    },
     Cancelled,
     /// The run is over, and the threads may end.
     Finished,
@@ -62,7 +63,6 @@ pub(crate) struct SharedState {
     pub(crate) end_ns: AtomicU64,
     /// Time when requests in flight are given up.
     pub(crate) give_up_ns: AtomicU64,
-    /// Time from the start to the begin of the window.
     pub(crate) window_offset_ns: u64,
 }
 
@@ -70,14 +70,15 @@ pub(crate) struct SharedState {
 #[derive(Debug)]
 pub(crate) enum CoreEvent {
     /// Connecting has finished: the number of open connections, and the last failure of the others.
-    Ready { obtained: u64, failure: Option<(FailureKind, String)> },
-    /// A second is over.
+    Ready {
+        obtained: u64,
+        failure: Option<(FailureKind, String)>,
+    },
     Second(Box<CoreSnapshot>),
     /// A core has finished or failed; its thread stays until the run is over.
     Ended,
 }
 
-/// One core.
 #[derive(Debug)]
 pub(crate) struct CoreState {
     pub(crate) shared: Arc<SharedState>,
@@ -180,7 +181,6 @@ impl CoreState {
         })
     }
 
-    /// Returns the number of clients that have not ended.
     pub(crate) fn clients_alive(&self) -> usize {
         self.clients_alive.get()
     }
@@ -298,7 +298,6 @@ impl CoreState {
         recorder.end_load(at_ns);
     }
 
-    /// Ends the load on this core.
     pub(crate) fn end_load(&self, at_ns: u64) {
         self.dispatcher.borrow_mut().close();
         self.end_seconds(at_ns);
@@ -311,7 +310,6 @@ impl CoreState {
         FailureKind::from_malformed(bytes)
     }
 
-    /// Reports to the collector that connecting has finished.
     pub(crate) fn report_ready(&self) {
         let obtained = self.recorder.borrow().counters.obtained;
         let failure = self.connect_failure.borrow().clone();
@@ -340,7 +338,6 @@ impl CoreState {
         self.wait_for(|core| core.clients_opening.get() == 0).await;
     }
 
-    /// Waits until all clients have ended.
     pub(crate) async fn wait_until_ended(&self) {
         self.wait_for(|core| core.clients_alive.get() == 0).await;
     }

@@ -44,11 +44,8 @@ impl RequestQuota {
 /// Outcome of a request that became due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// An idle client takes it.
     Assigned,
-    /// It waits in the queue for a connection.
     Queued,
-    /// The queue was full.
     Dropped,
 }
 
@@ -62,11 +59,16 @@ pub(crate) enum NextAction {
         queued: bool,
     },
     /// Number of requests, the first of them due at this time, that are older than their timeout.
-    Expired { due_ns: u64, count: u64 },
+    Expired {
+        due_ns: u64,
+        count: u64,
+    },
     /// Number of requests, the first of them due at this time, that have less time left than a response usually
     /// takes.
-    TooLate { due_ns: u64, count: u64 },
-    /// Wait to be woken.
+    TooLate {
+        due_ns: u64,
+        count: u64,
+    },
     Wait,
     /// There is no more work.
     End,
@@ -281,7 +283,6 @@ impl Dispatcher {
         self.closed
     }
 
-    /// Returns the number of queued requests.
     pub(crate) fn pending_count(&self) -> u64 {
         self.pending.len() as u64
     }

@@ -22,9 +22,7 @@ pub(crate) fn connect_error_text(error: &io::Error) -> String {
 /// Reason and phase of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Kind of the failure.
     pub kind: FailureKind,
-    /// Phase of the request.
     pub phase: RequestPhase,
 }
 

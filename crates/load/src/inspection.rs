@@ -15,10 +15,8 @@ pub(crate) trait ResponseSink {
     /// False if the sink ignores everything, so that parsing need not split the content.
     const IS_ACTIVE: bool;
 
-    /// Takes a field of the head.
     fn field(&mut self, name: &str, value: &[u8]);
 
-    /// Takes a part of the body.
     fn data(&mut self, bytes: &[u8]);
 }
 
@@ -44,7 +42,6 @@ pub(crate) const CAPTURE_BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FailedCheck<'p> {
     Status(u16),
-    /// Length of the body.
     Length(u64),
     MissingHeader(&'p ExpectedHeader),
     Hash(ExpectedHash),
@@ -83,9 +80,7 @@ pub(crate) struct ResponseInspector {
     crc32: crc32fast::Hasher,
     sha256: Sha256,
     search: Option<SearchState>,
-    /// Begin of the body.
     sample: Vec<u8>,
-    /// Body, for captures.
     body: Vec<u8>,
 }
 
@@ -130,7 +125,6 @@ impl ResponseSink for Inspection<'_> {
 }
 
 impl ResponseInspector {
-    /// Prepares for the next response.
     pub(crate) fn reset(&mut self) {
         self.headers_found = 0;
         self.crc32.reset();
@@ -140,7 +134,6 @@ impl ResponseInspector {
         self.body.clear();
     }
 
-    /// Takes the values to capture from the body.
     pub(crate) fn capture(&self, plan: &RunPlan, session: &mut ClientSession) {
         for (index, capture) in plan.session.captures.iter().enumerate() {
             if let CaptureSource::Body(pattern) = &capture.source {
@@ -182,7 +175,6 @@ impl ResponseInspector {
         (!pattern.finish(search)).then_some(FailedCheck::MissingPattern(pattern))
     }
 
-    /// Returns the begin of the body as text.
     pub(crate) fn sample_text(&self) -> String {
         String::from_utf8_lossy(&self.sample).into_owned()
     }

@@ -16,7 +16,6 @@ pub enum Malformation {
     GrpcTruncated,
     /// Call with the status 0, and no message.
     GrpcMessageMissing,
-    /// Violation of WebSocket.
     WebSocket(WebSocketFault),
     /// Event stream beyond a limit.
     EventStream(EventStreamFault),
@@ -26,7 +25,6 @@ pub enum Malformation {
 
 impl Malformation {
     /// Returns the reason in `snake_case`, unique and stable.
-    #[must_use]
     pub fn code(self) -> String {
         match self {
             Self::Http1(kind) => kind.code().to_owned(),
@@ -40,7 +38,6 @@ impl Malformation {
     }
 
     /// Describes the reason in one clause, with its source.
-    #[must_use]
     pub fn text(self) -> String {
         match self {
             Self::Http1(kind) => format!("{} ({})", kind.doc(), kind.section()),
@@ -75,13 +72,10 @@ impl ParseErrors {
         other.iter().for_each(|(reason, count)| self.add(reason, count));
     }
 
-    /// Returns the reasons with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (Malformation, u64)> + '_ {
         self.0.iter().copied()
     }
 
-    /// Returns the number of one reason.
-    #[must_use]
     pub fn count(&self, reason: Malformation) -> u64 {
         self.iter().find(|(other, _)| *other == reason).map_or(0, |(_, count)| count)
     }

@@ -16,7 +16,6 @@ use crate::recorder::{Breakdown, CheckSample, Counters, LiveHistograms, PhaseHis
 /// Measurement of a run, over all cores.
 #[derive(Clone, Debug)]
 pub struct RunMeasurement {
-    /// Plan of the run.
     pub plan: RunPlan,
     /// Latencies of the requests that were due in the window.
     pub latencies: PhaseHistograms,
@@ -35,11 +34,8 @@ pub struct RunMeasurement {
     pub window_s: (f64, f64),
     /// True if the window has at least one complete second.
     pub has_complete_second: bool,
-    /// Complete responses in the window.
     pub window_responses: u64,
-    /// Good responses in the window.
     pub window_good: u64,
-    /// Bytes received in the window.
     pub window_bytes_in: u64,
     /// Requests that became due in the window; open loop only.
     pub window_due: u64,
@@ -58,7 +54,6 @@ pub struct RunMeasurement {
     pub load_s: f64,
     /// True if the run was ended by hand.
     pub partial: bool,
-    /// Samples of responses that failed a check.
     pub check_samples: Vec<CheckSample>,
     /// Outcomes by stage and by request.
     pub breakdown: Breakdown,
@@ -75,16 +70,13 @@ pub enum RunError {
     Resolve(ResolveError),
     /// Not a single connection could be opened.
     NoConnection {
-        /// Kind of the last failure.
         kind: FailureKind,
-        /// Description of it, a complete message.
         text: String,
     },
     /// The files of TLS could not be read.
     Tls(Vec<InputProblem>),
     /// Threads or sockets could not be set up.
     Io(io::Error),
-    /// A core failed.
     Core(CoreError),
 }
 
@@ -131,25 +123,19 @@ impl RunMeasurement {
     }
 
     /// Returns the length of the window, in s; never 0.
-    #[must_use]
     pub fn window_length_s(&self) -> f64 {
         (self.window_s.1 - self.window_s.0).max(1e-9)
     }
 
-    /// Returns complete responses per second in the window.
-    #[must_use]
     pub fn responses_per_s(&self) -> f64 {
         self.window_responses as f64 / self.window_length_s()
     }
 
-    /// Returns good responses per second in the window.
-    #[must_use]
     pub fn goodput_per_s(&self) -> f64 {
         self.window_good as f64 / self.window_length_s()
     }
 
     /// Returns the fraction of requests that failed or had a bad response.
-    #[must_use]
     pub fn error_rate(&self) -> f64 {
         let bad = self.counters.errors.iter().sum::<u64>() + self.counters.bad_status;
         if self.counters.requests == 0 { 0.0 } else { bad as f64 / self.counters.requests as f64 }
@@ -158,7 +144,6 @@ impl RunMeasurement {
     /// Returns the mean number of requests in flight, as counted and by Little's law. The law uses
     /// rate and mean service latency; failed requests count with the time until they failed. Both
     /// cover the time from the start of the window to the end.
-    #[must_use]
     pub fn in_flight(&self) -> (f64, f64) {
         let length_ns = (self.load_s - self.window_s.0).max(1e-9) * 1e9;
         let sum = |latencies: &LatencyHistogram| latencies.mean_ns() * latencies.count() as f64;

@@ -23,7 +23,6 @@ pub trait RunObserver {
     fn on_second(&mut self, interval: &mut Interval, latencies: &SecondLatencies);
 }
 
-/// Latencies of the requests that completed in one second.
 #[derive(Clone, Debug, Default)]
 pub struct SecondLatencies {
     /// Latencies by phase, without the ramp.

@@ -7,7 +7,6 @@
 
 use serde::Serialize;
 
-/// Source of the pace.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "loop", rename_all = "snake_case")]
 pub enum Pace {
@@ -118,7 +117,6 @@ impl RateProfile {
     }
 
     /// Returns the rate at `at_s`, or the value of a profile of another quantity.
-    #[must_use]
     pub fn value_at(&self, at_s: f64) -> f64 {
         let part = self.parts.iter().rev().find(|part| part.start_s <= at_s).or_else(|| self.parts.first());
         part.map_or(0.0, |part| match part.length_s.is_finite() {
@@ -131,7 +129,6 @@ impl RateProfile {
     }
 
     /// Returns the first time from `at_s` at which the value is above `level`; `None` if it never is.
-    #[must_use]
     pub fn next_above(&self, level: f64, at_s: f64) -> Option<f64> {
         if self.value_at(at_s) > level {
             return Some(at_s);
@@ -154,7 +151,6 @@ impl RateProfile {
 #[derive(Clone, Debug)]
 pub struct DueTimes {
     profile: RateProfile,
-    /// Index of the part with the current position.
     part: usize,
     arrivals: Arrivals,
     /// Number of cores of the load: this core has every `step`-th position.
@@ -272,7 +268,6 @@ impl Iterator for DueTimes {
 /// Mean from which a Poisson distribution is taken for a normal one.
 const POISSON_NORMAL_MIN: f64 = 500.0;
 
-/// Returns a random number with a Poisson distribution.
 fn poisson(mean: f64, random: &mut fastrand::Rng) -> u64 {
     if mean >= POISSON_NORMAL_MIN {
         // Box and Muller; the logarithm is of (0, 1].
@@ -295,14 +290,12 @@ fn poisson(mean: f64, random: &mut fastrand::Rng) -> u64 {
 const SLICE_NS: u64 = 1_000_000;
 
 /// Returns the last time of the slice with `at_ns`, in a load that starts at `start_ns`.
-#[must_use]
 pub fn slice_end_ns(start_ns: u64, at_ns: u64) -> u64 {
     let slices = at_ns.saturating_sub(start_ns) / SLICE_NS + 1;
     start_ns.saturating_add(slices * SLICE_NS) - 1
 }
 
 /// Returns the start of connection `index` of `count` in a ramp, in ns after the start of the run.
-#[must_use]
 pub fn ramp_slot_ns(index: u64, count: u64, ramp_ns: u64) -> u64 {
     (u128::from(ramp_ns) * u128::from(index) / u128::from(count.max(1))) as u64
 }

@@ -2,6 +2,7 @@
 //! once. Nothing is opened, resolved or started here.
 
 mod addresses;
+pub mod describe;
 mod expect;
 mod file;
 mod grpc;
@@ -79,16 +80,13 @@ pub enum TimeoutFrom {
     Send,
 }
 
-/// End of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LoadEnd {
-    /// Maximum duration, in ns.
     pub duration_ns: u64,
     /// Maximum number of requests, if that comes first.
     pub requests: Option<u64>,
 }
 
-/// A complete load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunPlan {
     /// Requests; a connection belongs to one authority and requests its URLs in turn.
@@ -108,9 +106,7 @@ pub struct RunPlan {
     /// True if responses are event streams.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub sse: bool,
-    /// Concurrent connections.
     pub connections: u64,
-    /// Number of threads, one core each.
     pub threads: usize,
     /// CPUs to pin threads to; empty: not pinned.
     pub pin: Vec<usize>,
@@ -120,13 +116,11 @@ pub struct RunPlan {
     pub pace: Pace,
     /// Time in which connections and rate rise from zero, in ns.
     pub ramp_ns: u64,
-    /// End of the load.
     pub end: LoadEnd,
     /// Requests on a connection before it is closed; `None`: as many as the server allows.
     pub requests_per_connection: Option<u64>,
     /// Age at which a request is an error, in ns.
     pub timeout_ns: u64,
-    /// Start of that time.
     pub timeout_from: TimeoutFrom,
     /// Maximum time after the end for requests in flight to finish, in ns.
     pub drain_ns: u64,
@@ -135,7 +129,6 @@ pub struct RunPlan {
     pub max_pending: u64,
     /// Source addresses, used in turn; empty: the kernel's choice.
     pub sources: Vec<IpAddr>,
-    /// Requirements for a good response.
     pub expect: Expect,
     /// State of each connection.
     #[serde(skip_serializing_if = "is_default")]
@@ -155,7 +148,6 @@ pub struct RunPlan {
     /// Chosen addresses of the names that have several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<NameAddresses>,
-    /// PROXY header of each connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_header: Option<ProxyHeaderPlan>,
     /// Due times of a replay; `None`: those of the rate.
@@ -164,18 +156,15 @@ pub struct RunPlan {
     /// Stages; `None`: constant rate and connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stages: Option<Stages>,
-    /// Distribution of the think time.
     #[serde(skip_serializing_if = "is_default")]
     pub think: ThinkDistribution,
     /// Maximum requests in flight on a connection of HTTP/1.1, or messages on one of WebSocket.
     #[serde(skip_serializing_if = "is_one")]
     pub pipeline: u64,
-    /// Objectives of the load.
     pub objectives: Vec<Objective>,
     /// Maximum fraction of requests without a good response in a valid result: the given value, or
     /// the limit of an objective of errors, or `MAX_ERROR_RATE_DEFAULT`.
     pub max_error_rate: f64,
-    /// Seed of all randomness.
     pub seed: u64,
     /// Slice of the load that this plan is; `None`: all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -210,28 +199,23 @@ fn serialize_first_requests<S: serde::Serializer>(
     list.end()
 }
 
-/// Default of `-c`.
 pub const CONNECTIONS_DEFAULT: u64 = 64;
 /// Default of `-d` without `-n`, in seconds.
 pub const DURATION_S_DEFAULT: u64 = 10;
 /// End of a run that only has `-n`, in seconds: everything has a limit.
 pub const DURATION_S_MAX: u64 = 3600;
-/// Default of `-w`, in seconds.
 pub const TIMEOUT_S_DEFAULT: u64 = 5;
 /// Default of the maximum fraction of failed requests in a valid result.
 pub const MAX_ERROR_RATE_DEFAULT: f64 = 0.001;
 /// Maximum length of the queue of waiting requests.
 pub const PENDING_MAX: u64 = 10_000_000;
-/// Maximum number of connections of one run.
 pub const CONNECTIONS_MAX: u64 = 4_000_000;
-/// Maximum of `--pipeline`.
 pub const PIPELINE_MAX: u64 = 1024;
 /// Maximum size of a request body, in bytes.
 pub const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 impl RunPlan {
     /// Returns the authorities of the connections, each once, in the order of the URLs.
-    #[must_use]
     pub fn authorities(&self) -> Vec<&Authority> {
         let mut all: Vec<&Authority> = Vec::new();
         for request in &self.requests {
@@ -243,7 +227,6 @@ impl RunPlan {
     }
 
     /// Returns the rate over time of an open loop.
-    #[must_use]
     pub fn rate_profile(&self) -> Option<RateProfile> {
         let Pace::Open { rate_per_s, .. } = self.pace else { return None };
         Some(match &self.stages {
@@ -254,25 +237,20 @@ impl RunPlan {
 
     /// Returns the time from the start to the window, which begins with the first complete second after
     /// the ramp.
-    #[must_use]
     pub(crate) fn window_offset_ns(&self) -> u64 {
         self.ramp_ns.div_ceil(SECOND_NS) * SECOND_NS
     }
 
-    /// Returns the stages of the connections, if there are any.
-    #[must_use]
     pub fn connection_stages(&self) -> Option<&Stages> {
         self.stages.as_ref().filter(|stages| stages.quantity == StageQuantity::Connections)
     }
 
     /// Returns whether anything of the responses but their status and length has to be inspected.
-    #[must_use]
     pub fn needs_inspection(&self) -> bool {
         self.expect.needs_inspection() || self.session.needs_inspection()
     }
 
     /// Returns the time at which a request with these due and send times has timed out.
-    #[must_use]
     pub(crate) fn deadline_ns(&self, due_ns: u64, sent_ns: u64) -> u64 {
         let from_ns = match self.timeout_from {
             TimeoutFrom::Due => due_ns,
@@ -281,8 +259,6 @@ impl RunPlan {
         from_ns.saturating_add(self.timeout_ns)
     }
 
-    /// Returns the version of HTTP of connection `number`.
-    #[must_use]
     pub fn http_version(&self, number: u64) -> HttpVersion {
         match &self.http2 {
             Some(http2) if is_in_fraction(number, http2.fraction) => HttpVersion::Http2,
@@ -292,7 +268,6 @@ impl RunPlan {
 
     /// Returns the maximum number of concurrent requests: one for each connection, or for each of
     /// its streams.
-    #[must_use]
     pub fn concurrency(&self) -> u64 {
         let Some(http2) = self.http2.as_ref().filter(|_| self.websocket.is_none()) else {
             return self.connections * self.pipeline;
@@ -302,13 +277,11 @@ impl RunPlan {
     }
 
     /// Returns whether the server sends by itself: events, or messages in the mode `push`.
-    #[must_use]
     pub fn is_push(&self) -> bool {
         self.sse || self.websocket.as_ref().is_some_and(|plan| plan.mode == WebSocketMode::Push)
     }
 
     /// Returns whether due times come from the clock.
-    #[must_use]
     pub fn is_open_loop(&self) -> bool {
         matches!(self.pace, Pace::Open { .. })
     }

@@ -39,15 +39,12 @@ pub const LATE_NS: u64 = 1_000_000;
 /// One second of a core, on its way to the collector.
 #[derive(Debug)]
 pub struct CoreSnapshot {
-    /// Index of the core.
     pub core: usize,
     /// Second of the run, from 0.
     pub second: u64,
-    /// Latencies of the second.
     pub histograms: Box<HistogramSet>,
     /// Counts since the start.
     pub counters: Counters,
-    /// Connections open now.
     pub open_connections: u64,
     /// Requests in flight now.
     pub in_flight: u64,
@@ -73,7 +70,6 @@ pub struct CoreSnapshot {
     pub live: Option<Box<LiveHistograms>>,
 }
 
-/// Times of one request, all from one clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestTiming {
     pub(crate) due_ns: u64,
@@ -84,7 +80,6 @@ pub(crate) struct RequestTiming {
     pub(crate) last_ns: u64,
 }
 
-/// Times of one new connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectTiming {
     pub(crate) begun_ns: u64,
@@ -93,13 +88,11 @@ pub(crate) struct ConnectTiming {
     pub(crate) handshake_end_ns: Option<u64>,
 }
 
-/// Recorder of one core.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     core: usize,
     start_ns: u64,
     window_from_ns: u64,
-    /// Start of the open second.
     second_start_ns: u64,
     /// End of the open second; never, once the load has ended.
     roll_at_ns: u64,
@@ -183,7 +176,6 @@ impl Recorder {
         self.stall_detector.expect_run(at_ns);
     }
 
-    /// Returns whether the load is running at `at_ns`.
     pub(crate) fn is_running(&self, at_ns: u64) -> bool {
         self.start_ns > 0 && at_ns >= self.start_ns && self.ended_ns.is_none()
     }
@@ -250,7 +242,6 @@ impl Recorder {
         }
     }
 
-    /// Records a written request.
     #[inline]
     pub(crate) fn record_sent(&mut self, due_ns: u64, sent_ns: u64) {
         self.counters.requests += 1;
@@ -260,7 +251,6 @@ impl Recorder {
         }
     }
 
-    /// Records the end of a written request.
     #[inline]
     fn end_in_flight(&mut self, due_ns: u64, now_ns: u64) {
         self.in_flight -= 1;
@@ -271,7 +261,6 @@ impl Recorder {
         }
     }
 
-    /// Records a complete good response.
     #[inline]
     pub(crate) fn record_good_response(&mut self, timing: RequestTiming) {
         self.counters.responses += 1;

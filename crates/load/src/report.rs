@@ -25,15 +25,11 @@ use crate::recorder::{
 /// Data of a record beyond the measurement.
 #[derive(Clone, Debug)]
 pub struct RecordContext {
-    /// Version of weir.
     pub weir: WeirVersion,
-    /// Command line.
     pub command: Vec<String>,
     /// Start of the run, RFC 3339.
     pub started_at: String,
-    /// Identity of the run.
     pub identity: RunIdentity,
-    /// Facts of the machine.
     pub host: HostFacts,
     /// CPU time, as measured by the host.
     pub cpu: GeneratorCpu,
@@ -43,14 +39,11 @@ pub struct RecordContext {
     pub runnable_thread_fraction: Option<f64>,
     /// Calibration that the run is compared with.
     pub calibrated: Option<CalibratedCapacity>,
-    /// Validity verdict.
     pub validity: Validity,
     /// Changes of the rate: the time of the clock in ns, and the factor.
     pub rate_changes: Vec<(u64, f64)>,
 }
 
-/// Returns the record of a run.
-#[must_use]
 pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
     Run {
         schema: SCHEMA.to_owned(),
@@ -94,8 +87,6 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
     }
 }
 
-/// Returns each objective of the plan with its measured value.
-#[must_use]
 pub fn evaluate_objectives(measured: &RunMeasurement) -> Vec<ObjectiveResult> {
     let outcome = ObjectiveFigures {
         latencies: &measured.latencies.last_byte.response,

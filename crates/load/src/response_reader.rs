@@ -7,7 +7,6 @@ use wire::{
     parse_response,
 };
 
-/// A complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompleteResponse {
     pub(crate) status: u16,
@@ -22,12 +21,12 @@ pub(crate) struct CompleteResponse {
 #[derive(Debug)]
 enum ReadState {
     /// In the head, with its bytes so far if it did not arrive in one piece.
-    Head { partial_head: Vec<u8> },
-    /// In the body.
+    Head {
+        partial_head: Vec<u8>,
+    },
     Body(BodyDecoder),
 }
 
-/// Parser of one response.
 #[derive(Debug)]
 pub(crate) struct ResponseReader {
     kind: RequestKind,
@@ -165,7 +164,6 @@ impl ResponseReader {
     }
 }
 
-/// Decodes the body and passes its content on.
 fn pass_on<S: ResponseSink>(body: &mut BodyDecoder, input: &[u8], sink: &mut S) -> Result<Skipped, Refusal> {
     let mut passed = Skipped { consumed: 0, data_bytes: 0, end: false };
     loop {

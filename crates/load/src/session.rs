@@ -13,7 +13,6 @@ use crate::plan::{CaptureSource, RunPlan, SessionPlan, TemplateValues};
 /// Maximum length of a cookie's name and value (RFC 6265 §6.1), and of a captured value, in bytes.
 const VALUE_BYTES_MAX: usize = 4096;
 
-/// State of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSession {
     cookies: CookieStore,
@@ -65,7 +64,6 @@ impl ClientSession {
         }
     }
 
-    /// Takes a value from a body.
     pub(crate) fn capture_body(&mut self, index: usize, pattern: &Regex, body: &[u8]) {
         let mut locations = pattern.capture_locations();
         if pattern.captures_read(&mut locations, body).is_some()

@@ -12,11 +12,8 @@ pub const STALL_NS_MIN: u64 = 10 * MILLISECOND_NS;
 /// Effects of stalls on the requests of a run, over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallCounters {
-    /// Number of stalls.
     pub count: u64,
-    /// Total length, in ns.
     pub total_ns: u64,
-    /// Length of the longest, in ns.
     pub longest_ns: u64,
     /// Requests that were due after the last run of the loop before a stall, and so waited for its end.
     pub requests_due: u64,
@@ -26,7 +23,6 @@ pub struct StallCounters {
 }
 
 impl StallCounters {
-    /// Adds the stalls of another core.
     pub fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.total_ns += other.total_ns;
@@ -35,14 +31,11 @@ impl StallCounters {
         self.requests_in_flight += other.requests_in_flight;
     }
 
-    /// Returns the number of requests with a stall in their latency.
-    #[must_use]
     pub fn affected_requests(&self) -> u64 {
         self.requests_due + self.requests_in_flight
     }
 }
 
-/// One stall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stall {
     /// Latest run of the loop before it. What was due since then had to wait for the end.
@@ -66,12 +59,10 @@ impl Stall {
     }
 }
 
-/// Finds the stalls of one core.
 #[derive(Clone, Debug)]
 pub(crate) struct StallDetector {
     /// Latest time of the next run of the loop.
     expected_ns: u64,
-    /// Time of its latest run.
     last_run_ns: u64,
     last_stall: Stall,
 }

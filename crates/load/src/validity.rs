@@ -18,9 +18,7 @@ use crate::measurement::RunMeasurement;
 /// Input of a verdict.
 #[derive(Clone, Debug)]
 pub struct Evidence<'a> {
-    /// Measurement of the run.
     pub measured: &'a RunMeasurement,
-    /// Facts about the run from the host.
     pub host: HostEvidence,
 }
 
@@ -31,7 +29,6 @@ pub struct HostEvidence {
     pub busiest_thread_fraction: Option<f64>,
     /// Fraction of the window that generator threads waited for a CPU; the worst thread.
     pub run_queue_wait_fraction: Option<f64>,
-    /// CPUs of the machine.
     pub cpus: Option<u32>,
     /// CPUs used by neither the generator nor the subject.
     pub foreign_cpus: Option<f64>,
@@ -43,9 +40,7 @@ pub struct HostEvidence {
     pub calibrated_fraction: Option<f64>,
 }
 
-/// One rule.
 pub struct ValidityRule {
-    /// The code in records.
     pub code: &'static str,
     /// Description of the checked figure, with the source of its bound.
     pub doc: &'static str,
@@ -65,7 +60,6 @@ impl std::fmt::Debug for ValidityRule {
 /// Code of the rule for runs with too little data to judge.
 pub const TOO_SHORT: &str = "too_short";
 
-/// All rules.
 pub const RULES: &[ValidityRule] = &[
     ValidityRule {
         code: "client_bound",
@@ -218,7 +212,6 @@ pub const RULES: &[ValidityRule] = &[
 ];
 
 /// Returns the verdict on a run.
-#[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Validity {
     let short = lacks_statistics(evidence);
     let rules = RULES.iter().filter(|rule| !(short && rule.statistical));
@@ -233,13 +226,11 @@ pub fn judge(evidence: &Evidence<'_>) -> Validity {
 }
 
 /// Returns whether a reason invalidates the measurement, instead of being a fault of the subject that it shows.
-#[must_use]
 pub fn invalidates_measurement(reason: &ValidityReason) -> bool {
     let is_subject_fault = RULES.iter().any(|rule| rule.code == reason.code && rule.is_subject_fault);
     reason.verdict == ValidityVerdict::Invalid && !is_subject_fault
 }
 
-/// Returns suspect from one bound on, and invalid from the other.
 fn grade(value: f64, suspect: f64, invalid: f64) -> Option<ValidityVerdict> {
     if value >= invalid {
         Some(ValidityVerdict::Invalid)

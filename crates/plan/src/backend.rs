@@ -7,7 +7,6 @@ use serde::Serialize;
 
 /// Maximum number of backends of a plan, and of servers of a backend.
 pub const BACKENDS_MAX: usize = 1_000;
-/// Maximum number of servers of a backend.
 pub const SERVERS_MAX: u64 = 100_000;
 /// Maximum number of concurrent requests of a server.
 pub const MAXCONN_MAX: u64 = 1_000_000;
@@ -15,9 +14,7 @@ pub const MAXCONN_MAX: u64 = 1_000_000;
 /// Group of equal servers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Backend {
-    /// Name, for the config.
     pub name: String,
-    /// Number of servers.
     pub servers: u64,
     /// Maximum number of concurrent requests of a server; `None` is unbounded.
     pub maxconn: Option<u64>,
@@ -79,7 +76,6 @@ impl Backend {
     }
 
     /// Returns the number of requests that its servers take at a time; `None` is unbounded.
-    #[must_use]
     pub fn slots(&self) -> Option<u64> {
         self.maxconn.map(|maxconn| maxconn * self.servers)
     }

@@ -16,11 +16,8 @@ const LISTEN: &str = "127.0.0.1:8080";
 /// Program whose config is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigTarget {
-    /// weir proxy.
     Weir,
-    /// HAProxy.
     Haproxy,
-    /// nginx.
     Nginx,
 }
 
@@ -28,7 +25,6 @@ pub enum ConfigTarget {
 pub type AddressOf<'a> = &'a dyn Fn(usize, u64) -> String;
 
 impl ConfigTarget {
-    /// Names of the targets.
     pub const NAMES: [&'static str; 3] = ["weir", "haproxy", "nginx"];
 
     /// Parses the name of a target.
@@ -46,7 +42,6 @@ impl ConfigTarget {
 }
 
 /// Returns an address for documentation (RFC 5737 and 2544), as a server of backend `backend`.
-#[must_use]
 pub fn documentation_address(backend: usize, server: u64) -> String {
     let number = server + 1;
     format!(
@@ -57,7 +52,6 @@ pub fn documentation_address(backend: usize, server: u64) -> String {
     )
 }
 
-/// Limits of one backend.
 struct PoolLimits {
     backend: Backend,
     queue_limit: u64,
@@ -78,7 +72,6 @@ fn pools(sizing: &Sizing) -> Vec<PoolLimits> {
 
 /// Writes the config. Several backends are routed by the first segment of the path, which has to be
 /// replaced.
-#[must_use]
 pub fn write(sizing: &Sizing, target: ConfigTarget, address_of: AddressOf<'_>) -> String {
     let global = sizing.value("maxconn-global").unwrap_or(1024.0).ceil() as u64
         + sizing.value("idle-connections").unwrap_or(0.0).ceil() as u64;
@@ -87,7 +80,6 @@ pub fn write(sizing: &Sizing, target: ConfigTarget, address_of: AddressOf<'_>) -
 
 /// Writes the config of a plan that is verified: one backend, with a listener at `listen` and the servers at
 /// these addresses. `connections` is the maximum number of client connections.
-#[must_use]
 pub fn write_verified(
     plan: &VerifiedPlan,
     target: ConfigTarget,

@@ -14,7 +14,6 @@ const SECONDS_MIN: usize = 2;
 pub struct Stall {
     /// End of the stall, after the start of the run.
     pub resumed_s: f64,
-    /// Length.
     pub length_s: f64,
     /// Mean service time of a request with all slots busy.
     pub service_s: f64,
@@ -30,7 +29,6 @@ impl Stall {
     /// seconds waits ρS − t (1 − ρ): a line that ends with the backlog, after Sρ / (1 − ρ). `None` if fewer than two
     /// seconds drain, if the latency does not fall, and if even the first wait is less than half of ρS: then
     /// requests overtook the backlog, or the subject dropped it.
-    #[must_use]
     pub fn drain_by_latency(&self, intervals: &[Interval]) -> Option<f64> {
         let waits = intervals.iter().filter_map(|one| {
             let start_s = one.time_s - one.length_s;

@@ -1,9 +1,9 @@
 //! Plan files: TOML with the names of the flags as keys. All problems are reported at once, each with
 //! its line and column.
 
-use record::document::{Problems, TomlDocument, line_and_column};
+use record::document::{Problems, TomlDocument, line_and_column, text_or_number};
 use record::invalid_value;
-use record::problem::{InputProblem, InvalidValue, suggestion};
+use record::problem::{InputProblem, InvalidValue};
 use toml::de::DeValue;
 
 use crate::inputs::{INPUTS, InputKind, Inputs, spec};
@@ -18,8 +18,7 @@ pub fn read(name: &str, text: &str, inputs: &mut Inputs) -> Result<(), Vec<Input
     for (key, value) in document.table() {
         let key_name: &str = key.get_ref();
         let Some(row) = spec(key_name) else {
-            let hint = suggestion(key_name, INPUTS.iter().map(|row| row.name));
-            problems.add_error(key.span().start, format!("unknown key '{key_name}'{hint}"));
+            problems.add_unknown_key(key, INPUTS.iter().map(|row| row.name));
             continue;
         };
         let start = value.span().start;
@@ -30,8 +29,7 @@ pub fn read(name: &str, text: &str, inputs: &mut Inputs) -> Result<(), Vec<Input
             problems.add_error(start, format!("{key_name}: {why}"));
         }
     }
-    document.report_syntax_errors(&mut problems);
-    let problems = problems.into_input_problems(name, text);
+    let problems = document.all_problems(name, problems);
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
@@ -42,8 +40,6 @@ fn texts(value: &DeValue<'_>, kind: InputKind) -> Result<Vec<String>, InvalidVal
         DeValue::Integer(_) | DeValue::Float(_) if kind == InputKind::Backends => {
             Err(invalid_value!("write a list of texts: [\"app=18x2\"]"))
         }
-        DeValue::Integer(number) => Ok(vec![number.to_string()]),
-        DeValue::Float(number) => Ok(vec![number.to_string()]),
         DeValue::Array(entries) if kind == InputKind::Backends => {
             let entries = entries.iter().map(|entry| match entry.get_ref() {
                 DeValue::String(text) => Ok(text.to_string()),
@@ -52,7 +48,11 @@ fn texts(value: &DeValue<'_>, kind: InputKind) -> Result<Vec<String>, InvalidVal
             entries.collect()
         }
         _ if kind == InputKind::Backends => Err(invalid_value!("write a list of texts: [\"app=18x2\"]")),
-        _ => Err(invalid_value!("write a text or a number, as for the flag")),
+        other => {
+            let text = text_or_number(other);
+            text.map(|text| vec![text])
+                .ok_or_else(|| invalid_value!("write a text or a number, as for the flag"))
+        }
     }
 }
 

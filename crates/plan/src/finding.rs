@@ -14,10 +14,8 @@ pub enum Severity {
     Note,
 }
 
-/// One finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// Weight.
     pub severity: Severity,
     /// Stable code: one of [`FINDINGS`].
     pub code: &'static str,

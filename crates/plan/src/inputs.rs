@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use crate::backend::{Backend, parse_scaling};
 
-/// Form of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
@@ -21,11 +20,8 @@ pub enum InputKind {
     Rate,
     /// Time; the value is in s.
     Time,
-    /// Whole number.
     Count,
-    /// Plain number.
     Number,
-    /// Size in bytes.
     Bytes,
     /// Fraction of 1.
     Fraction,
@@ -39,26 +35,20 @@ pub enum InputKind {
     Scaling,
 }
 
-/// One input.
 #[derive(Debug)]
 pub struct InputSpec {
     /// Name of the flag, without dashes, and of the key in a plan file.
     pub name: &'static str,
-    /// Form of the value.
     pub kind: InputKind,
-    /// Name of the value in the help.
     pub value: &'static str,
     /// Default, as a value; empty: none.
     pub default: &'static str,
-    /// Source of the default.
     pub default_source: &'static str,
-    /// Description of the input.
     pub doc: &'static str,
     /// Smallest and largest value.
     pub range: (f64, f64),
     /// Valid values; the reference shows the first.
     pub valid: &'static [&'static str],
-    /// Invalid values.
     pub invalid: &'static [&'static str],
 }
 
@@ -128,8 +118,6 @@ pub const INPUTS: &[InputSpec] = inputs! {
     "overload" Number "NUMBER" = "3" ("three times the peak") in (1.0, 1000.0), ["2"], ["x", "0"], "Multiple of the rate that the plan has to survive";
 };
 
-/// Returns the row of an input.
-#[must_use]
 pub fn spec(name: &str) -> Option<&'static InputSpec> {
     INPUTS.iter().find(|row| row.name == name)
 }
@@ -139,7 +127,6 @@ pub fn spec(name: &str) -> Option<&'static InputSpec> {
 pub struct ResponseObjective {
     /// Fraction of the requests that have to meet the limit: 0.99.
     pub quantile: f64,
-    /// Limit, in s.
     pub limit_s: f64,
 }
 
@@ -156,24 +143,19 @@ impl ResponseObjective {
     }
 }
 
-/// Value of an input.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum InputValue {
     /// Number, in s, bytes, bits per second or per second.
     Number(f64),
-    /// Objective.
     Objective(ResponseObjective),
-    /// Backends.
     Backends(Vec<Backend>),
     /// Points of a scaling law.
     Scaling(Vec<(f64, f64)>),
 }
 
-/// Value of an input, and its source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourcedValue {
-    /// Value.
     pub value: InputValue,
     /// Source: `flag --rate`, `run.json: rates.responses_per_s`.
     pub source: String,
@@ -198,7 +180,6 @@ impl Inputs {
         Ok(())
     }
 
-    /// Adds a number, from a record.
     pub fn give_number(&mut self, name: &'static str, value: f64, source: &str) {
         let in_range = spec(name).is_some_and(|row| (row.range.0..=row.range.1).contains(&value));
         if in_range {
@@ -210,8 +191,6 @@ impl Inputs {
         self.values.entry(name).or_insert_with(|| SourcedValue { value, source: source.to_owned() });
     }
 
-    /// Returns the value of an input, or its default, with the source.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<SourcedValue> {
         let row = spec(name)?;
         if let Some(given) = self.values.get(row.name) {
@@ -224,8 +203,6 @@ impl Inputs {
         Some(SourcedValue { value, source: format!("default: {}", row.default_source) })
     }
 
-    /// Returns the number of an input, or its default.
-    #[must_use]
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.get(name)?.value {
             InputValue::Number(value) => Some(value),
@@ -233,19 +210,14 @@ impl Inputs {
         }
     }
 
-    /// Returns the number of an input that has a default.
     pub(crate) fn default_number(&self, name: &str) -> f64 {
         self.number(name).unwrap_or_default()
     }
 
-    /// Returns true if the input was given.
-    #[must_use]
     pub fn is_given(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
-    /// Returns the objective, if there is one.
-    #[must_use]
     pub fn objective(&self) -> Option<ResponseObjective> {
         match self.get("slo")?.value {
             InputValue::Objective(objective) => Some(objective),
@@ -254,7 +226,6 @@ impl Inputs {
     }
 
     /// Returns the backends; without any, one of `servers` and `maxconn`.
-    #[must_use]
     pub fn backends(&self) -> Vec<Backend> {
         match self.get("backend").map(|given| given.value) {
             Some(InputValue::Backends(backends)) => backends,
@@ -262,8 +233,6 @@ impl Inputs {
         }
     }
 
-    /// Returns the points of the scaling law.
-    #[must_use]
     pub fn scaling(&self) -> Vec<(f64, f64)> {
         match self.get("scaling").map(|given| given.value) {
             Some(InputValue::Scaling(points)) => points,
@@ -271,8 +240,6 @@ impl Inputs {
         }
     }
 
-    /// Returns the problems of the inputs together.
-    #[must_use]
     pub fn problems(&self) -> Vec<InputProblem> {
         let mut problems = Vec::new();
         let flag = |name: &str| format!("--{name}");
@@ -342,8 +309,6 @@ fn parse_bit_rate(text: &str) -> Result<f64, InvalidValue> {
     }
 }
 
-/// Formats a value of this form.
-#[must_use]
 pub fn format_value(kind: InputKind, value: f64) -> String {
     match kind {
         InputKind::Rate => format_rate(value),
@@ -360,8 +325,6 @@ pub fn format_value(kind: InputKind, value: f64) -> String {
     }
 }
 
-/// Formats the value of an input.
-#[must_use]
 pub fn format_input(name: &str, value: &InputValue) -> String {
     match value {
         InputValue::Number(number) => {

@@ -6,11 +6,8 @@ use stats::erlang::{SERVERS_MAX, erlang_b, erlang_c};
 /// Pool of equal slots with one queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlotPool {
-    /// Concurrent requests.
     pub slots: u64,
-    /// Arriving requests per second.
     pub rate_per_s: f64,
-    /// Mean service time, in s.
     pub service_s: f64,
     /// Coefficient of variation of the time between arrivals; 1 for independent clients.
     pub arrival_cv: f64,
@@ -20,37 +17,30 @@ pub struct SlotPool {
 
 impl SlotPool {
     /// Returns the mean number of busy slots without a limit: Little's law.
-    #[must_use]
     pub fn erlangs(&self) -> f64 {
         self.rate_per_s * self.service_s
     }
 
     /// Returns the fraction of the slots that are busy; 1 and more is overload.
-    #[must_use]
     pub fn utilisation(&self) -> f64 {
         self.erlangs() / self.slots as f64
     }
 
-    /// Returns the maximum rate of the slots, per second.
-    #[must_use]
     pub fn capacity_per_s(&self) -> f64 {
         self.slots as f64 / self.service_s
     }
 
     /// Returns the probability that a request waits; 1 in overload.
-    #[must_use]
     pub fn wait_probability(&self) -> f64 {
         erlang_c(self.slots, self.erlangs()).unwrap_or(1.0)
     }
 
     /// Returns the fraction of the requests that find no free slot and are rejected, if there is no queue.
-    #[must_use]
     pub fn loss_probability(&self) -> f64 {
         erlang_b(self.slots, self.erlangs()).unwrap_or(1.0)
     }
 
     /// Returns the mean wait in s; infinite in overload.
-    #[must_use]
     pub fn mean_wait_s(&self) -> f64 {
         let spare_per_s = self.capacity_per_s() - self.rate_per_s;
         if spare_per_s <= 0.0 {
@@ -60,7 +50,6 @@ impl SlotPool {
     }
 
     /// Returns the wait that a fraction `quantile` of the requests does not exceed, in s.
-    #[must_use]
     pub fn wait_quantile_s(&self, quantile: f64) -> f64 {
         let spare_per_s = self.capacity_per_s() - self.rate_per_s;
         if spare_per_s <= 0.0 {
@@ -71,7 +60,6 @@ impl SlotPool {
     }
 
     /// Returns the mean number of waiting requests.
-    #[must_use]
     pub fn mean_queue(&self) -> f64 {
         self.rate_per_s * self.mean_wait_s()
     }
@@ -84,7 +72,6 @@ impl SlotPool {
 
 /// Returns the quantile of a service time with this mean and this coefficient of variation, in s: of
 /// an exponential distribution behind a constant part.
-#[must_use]
 pub fn service_quantile_s(mean_s: f64, cv: f64, quantile: f64) -> f64 {
     let exponential = -(1.0 - quantile).max(1e-12).ln();
     (mean_s * (1.0 - cv)).max(0.0) + mean_s * cv * exponential
@@ -92,7 +79,6 @@ pub fn service_quantile_s(mean_s: f64, cv: f64, quantile: f64) -> f64 {
 
 /// Returns the smallest number of slots, at most [`SERVERS_MAX`], whose wait meets a limit; `None` if
 /// there is none.
-#[must_use]
 pub fn slots_for_wait(pool: &SlotPool, quantile: f64, limit_s: f64) -> Option<u64> {
     let first = pool.erlangs().floor() as u64 + 1;
     let holds = |slots: u64| SlotPool { slots, ..*pool }.wait_quantile_s(quantile) <= limit_s;

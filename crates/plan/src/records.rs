@@ -5,7 +5,6 @@ use record::run::Run;
 
 use crate::inputs::Inputs;
 
-/// Nanoseconds of a second.
 const NS: f64 = 1e9;
 
 /// Takes the inputs that the record of a run has; `inputs` keep the values that they have.

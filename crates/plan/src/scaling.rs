@@ -7,12 +7,10 @@ use stats::scalability::{EXTRAPOLATION_MAX, SCALABILITY_POINTS_MIN, ScalabilityL
 /// Number of points from which a fit is more than an indication.
 pub const POINTS_SURE: usize = SCALABILITY_POINTS_MIN;
 
-/// Law with its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredLaw {
     /// Law; its throughput is in requests per second.
     pub law: ScalabilityLaw,
-    /// Highest measured number.
     pub measured_max: f64,
 }
 
@@ -27,20 +25,17 @@ impl MeasuredLaw {
     }
 
     /// Returns the number with the highest rate; infinite if the rate never falls.
-    #[must_use]
     pub fn peak(&self) -> f64 {
         self.law.peak().max(1.0)
     }
 
     /// Returns the smallest whole number that reaches a rate, up to [`EXTRAPOLATION_MAX`] times the
     /// measured maximum; `None` if none does.
-    #[must_use]
     pub fn number_for(&self, rate_per_s: f64) -> Option<u64> {
         (1..=self.number_max()).find(|number| self.law.throughput(*number as f64) >= rate_per_s)
     }
 
     /// Returns the highest rate of a whole number that the law may predict.
-    #[must_use]
     pub fn max_rate_per_s(&self) -> f64 {
         (1..=self.number_max()).map(|number| self.law.throughput(number as f64)).fold(0.0, f64::max)
     }

@@ -11,52 +11,38 @@ use crate::finding::{Finding, Severity};
 use crate::inputs::{InputKind, Inputs, SourcedValue, format_value};
 use crate::queueing::SlotPool;
 
-/// Name of the schema of a plan.
 pub const SCHEMA: &str = "weir.plan/1";
 
 /// Result of a formula.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Section.
     pub section: &'static str,
     /// Name within the plan.
     pub name: &'static str,
     /// Value, in s, bytes, bits per second or per second; infinite values are `null` in JSON.
     pub value: f64,
-    /// Form of the value.
     pub unit: InputKind,
-    /// Formula, with names of inputs and figures.
     pub formula: &'static str,
-    /// The same formula with its values.
     pub computed: String,
 }
 
 impl Figure {
-    /// Returns the value with its unit.
-    #[must_use]
     pub fn value_text(&self) -> String {
         if self.value.is_infinite() { "never".to_owned() } else { format_value(self.unit, self.value) }
     }
 }
 
-/// Input that a plan used.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct UsedInput {
-    /// Name.
     pub name: &'static str,
-    /// Value and source.
     #[serde(flatten)]
     pub given: SourcedValue,
 }
 
-/// Complete plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sizing {
-    /// [`SCHEMA`].
     pub schema: &'static str,
-    /// Inputs with their sources.
     pub inputs: Vec<UsedInput>,
-    /// Backends with the limits of this plan.
     pub backends: Vec<Backend>,
     /// Figures, in the order of computation.
     pub figures: Vec<Figure>,
@@ -85,14 +71,11 @@ impl Sizing {
         Self { schema: SCHEMA, inputs: used.collect(), backends, figures, findings }
     }
 
-    /// Returns the value of a figure.
-    #[must_use]
     pub fn value(&self, name: &str) -> Option<f64> {
         self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
     }
 
     /// Returns true if an objective cannot be met, or the system is unstable.
-    #[must_use]
     pub fn has_error(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }
@@ -111,7 +94,6 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Adds a figure and returns its value.
     fn add(
         &mut self,
         (section, name, unit): (&'static str, &'static str, InputKind),
@@ -152,7 +134,6 @@ impl Draft<'_> {
     }
 }
 
-/// Digits of a number in a formula.
 const FORMULA_DIGITS: i32 = 4;
 
 /// Rounds the numbers in the text of a formula that have decimal places.
@@ -175,7 +156,6 @@ fn with_rounded_numbers(text: &str) -> String {
     rounded + rest
 }
 
-/// Formats a time of a formula.
 fn time(seconds: f64) -> String {
     if seconds.is_infinite() { "never".to_owned() } else { format_value(InputKind::Time, seconds) }
 }

@@ -8,7 +8,6 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubjectQueue {
-    /// Queue with the limits of the plan.
     Bounded,
     /// Queue without a limit.
     Unbounded,
@@ -17,7 +16,6 @@ pub enum SubjectQueue {
 }
 
 impl SubjectQueue {
-    /// Names of the queues.
     pub const NAMES: [&'static str; 3] = ["bounded", "unbounded", "none"];
 
     /// Parses the name of a queue.

@@ -20,7 +20,6 @@ const BACKLOG_MAX: f64 = 6_000.0;
 const DRAIN_S_MAX: f64 = 60.0;
 /// Highest coefficient of variation of a service time: means of a verification's length vary too much beyond it.
 const SERVICE_CV_MAX: f64 = 3.0;
-/// Maximum number of servers of a verification.
 const SERVERS_MAX: u64 = 16;
 
 /// Plan of the size that one machine can carry.
@@ -28,7 +27,6 @@ const SERVERS_MAX: u64 = 16;
 pub struct VerifiedPlan {
     /// Fraction of the plan's rate and slots; 1 is the plan itself.
     pub scale: f64,
-    /// Requests per second.
     pub rate_per_s: f64,
     /// Mean service time, in s; after the baseline the measured one.
     pub service_s: f64,
@@ -38,17 +36,13 @@ pub struct VerifiedPlan {
     pub delay_s: f64,
     /// Coefficient of variation of the service time.
     pub service_cv: f64,
-    /// Number of servers.
     pub servers: u64,
     /// Concurrent requests of each.
     pub maxconn: u64,
-    /// Duration of the stall, in s.
     pub stall_s: f64,
     /// Multiple of the rate in the overload.
     pub overload: f64,
-    /// Timeout of the queue, in s.
     pub queue_s: f64,
-    /// Limit of the queue.
     pub queue_limit: u64,
 }
 
@@ -66,11 +60,9 @@ pub struct Verification {
 /// Prediction and measurement of one figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Name of the figure.
     pub name: &'static str,
     /// Unit: `requests`, `s`, `1/s`.
     pub unit: &'static str,
-    /// Predicted value.
     pub predicted: f64,
     /// Measured value; absent if it cannot be observed.
     pub measured: Option<f64>,
@@ -192,8 +184,6 @@ impl VerifiedPlan {
         }
     }
 
-    /// Returns the pool of its slots.
-    #[must_use]
     pub fn pool(&self) -> SlotPool {
         SlotPool {
             slots: self.servers * self.maxconn,
@@ -205,27 +195,23 @@ impl VerifiedPlan {
     }
 
     /// Returns the timeout of the queue in whole ms, at least 1.
-    #[must_use]
     pub fn queue_ms(&self) -> u64 {
         (self.queue_s * 1e3).round().max(1.0) as u64
     }
 
     /// Returns the queue after the stall without a bound.
-    #[must_use]
     pub fn backlog(&self) -> f64 {
         let pool = self.pool();
         (self.rate_per_s * self.stall_s - (pool.slots as f64 - pool.erlangs())).max(0.0)
     }
 
     /// Returns the pool with all slots busy: its capacity is that of a drain.
-    #[must_use]
     pub fn loaded_pool(&self) -> SlotPool {
         SlotPool { service_s: self.loaded_service_s, ..self.pool() }
     }
 
     /// Returns the time to drain a queue, in s. It depends on the difference of two rates: at a utilisation of
     /// u, an error of the capacity is multiplied by 1 / (1 - u).
-    #[must_use]
     pub fn drain_s(&self, queued: f64) -> f64 {
         let pool = self.loaded_pool();
         let spare_per_s = pool.capacity_per_s() - self.rate_per_s;
@@ -247,7 +233,6 @@ impl VerifiedPlan {
     }
 
     /// Compares the predictions for a subject with this queue with a measurement.
-    #[must_use]
     pub fn compare(&self, queue: SubjectQueue, measured: &Measured) -> Vec<Comparison> {
         let backlog = self.backlog();
         let bounded = backlog.min(self.queue_limit as f64).min(self.rate_per_s * self.queue_s);

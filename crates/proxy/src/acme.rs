@@ -107,13 +107,11 @@ pub(crate) fn acme_plans(plan: &Plan) -> Vec<AcmePlan> {
     unique
 }
 
-/// Returns the states of all certificates.
 pub(crate) fn statuses() -> Vec<(String, CertificateStatus)> {
     let all = STATUS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     all.iter().map(|(name, status)| (name.clone(), status.clone())).collect()
 }
 
-/// Adds the metrics of all certificates.
 pub(crate) fn add_metrics(snapshot: &mut Snapshot) {
     for (name, status) in statuses() {
         snapshot.add_certificate(&name, status.expires_at_s, status.issued, status.failed);

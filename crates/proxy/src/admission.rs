@@ -106,7 +106,6 @@ impl ListenerLimits {
         })
     }
 
-    /// Returns whether sources are counted.
     #[inline]
     pub(crate) fn has_source_limits(&self) -> bool {
         self.sources.is_some()

@@ -29,7 +29,6 @@ use crate::plan::{Balance, IdVec, ServerId};
 pub(crate) struct Candidate {
     /// Weight relative to the others; 0: the server gets no requests.
     pub(crate) weight: u32,
-    /// Requests in flight.
     pub(crate) in_flight: usize,
     /// True if the server may get one more request.
     pub(crate) is_available: bool,
@@ -52,13 +51,11 @@ impl Candidate {
     }
 }
 
-/// Inputs of a choice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BalanceInput<'a> {
     pub(crate) balance: Balance,
     /// Digest of the request's key; `None`: the request has none.
     pub(crate) key: Option<u64>,
-    /// Digests of the servers' names.
     pub(crate) name_digests: &'a IdVec<ServerId, u64>,
     /// Maximum number of requests of a server chosen by key, as a multiple of its fraction of the
     /// load.

@@ -44,7 +44,6 @@ pub(crate) struct ClientStream {
     pub(crate) buffered: PooledBuffer,
     /// Registered at the first poll.
     deadline: Option<DeadlineRegistration>,
-    /// Number of requests begun.
     pub(crate) request_count: u32,
     /// Arrival time of the first byte of the head that is being received, in microseconds that wrap
     /// every 71 minutes; 0: no head is being received.
@@ -58,13 +57,11 @@ pub(crate) struct ClientStream {
     watch_state: WatchState,
     /// Rejection of the first request.
     pub(crate) rejection: Option<RequestRejection>,
-    /// Slot in the table of sources.
     pub(crate) source_slot: SourceSlot,
     /// State that few connections need.
     pub(crate) rare_state: Option<Box<RareState>>,
 }
 
-/// Rejection of a request on any route.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestRejection {
     pub(crate) end: EndReason,
@@ -112,7 +109,6 @@ pub(crate) struct PrivateConn {
 pub(crate) struct Registration {
     /// Number on the core.
     pub(crate) slot_key: u64,
-    /// Time of the registration in ticks of the core.
     pub(crate) since_tick: u32,
 }
 
@@ -144,7 +140,6 @@ pub(crate) enum ClientStatus {
     Present,
     /// The client shut down its sending side or is gone; the two are indistinguishable.
     Eof,
-    /// The client is gone.
     Gone,
 }
 
@@ -153,7 +148,6 @@ pub(crate) enum ClientStatus {
 pub(crate) const LINGER_TIMEOUT_NS: u64 = 2_000_000_000;
 /// Maximum number of bytes read of a client's next requests while one is in flight.
 const READ_AHEAD_BYTES_MAX: usize = 16 * 1024;
-/// Maximum value of `Retry-After`.
 const RETRY_AFTER_MAX_S: u64 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +166,6 @@ impl RequestRejection {
 }
 
 impl Peer {
-    /// Describes a client of a listener.
     pub(crate) fn new(listener: &ListenerPlan, address: Option<SocketAddr>) -> Self {
         let port = address.map_or(0, |address| address.port());
         let address = address.map(|address| address.ip().to_canonical());
@@ -269,7 +262,6 @@ impl ClientStream {
         }
     }
 
-    /// Prepares for the next request.
     pub(crate) fn end_request(&mut self) {
         self.parses_buffered_first = !self.buffered.is_empty();
         self.head_start_us = 0;
@@ -309,7 +301,6 @@ impl ClientStream {
         }
     }
 
-    /// Returns the core that serves the connection.
     pub(crate) fn core(&self) -> Rc<Core> {
         Rc::clone(&self.settings.core)
     }
@@ -462,7 +453,6 @@ impl ClientStream {
         self.deadline.as_ref().is_some_and(|registration| deadlines.is_expired(registration))
     }
 
-    /// Removes the deadline.
     pub(crate) fn disarm(&mut self) {
         self.timeout_kind = TimeoutKind::None;
     }

@@ -59,10 +59,8 @@ use value::{Section, TableReader};
 /// Minimum length of an admin token in bytes.
 const TOKEN_BYTES_MIN: usize = 16;
 
-/// A valid config.
 #[derive(Clone, Debug)]
 pub struct ParsedConfig {
-    /// The plan that the config describes.
     pub plan: Plan,
     /// Settings that work, but hardly as intended: a route that never matches, a pool that nothing
     /// uses.

@@ -23,7 +23,6 @@ pub(crate) struct ConfigGeneration {
     pub(crate) limiters: Rc<RefCell<Vec<Vec<Limiter>>>>,
     pub(crate) metrics: Metrics,
     pub(crate) log_names: LogNames,
-    /// By listener.
     pub(crate) listener_limits: Vec<Arc<ListenerLimits>>,
 }
 

@@ -39,7 +39,6 @@
 mod active_config;
 mod admin;
 mod capacity;
-mod certificates;
 pub mod ctl;
 mod file_watch;
 pub mod handover;
@@ -87,7 +86,6 @@ pub use self::listeners::ListenAddressInfo;
 pub use self::sandbox::SandboxPaths;
 pub use self::start_check::check_start;
 
-/// A running proxy.
 #[derive(Debug)]
 pub struct RunningProxy {
     cores: rt::cores::RunningCores<Snapshot>,
@@ -207,10 +205,8 @@ pub fn start(
     Ok(running)
 }
 
-/// All bound sockets.
 struct ProxySockets {
     listeners: ListenAddresses,
-    /// With the listener for the admin pages.
     admin: Option<(AdminSocket, Listener)>,
     control: Option<ControlSocket>,
 }
@@ -239,7 +235,6 @@ fn core_descriptors(balancer: &ConnectionBalancer, inboxes: &[Inbox], shared: &C
     descriptors
 }
 
-/// Creates each core's start values and the channels to the cores.
 fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, Vec<CoreInit>) {
     let (senders, receivers) = CoreSenders::channels(inboxes.len());
     let build = |(inbox, commands)| CoreInit { initial: initial.clone(), inbox, commands };
@@ -285,19 +280,14 @@ impl RunningProxy {
     }
 
     /// Returns the open listening sockets.
-    #[must_use]
     pub fn listen_addresses(&self) -> Vec<ListenAddressInfo> {
         self.listeners.listen_addresses(&self.plan)
     }
 
-    /// Returns the address of the admin pages, if there are any.
-    #[must_use]
     pub fn admin(&self) -> Option<&Address> {
         self.admin.as_ref().map(AdminSocket::address)
     }
 
-    /// Returns the path of the control socket, if there is one.
-    #[must_use]
     pub fn control(&self) -> Option<&std::path::Path> {
         self.control.as_ref().map(ControlSocket::path)
     }
@@ -380,20 +370,14 @@ impl RunningProxy {
         let _ = self.core_senders.ask_blocking(None, build);
     }
 
-    /// Returns the state of the file system sandbox.
-    #[must_use]
     pub fn sandbox(&self) -> &Confinement {
         &self.sandbox
     }
 
-    /// Returns the number of cores.
-    #[must_use]
     pub fn threads(&self) -> usize {
         self.plan.threads
     }
 
-    /// Returns whether all cores have ended.
-    #[must_use]
     pub fn is_finished(&self) -> bool {
         self.cores.is_finished()
     }
@@ -406,8 +390,6 @@ impl RunningProxy {
         self.log.1.reopen().map_err(|error| explain_denied_access(error, &self.sandbox))
     }
 
-    /// Returns whether the proxy is draining.
-    #[must_use]
     pub fn is_draining(&self) -> bool {
         self.drain.watch().stage() != DrainStage::Running
     }
@@ -425,5 +407,25 @@ impl RunningProxy {
         let (sender, writer) = self.log;
         drop(sender);
         ProxyExit { failure, logs_written: writer.finish(LOG_TIMEOUT) }
+    }
+}
+
+impl RunningProxy {
+    /// Puts certificates into force that have been issued since the last call.
+    pub(super) fn apply_new_certificates(&mut self) {
+        if !self.acme.as_mut().is_some_and(Acme::take_issued) || self.is_draining() {
+            return;
+        }
+        let renewed = self.template.with_stored_certificates().map_err(io::Error::other);
+        if let Err(error) = renewed.and_then(|plan| self.reload(plan)) {
+            eprintln!("weir: the new certificate is not in use: {error}");
+        }
+    }
+
+    /// Informs the thread of automatic certificates of the plan.
+    pub(super) fn follow_certificates(&self) {
+        if let Some(acme) = &self.acme {
+            acme.apply_plan(&self.plan);
+        }
     }
 }

@@ -2,12 +2,10 @@
 
 use wire::Header;
 
-/// One cookie of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cookie<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// The complete pair, name and value.
     pub(crate) pair: &'a [u8],
 }
 
@@ -19,12 +17,10 @@ pub(crate) fn cookies<'b>(headers: &[Header<'b>]) -> impl Iterator<Item = Cookie
         .flat_map(|header| cookies_in_field(header.value))
 }
 
-/// Returns whether a field has cookies.
 pub(crate) fn is_cookie_field(name: &str) -> bool {
     name.len() == 6 && name.eq_ignore_ascii_case("cookie")
 }
 
-/// Returns the cookies of one field line.
 pub(crate) fn cookies_in_field(value: &[u8]) -> impl Iterator<Item = Cookie<'_>> {
     value.split(|&byte| byte == b';').map(|pair| {
         let pair = pair.trim_ascii();
@@ -33,7 +29,6 @@ pub(crate) fn cookies_in_field(value: &[u8]) -> impl Iterator<Item = Cookie<'_>>
     })
 }
 
-/// Splits a text at the first `byte`.
 pub(crate) fn split_at_byte(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
     let at = memchr::memchr(byte, text)?;
     Some((&text[..at], &text[at + 1..]))

@@ -3,16 +3,15 @@
 //!
 //! Nothing here leaves its thread, so there is no lock; and nothing here is held across an await.
 
-mod gauges;
 mod generations;
 mod listener_settings;
 mod logs;
-mod poll_context;
 mod services;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Context;
 
 use rt::buffers::BufferPool;
 use rt::byte_channel::ChannelBuffers;
@@ -29,7 +28,7 @@ use crate::admission::ListenerLimits;
 pub(crate) use crate::config_generation::ConfigGeneration;
 use crate::exchange_state::Exchange;
 use crate::log::{self, CoreLog, LoadCounts};
-use crate::metrics::Snapshot;
+use crate::metrics::{ServerSlots, Snapshot};
 use crate::outcome::{Outcome, RejectReason};
 use crate::plan::{ListenerPlan, Plan};
 use crate::pool::{CrossCoreState, Pool};
@@ -40,7 +39,6 @@ use crate::tunnel::PIPE_BYTES;
 use generations::Generations;
 pub(crate) use listener_settings::{ListenerGeneration, ListenerSettings};
 use logs::CoreLogs;
-pub(crate) use poll_context::PollContext;
 
 /// Interval at which a core checks its deadlines, its idle connections and its log. All timeouts
 /// but the queue's have this resolution.
@@ -91,7 +89,6 @@ pub(crate) struct Core {
 /// Time of a core, at the resolution of its ticks.
 #[derive(Debug)]
 pub(crate) struct Ticks {
-    /// Time of the last tick.
     pub(crate) now: Cell<MonotonicTime>,
     /// Changes with each tick and when the drain starts. While it is the same, no deadline has
     /// passed.
@@ -158,7 +155,6 @@ pub(crate) struct WorkBuffers {
     pub(crate) rng: fastrand::Rng,
 }
 
-/// Returns the maximum number of pipes for a core with this number of descriptors.
 pub(crate) fn pipes_max(descriptors: u64) -> usize {
     PIPES_MAX.min((descriptors / 32) as usize)
 }
@@ -274,7 +270,6 @@ impl Core {
         listeners_and_limits.enumerate().map(settings).collect()
     }
 
-    /// Returns the settings of a listener, for a new connection.
     pub(crate) fn settings(&self, listener: usize) -> Option<Rc<ListenerSettings>> {
         let settings = self.listener_settings.borrow();
         // The newest are first.
@@ -337,7 +332,6 @@ impl Core {
         self.drain.is_draining.set(true);
     }
 
-    /// Closes idle connections.
     pub(crate) fn close_idle(&self) {
         self.drain.closes_idle.set(true);
         self.ticks.advance();
@@ -385,7 +379,6 @@ impl Core {
         self.generations.current().metrics.refused(reason);
     }
 
-    /// Counts a text with values that was too long.
     pub(crate) fn count_long_text(&self) {
         self.generations.current().metrics.count_long_text();
     }
@@ -398,7 +391,6 @@ impl Core {
         })
     }
 
-    /// Returns this core's part of a maximum for all cores.
     pub(crate) fn own_limit(&self, max: usize) -> usize {
         self.id.part_of(max)
     }
@@ -462,7 +454,6 @@ impl Core {
         self.memory.spare_exchanges.take();
     }
 
-    /// Keeps an exchange for reuse.
     pub(crate) fn recycle_exchange(&self, mut exchange: Box<Exchange>) {
         self.load.in_flight.set(self.load.in_flight.get() - 1);
         let mut spare = self.memory.spare_exchanges.borrow_mut();
@@ -471,4 +462,53 @@ impl Core {
             spare.push(exchange);
         }
     }
+}
+
+/// Memory of an idle connection in user space: its task with this state, and its slots among the
+/// runtime's sockets and the deadlines. Measured by `bench/`.
+const IDLE_CONN_BYTES: usize = 600;
+/// Memory of an idle connection of HTTP/2, in addition: its tables of HPACK and of streams.
+const IDLE_H2_BYTES: usize = 4_300;
+
+impl Core {
+    pub(super) fn update_gauges(&self) {
+        let generation = self.generations.current();
+        let metrics = &generation.metrics;
+        for (id, pool) in generation.pools.enumerate() {
+            for server in pool.plan().servers.ids() {
+                let in_flight = pool.in_flight_at(server);
+                metrics.set_idle(id, server, pool.idle_connections(server) as u64);
+                metrics.set_http2_load(id, server, pool.http2_load(server));
+                metrics.set_in_flight(id, server, in_flight as u64);
+                // All cores share this value, so the first core reports it.
+                let slots = || ServerSlots {
+                    max: pool.requests_max(server).unwrap_or_default() as u64,
+                    in_use: pool.slots_in_use(server) as u64,
+                };
+                let is_reported_here = self.id.index == 0;
+                metrics.set_slots(id, server, is_reported_here.then(slots).unwrap_or_default());
+            }
+            metrics.set_queued(id, pool.queued() as u64);
+        }
+        generation.collect_counters();
+        metrics.set_buffers(self.memory.buffers.in_use() as u64, self.memory.buffers.exhausted_count());
+        metrics.set_requests(self.load.in_flight.get() as u64, self.load.abandoned.get() as u64);
+        // The streams of one connection count once.
+        let busy =
+            self.load.in_flight.get().saturating_sub(self.load.h2_streams.get()) + self.load.h2_busy.get();
+        let idle = self.connection_limit.active_count().saturating_sub(busy);
+        metrics.set_h2_streams(self.load.h2_streams.get() as u64);
+        let idle_h2 = idle.min(self.load.h2_connections.get() - self.load.h2_busy.get());
+        let idle_bytes = idle * IDLE_CONN_BYTES + idle_h2 * IDLE_H2_BYTES;
+        metrics.set_idle_clients(idle as u64, idle_bytes as u64);
+    }
+}
+
+/// Context of one poll of a connection. The memory for a read is not in it, because its bytes are borrowed
+/// while the context is used.
+#[derive(Debug)]
+pub(crate) struct PollContext<'p, 'w> {
+    pub(crate) cx: &'p mut Context<'w>,
+    pub(crate) core: &'p Rc<Core>,
+    pub(crate) work: &'p mut WorkBuffers,
 }

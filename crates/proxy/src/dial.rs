@@ -147,7 +147,6 @@ pub(crate) struct DialTarget {
 }
 
 impl DialTarget {
-    /// Opens a connection.
     pub(crate) async fn open(self) -> Result<Stream, ConnectError> {
         let connected = self.sources.connect(&self.address, self.namespace.as_ref()).await;
         let mut stream = connected.map_err(ConnectError::Socket)?;

@@ -29,15 +29,12 @@ use crate::plan::{Lookup, NamedServers, Plan, PoolPlan, ResolvePlan};
 use lookup_state::{LookupChange, LookupState};
 use resolver::{DnsClient, LookupError};
 
-/// One server that a name resolves to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ResolvedServer {
     pub(crate) address: SocketAddr,
-    /// Weight from an SRV record.
     pub(crate) weight: Option<u32>,
 }
 
-/// Name to resolve, and the settings for it.
 pub(crate) type LookupKey = (Lookup, ResolvePlan);
 /// The servers of all names, in order.
 pub(crate) type ResolvedServers = BTreeMap<LookupKey, Vec<ResolvedServer>>;
@@ -48,10 +45,8 @@ fn lookup_key(pool: &PoolPlan, names: &NamedServers) -> LookupKey {
 
 /// Maximum number of names whose counters are kept after the config has dropped them.
 const COUNTED_MAX: usize = 1_000;
-/// Maximum number of addresses listed in a notice.
 const NOTICE_ADDRESSES_MAX: usize = 8;
 
-/// All names to resolve.
 #[derive(Debug)]
 pub(crate) struct DnsResolver {
     timers: Timers,
@@ -61,7 +56,6 @@ pub(crate) struct DnsResolver {
     counts: RefCell<BTreeMap<(String, &'static str), u64>>,
 }
 
-/// One name.
 #[derive(Debug, Default)]
 struct NameEntry {
     state: RefCell<LookupState>,
@@ -120,7 +114,6 @@ impl DnsResolver {
         }
     }
 
-    /// Adds the counters.
     pub(crate) fn add_metrics(&self, snapshot: &mut Snapshot) {
         for ((name, result), count) in &*self.counts.borrow() {
             snapshot.add_dns_queries(name, result, *count);
@@ -194,7 +187,6 @@ async fn run_lookups(resolver: Rc<DnsResolver>, key: LookupKey, entry: Rc<NameEn
     }
 }
 
-/// Returns the notice for a change, if any.
 fn notice(
     name: &str,
     change: LookupChange,

@@ -85,7 +85,6 @@ enum StepResult {
     Finished(ConnAction),
 }
 
-/// A wait for a peer.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     kind: TimeoutKind,
@@ -235,7 +234,6 @@ impl Exchange {
         client.allows_half_close() || is_tunnel && client.is_h2_stream()
     }
 
-    /// Returns the current wait.
     fn current_wait(&self, client: &ClientStream) -> Wait {
         let Some(slot) = &self.slot else {
             return Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
@@ -262,7 +260,6 @@ impl Exchange {
         Wait { kind, timeout_ns }
     }
 
-    /// Returns the current phase, for the outcome.
     fn phase(&self) -> EndPhase {
         match self.response {
             _ if matches!(self.stage, ExchangeStage::Queued(..)) => EndPhase::Queue,

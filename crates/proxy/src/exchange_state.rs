@@ -30,7 +30,6 @@ pub(crate) struct Exchange {
     pub(crate) listener: usize,
     pub(crate) facts: RequestFacts,
     pub(crate) terms: SlotTerms,
-    /// Server and the slot taken at it, if any.
     pub(crate) slot: Option<ServerSlot>,
     pub(crate) server: Option<ServerConn>,
     pub(crate) attempt: Attempt,
@@ -50,7 +49,6 @@ pub(crate) struct Exchange {
     pub(crate) outcome: OutcomeBuilder,
 }
 
-/// A slot taken at a server.
 #[derive(Debug)]
 pub(crate) struct ServerSlot {
     pub(crate) pool: Rc<Pool>,
@@ -66,15 +64,12 @@ pub(crate) enum ExchangeStage {
     Buffering(Rc<Pool>),
     /// Waiting for a free slot at a server.
     Queued(Rc<Pool>, Rc<Ticket>),
-    /// Waiting for the connection to be established.
     Connecting(Connecting),
-    /// Connected to a server.
     Connected,
     /// Sending a response of the proxy's own.
     Responding,
 }
 
-/// Progress of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseProgress {
     Head,
@@ -107,7 +102,6 @@ impl Exchange {
         }
     }
 
-    /// Resets the exchange for the next request.
     pub(crate) fn reset(&mut self) {
         self.stage = ExchangeStage::Unused;
         self.generation = None;

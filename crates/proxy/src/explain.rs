@@ -54,7 +54,6 @@ pub struct Explanation {
 
 impl Explanation {
     /// The matching route, as an index in [`Plan::routes`].
-    #[must_use]
     pub fn route(&self) -> Option<usize> {
         self.route
     }

@@ -46,7 +46,6 @@ fn writes_own_field(changes: &[RouteChange], name: &str, is_request: bool) -> bo
     changes.is_empty() || matches!(field_action(changes, name, is_request), FieldAction::Keep)
 }
 
-/// Returns whether the proxy writes this field in its own responses.
 pub(crate) fn writes_own_response_field(changes: &[RouteChange], name: &str) -> bool {
     writes_own_field(changes, name, false)
 }

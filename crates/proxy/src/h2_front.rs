@@ -41,7 +41,6 @@ use output::Output;
 use ping::PingState;
 use shutdown::Shutdown;
 
-/// Maximum number of reads in one round.
 const READS_MAX: u32 = 2;
 /// Maximum number of times that a poll fills and writes the output, before other tasks run.
 const ROUNDS_MAX: u32 = 4;
@@ -83,9 +82,7 @@ pub(crate) struct Front {
 pub(crate) enum FrontEnd {
     /// It is closed after the client had time to read the last frames.
     Linger,
-    /// It is closed.
     Close,
-    /// It is reset.
     Reset,
 }
 
@@ -128,7 +125,6 @@ impl Front {
         })
     }
 
-    /// Returns the state, for the list of connections.
     pub(crate) fn session_state(&self) -> SessionState {
         match (self.shutdown.is_announced(), self.is_busy) {
             (true, _) => SessionState::Closing,
@@ -321,7 +317,6 @@ impl Front {
 /// Reason that nothing more is read.
 #[derive(Clone, Copy, Debug)]
 enum ReadEnd {
-    /// The client ended its side.
     Eof,
     /// The connection failed.
     Gone,
@@ -329,7 +324,6 @@ enum ReadEnd {
     Fault(FaultKind),
 }
 
-/// Handles one event.
 fn handle_event(lanes: &mut Lanes, ctx: &mut PollContext<'_, '_>, event: Event<'_>) -> FollowUp {
     let core = ctx.core;
     match event {

@@ -39,13 +39,10 @@ pub(crate) use state_machine::{CheckStateMachine, CheckVerdict};
 pub(crate) enum HealthCommand {
     /// Resolve the names of this plan, and respond when each was tried.
     ResolveNames(Arc<Plan>, std_mpsc::Sender<()>),
-    /// This plan is in force.
     ApplyPlan(Arc<Plan>, Arc<CrossCoreState>),
-    /// Send your counters.
     Snapshot(oneshot::Sender<Snapshot>),
 }
 
-/// Maximum number of queued commands.
 const COMMANDS_MAX: usize = 16;
 /// Poll interval for ejected and returned servers.
 const NOTICE_POLL_NS: u64 = 200 * MILLISECOND_NS;
@@ -115,7 +112,6 @@ impl Health {
         let _ = self.commands.blocking_send(command);
     }
 
-    /// Returns the sender for commands, to request the counters.
     pub(crate) fn commands(&self) -> mpsc::Sender<HealthCommand> {
         self.commands.clone()
     }

@@ -8,7 +8,6 @@ use std::net::Ipv4Addr;
 pub(crate) struct Ipv4Text {
     /// Longer than the text, so that it can be stored in one write.
     pub(crate) bytes: [u8; 16],
-    /// Number of bytes that belong to the text.
     pub(crate) length: usize,
 }
 
@@ -37,7 +36,6 @@ const OCTETS: [([u8; 4], u8); 256] = {
 };
 
 impl Ipv4Text {
-    /// Formats `address`.
     #[inline]
     pub(crate) fn new(address: Ipv4Addr) -> Self {
         let mut bytes = [0; 16];
@@ -55,7 +53,6 @@ impl Ipv4Text {
         Self { bytes, length: length - 1 }
     }
 
-    /// Returns the text.
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]

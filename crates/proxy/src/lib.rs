@@ -5,6 +5,9 @@
 //! the queue, the rewriting of heads) are pure; code that does I/O decides nothing.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod code_table;
+
 mod acme;
 mod admission;
 mod balance;

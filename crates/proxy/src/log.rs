@@ -57,7 +57,6 @@ pub(crate) fn start(logs: &[LogPlan], cores: usize) -> io::Result<(LogSender, Lo
 }
 
 impl LogSender {
-    /// Returns a handle to the line counters.
     pub(crate) fn line_counters(&self) -> LineCounters {
         self.lines.line_counters()
     }
@@ -120,7 +119,6 @@ impl CoreLog {
         self.wants_fields
     }
 
-    /// Returns the line counters of all cores.
     pub(crate) fn line_counters(&self) -> &LineCounters {
         &self.line_counters
     }

@@ -71,7 +71,6 @@ impl ClassHistograms {
     }
 }
 
-/// A counter or gauge.
 #[derive(Debug, Default)]
 struct CounterCell(Cell<u64>);
 
@@ -147,7 +146,6 @@ pub(crate) struct ServerSlots {
 }
 
 impl Metrics {
-    /// Creates metrics for a plan, all at 0.
     pub(crate) fn new(plan: &Plan) -> Self {
         let listeners = plan.listeners.iter().map(|listener| ListenerMetrics {
             name: listener.name.clone(),
@@ -230,7 +228,6 @@ impl Metrics {
         }
     }
 
-    /// Counts an accepted client connection.
     #[inline]
     pub(crate) fn accepted(&self, listener: usize) {
         if let Some(listener_metrics) = self.common.listeners.get(listener) {
@@ -239,7 +236,6 @@ impl Metrics {
         self.connection_adopted(listener);
     }
 
-    /// Counts a closed client connection.
     #[inline]
     pub(crate) fn closed(&self, listener: usize) {
         if let Some(listener_metrics) = self.common.listeners.get(listener) {
@@ -267,7 +263,6 @@ impl Metrics {
         self.common.refused[reason as usize].add(1);
     }
 
-    /// Counts a text with values that was too long.
     pub(crate) fn count_long_text(&self) {
         self.common.long_texts.add(1);
     }
@@ -310,7 +305,6 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of requests of this core at a server.
     pub(crate) fn set_in_flight(&self, pool: PoolId, server: ServerId, requests: u64) {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(server) = server {

@@ -1,13 +1,7 @@
 //! Outcome of one request: the value that log, metrics and passive health checks read. Contains no
 //! decisions.
 
-mod reject_reason;
-mod sticky_lookup;
-
 use std::net::IpAddr;
-
-pub(crate) use reject_reason::RejectReason;
-pub(crate) use sticky_lookup::StickyLookup;
 
 use rt::clock::MonotonicTime;
 
@@ -94,6 +88,33 @@ end_reasons! {
     Killed, "killed", b'K', 0, "an operator closed the connection";
 }
 
+code_table! {
+    /// Reason for which a client's connection was closed before it was served, or had to wait.
+    pub(crate) enum RejectReason:
+    ProcessFull, "process_full", "`connections-max` of the process was reached";
+    ListenerFull, "listener_full", "`connections-max` of the listener was reached";
+    ConnectionRate, "connection_rate", "`connections-rate` of the listener was reached";
+    SourceConnections, "source_connections", "the source reached its limit of connections (`per-source`)";
+    SourceRate, "source_rate", "the source reached its rate limit (`per-source`)";
+    SourceTable, "source_table", "the table of sources was full; the connection was served without limits";
+    HandshakesFull, "handshakes_full", "`handshakes-max` of the listener was reached; the connection was reset";
+    RejectsFull, "rejects_full", "too many rejected connections were still open; this one was reset";
+    ProxyHeader, "proxy_header", "the PROXY header was missing, malformed or late";
+    Untrusted, "untrusted", "the peer was not in `trusted` on a listener with `proxy-protocol`";
+    NoDescriptor, "no_descriptor", "no free descriptor or memory";
+    Draining, "draining", "the proxy was draining";
+}
+
+code_table! {
+    /// Result of the lookup of a request's sticky cookie.
+    pub(crate) enum StickyLookup:
+    Hit, "hit", "Names a server that is up; the request goes there.";
+    Missing, "missing", "No cookie.";
+    Unknown, "unknown", "Valid, but its server is no longer in the pool.";
+    Invalid, "invalid", "Forged, corrupt, or signed with another key.";
+    Down, "down", "Names a server that is not up.";
+}
+
 /// Declares the phases in which a request can end. Each row has the second letter of HAProxy's
 /// termination code and the meaning.
 macro_rules! end_phases {
@@ -152,13 +173,10 @@ pub(crate) struct Outcome<'a> {
     pub(crate) request: Option<LoggedRequest<'a>>,
     /// Status that was sent to the client; 0: none.
     pub(crate) status: u16,
-    /// Reason of the end of the request.
     pub(crate) end: EndReason,
-    /// Phase in which it ended.
     pub(crate) phase: EndPhase,
     /// Error in the bytes, for `BadRequest` and `BadResponse`.
     pub(crate) refusal: Option<wire::RefusalKind>,
-    /// Timestamps of the request.
     pub(crate) times: Times,
     /// Bytes received from the client for it, head included.
     pub(crate) bytes_in: u64,
@@ -166,7 +184,6 @@ pub(crate) struct Outcome<'a> {
     pub(crate) bytes_out: u64,
     /// Content bytes among the bytes sent.
     pub(crate) content_bytes_out: u64,
-    /// Number of retries.
     pub(crate) retries: u8,
     /// True if the server connection had carried a request before.
     pub(crate) reused: bool,
@@ -195,7 +212,6 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// Returns the name, as in logs.
     pub(crate) fn name(self) -> &'static [u8; 8] {
         match self {
             Self::Http10 => b"HTTP/1.0",
@@ -229,14 +245,10 @@ pub(crate) struct LoggedRequest<'a> {
 pub(crate) struct Times {
     /// The first byte of the head arrived.
     pub(crate) start: MonotonicTime,
-    /// The head was complete.
     pub(crate) head: MonotonicTime,
     /// The request got a slot at a server.
     pub(crate) dispatched: MonotonicTime,
-    /// The connection to the server was established.
     pub(crate) connected: MonotonicTime,
-    /// The head of the response arrived.
     pub(crate) first_byte: MonotonicTime,
-    /// The request ended.
     pub(crate) end: MonotonicTime,
 }

@@ -6,31 +6,9 @@ use rt::clock::MonotonicTime;
 use crate::outcome::{EndReason, Outcome};
 use crate::plan::OutlierPlan;
 
-macro_rules! ejection_reasons {
-    ($($variant:ident, $code:literal, $doc:literal;)*) => {
-        /// Reason why a server is ejected.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum EjectionReason {
-            $(#[doc = $doc] $variant,)*
-        }
-
-        impl EjectionReason {
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// Returns the code, in `snake_case`, stable.
-            pub(crate) fn code(self) -> &'static str {
-                match self { $(Self::$variant => $code,)* }
-            }
-
-            /// Returns the description for people.
-            pub(crate) fn doc(self) -> &'static str {
-                match self { $(Self::$variant => $doc,)* }
-            }
-        }
-    };
-}
-
-ejection_reasons! {
+code_table! {
+    /// Reason why a server is ejected.
+    pub(crate) enum EjectionReason:
     Failures, "failures", "too many consecutive failures";
     Errors, "errors", "too many consecutive error responses";
     ErrorRate, "error_rate", "error rate above the maximum";
@@ -43,7 +21,6 @@ ejection_reasons! {
 pub(crate) enum FailureSignal {
     /// The server responded.
     Success,
-    /// The server responded with an error.
     Error,
     /// The server gave no response, or an invalid one.
     Failure,
@@ -51,7 +28,6 @@ pub(crate) enum FailureSignal {
     Neutral,
 }
 
-/// Classifies an ended request.
 pub(crate) fn classify_outcome(outcome: &Outcome<'_>, plan: &OutlierPlan) -> FailureSignal {
     match outcome.end {
         EndReason::ConnectFailed
@@ -68,7 +44,6 @@ pub(crate) fn classify_outcome(outcome: &Outcome<'_>, plan: &OutlierPlan) -> Fai
     }
 }
 
-/// Classifies a response by its status.
 pub(crate) fn classify_status(status: u16, plan: &OutlierPlan) -> FailureSignal {
     if plan.statuses.contains(status) { FailureSignal::Error } else { FailureSignal::Success }
 }
@@ -81,7 +56,6 @@ pub(crate) fn check_streak(plan: &OutlierPlan, failures: u32, errors: u32) -> Op
     plan.errors.filter(|&max| errors >= max).map(|_| EjectionReason::Errors)
 }
 
-/// Counters of a server in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutlierWindow {
     pub(crate) requests: u32,

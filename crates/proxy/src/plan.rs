@@ -17,7 +17,6 @@ mod ids;
 mod network;
 mod network_set;
 mod overload;
-mod request_rules;
 mod sni;
 mod tls;
 
@@ -38,7 +37,6 @@ pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
     TokenRate,
 };
-pub use request_rules::{Forwarding, PathRule, Underscores};
 pub use server_shell::log::LogTarget;
 pub(crate) use sni::SniMatch;
 pub use sni::{SniPlan, SniRoute};
@@ -72,7 +70,6 @@ pub struct Plan {
     pub control: Option<PathBuf>,
     /// Text of the config; for a plan made from flags, the equivalent config.
     pub source: Arc<str>,
-    /// Listeners, to which clients connect.
     pub listeners: Arc<[ListenerPlan]>,
     /// Routes in the order in which they are tried; the first match decides.
     pub routes: Arc<[RoutePlan]>,
@@ -100,7 +97,6 @@ pub type ListenerIndex = usize;
 /// Privileges of the process after binding. All settings are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrivilegesPlan {
-    /// User id to change to.
     pub user: Option<u32>,
     /// Group id to change to; supplementary groups are dropped with it.
     pub group: Option<u32>,
@@ -110,14 +106,10 @@ pub struct PrivilegesPlan {
     pub landlock: bool,
 }
 
-/// One listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenerPlan {
-    /// Name in the config, unique.
     pub name: Box<str>,
-    /// Addresses to listen on.
     pub bind: Vec<Address>,
-    /// Access rights of its unix sockets.
     pub unix_access: SocketAccess,
     /// Network namespace to listen in, by name (`ip netns`) or path; `None`: our own.
     pub namespace: Option<PathBuf>,
@@ -146,7 +138,6 @@ pub struct ListenerPlan {
     pub limits: wire::Limits,
     /// Maximum length of a request's body in bytes; a longer body gets 413. `None`: unlimited.
     pub body_bytes_max: Option<u64>,
-    /// Timeouts of clients.
     pub timeouts: ClientTimeouts,
     /// Fields added to requests that tell servers where a request came from.
     pub forwarding: Forwarding,
@@ -161,7 +152,6 @@ pub struct ListenerPlan {
     pub half_close: bool,
     /// Maximum bytes of a body received before the request takes a slot of a limited server: 8,192.
     pub buffer_request_bytes: u64,
-    /// Limits for new connections and requests.
     pub admission: Admission,
 }
 
@@ -205,7 +195,6 @@ pub struct ClientTimeouts {
     pub keep_alive_ns: u64,
 }
 
-/// One `[[route]]`.
 #[derive(Clone, Debug)]
 pub struct RoutePlan {
     /// Name of the route, by default `route-N` by its position; unique.
@@ -220,9 +209,7 @@ pub struct RoutePlan {
     pub path_rule: Option<PathRule>,
     /// Maximum request rates; beyond one of them, the route responds itself.
     pub rate_limits: Vec<RateLimit>,
-    /// Priority of its requests in a queue.
     pub priority: Priority,
-    /// Action for matching requests.
     pub action: Action,
 }
 
@@ -233,7 +220,6 @@ pub struct RouteTexts {
     pub regex: Option<regex::Regex>,
     /// Values of the request that fields of the response have.
     pub kept: Vec<Variable>,
-    /// True if the request id is a value.
     pub uses_request_id: bool,
     /// Rules for responses, at most [`RouteTexts::RULES_MAX`].
     pub rules: Vec<ResponseRule>,
@@ -271,13 +257,10 @@ impl RouteTexts {
 /// Conditions on a request; an empty list always holds.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions {
-    /// Listeners, any of them.
     pub listeners: Vec<ListenerIndex>,
     /// Hosts, any of them; lower case, without port; `*.example.org` for any name below it.
     pub hosts: Vec<Box<str>>,
-    /// Paths, any of them.
     pub paths: Vec<PathCondition>,
-    /// Methods, any of them.
     pub methods: Vec<Box<str>>,
     /// Fields of the head, all of them.
     pub headers: Vec<TextCondition>,
@@ -285,14 +268,12 @@ pub struct Conditions {
     pub query: Vec<TextCondition>,
     /// Networks of the client, any of them.
     pub sources: Vec<Network>,
-    /// Any other condition.
     pub when: Option<Box<Condition>>,
 }
 
 /// A condition on the normalised path.
 #[derive(Clone, Debug)]
 pub enum PathCondition {
-    /// Exactly this path.
     Exact(Box<str>),
     /// This path, and all paths below it; `/` is every path.
     Prefix(Box<str>),
@@ -307,18 +288,13 @@ pub enum PathCondition {
 pub struct TextCondition {
     /// Name; field names are compared without case.
     pub name: Box<str>,
-    /// Condition on the value.
     pub value: ValueCondition,
 }
 
-/// Condition on a value.
 #[derive(Clone, Debug)]
 pub enum ValueCondition {
-    /// The name is present.
     Present,
-    /// The name is absent.
     Absent,
-    /// The value is exactly this.
     Equals(Box<str>),
     /// A regular expression that matches anywhere in the value.
     Matches(regex::Regex),
@@ -329,35 +305,26 @@ pub enum ValueCondition {
 pub enum RouteChange {
     /// Replaces the part of the path that a prefix condition matched.
     ReplacePrefix {
-        /// Prefix to replace.
         prefix: Box<str>,
-        /// Replacement.
         replacement: Box<str>,
     },
     /// Replaces the complete path; the query stays.
     ReplacePath(Box<str>),
     /// Sets a field of the request, and removes all others of that name.
     SetRequestHeader(Box<str>, Text),
-    /// Adds a field to the request.
     AddRequestHeader(Box<str>, Text),
-    /// Removes a field of the request.
     RemoveRequestHeader(Box<str>),
-    /// Sets a field of the response.
     SetResponseHeader(Box<str>, Text),
-    /// Adds a field to the response.
     AddResponseHeader(Box<str>, Text),
-    /// Removes a field of the response.
     RemoveResponseHeader(Box<str>),
 }
 
 /// Token bucket of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
-    /// Requests per second.
     pub rate_per_s: f64,
     /// Maximum number of requests at once.
     pub burst: u32,
-    /// Key that selects a bucket.
     pub key: RateKey,
     /// Status beyond the limit: 429 by default, with `Retry-After`.
     pub status: u16,
@@ -369,35 +336,25 @@ pub struct RateLimit {
 /// Key that selects a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RateKey {
-    /// One bucket for the complete route.
     Route,
     /// One bucket for each client address (IPv6: each /64).
     Source,
-    /// One bucket for each value of this field.
     Header(Box<str>),
     /// One bucket for each text with the values of a request.
     Template(Template),
 }
 
-/// Action for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Forwards it to a server of this pool.
     Forward(PoolId),
-    /// Redirects it.
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: u16,
-        /// The location.
         location: Text,
     },
-    /// Sends a fixed response.
     Return {
-        /// Status of the response.
         status: u16,
-        /// `Content-Type` of the response.
         content_type: Box<str>,
-        /// Content of the response.
         body: Text,
     },
     /// Rejects it with this status: 403 by default.
@@ -413,10 +370,8 @@ pub enum Action {
     SilentDrop,
 }
 
-/// One `[pool.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolPlan {
-    /// Name in the config, unique.
     pub name: Box<str>,
     /// Servers; at least one, unless [`PoolPlan::named_servers`] has one.
     pub servers: IdVec<ServerId, ServerPlan>,
@@ -448,7 +403,6 @@ pub struct PoolPlan {
     pub queue: QueuePlan,
     /// Limits of the pool beside those of its servers.
     pub overload_limits: PoolLimits,
-    /// Timeouts of servers.
     pub timeouts: ServerTimeouts,
     /// Limits of a response's head and framing.
     pub limits: wire::Limits,
@@ -469,12 +423,10 @@ pub struct PoolPlan {
     pub sources: Vec<IpAddr>,
 }
 
-/// One server of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerPlan {
     /// Name in logs and metrics; the address by default. Unique in its pool.
     pub name: Box<str>,
-    /// Address to connect to.
     pub address: Address,
     /// Name that the address was looked up by.
     pub host: Option<Box<str>>,
@@ -498,7 +450,6 @@ pub enum Reuse {
     Always,
 }
 
-/// Limits of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlan {
     /// Maximum number of waiting requests, on all cores: 1,024.
@@ -528,12 +479,9 @@ pub struct ServerTimeouts {
     pub abandoned_ns: u64,
 }
 
-/// One access log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogPlan {
-    /// Target of the lines.
     pub target: LogTarget,
-    /// Format of a line.
     pub format: LogFormat,
     /// Fraction of requests that is logged, chosen at random: 1.0. Errors are always logged.
     pub sample: f64,
@@ -541,7 +489,6 @@ pub struct LogPlan {
     pub only_errors: bool,
 }
 
-/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// One JSON object per line.
@@ -550,4 +497,43 @@ pub enum LogFormat {
     Combined,
     /// HAProxy's HTTP log format (`option httplog`).
     Haproxy,
+}
+
+/// Fields added to requests that tell servers where a request came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forwarding {
+    /// `X-Forwarded-For`, `-Proto`, `-Host`; on by default.
+    pub x_forwarded: bool,
+    /// True if a trusted `X-Forwarded-For` stays as it is, instead of being appended to.
+    pub only_if_none: bool,
+    /// `Forwarded` (RFC 7239); off by default.
+    pub forwarded: bool,
+    /// The pseudonym in `Via` (RFC 9110 §7.6.3); `None`: no `Via` is added. `weir` by default.
+    pub via: Option<Box<str>>,
+    /// Field that carries the request id. An id is generated if there is none, or none that is
+    /// trusted. `None`: no id. `X-Request-Id` by default.
+    pub request_id: Option<Box<str>>,
+    pub underscores: Underscores,
+}
+
+/// The form in which a listener's request paths are routed and forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathRule {
+    /// In their normal form; a path that servers read in different ways gets 400. The default.
+    Normalise,
+    /// As received; a path that is not in its normal form, or has empty segments, gets 400.
+    Strict,
+    /// Forwarded as received, and routed by their normal form.
+    Raw,
+}
+
+/// Treatment of a request's fields with an underscore in their names, unless a trusted peer sent
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Underscores {
+    /// They are not forwarded. The default.
+    Drop,
+    /// The request gets 400.
+    Reject,
+    Pass,
 }

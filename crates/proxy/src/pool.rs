@@ -12,10 +12,8 @@
 mod adaptive;
 mod codel;
 mod concurrency_limit;
-mod core_server;
 mod cross_core_wakeup;
 mod eligibility;
-mod http2;
 mod outlier_counters;
 mod queue;
 mod retry_budget;
@@ -46,9 +44,11 @@ use crate::balance::sticky::ServerTokens;
 use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose};
 use crate::dial::SourceAddresses;
 use crate::key_digest::digest;
+use crate::metrics::Http2Load;
+use crate::metrics::h2_back_counters::BackCounters;
 use crate::outcome::Outcome;
 use crate::outlier::{FailureSignal, classify_status};
-use crate::plan::{Balance, IdVec, Plan, PoolId, PoolPlan, QueuePlan, Reuse, ServerId, ServerPlan};
+use crate::plan::{Balance, IdVec, Plan, PoolId, PoolPlan, PoolTls, QueuePlan, Reuse, ServerId, ServerPlan};
 use crate::server_conn::ServerConn;
 use crate::server_conn::http2::ServerConnections;
 
@@ -181,7 +181,6 @@ impl Pool {
         self.shared.namespace()
     }
 
-    /// Returns the source addresses of connections to its servers.
     pub(crate) fn sources(&self) -> Arc<SourceAddresses> {
         self.shared.sources()
     }
@@ -220,7 +219,6 @@ impl Pool {
         self.plan().balance == Balance::Latency
     }
 
-    /// Records a response time of a server.
     pub(crate) fn record_latency(&self, server: ServerId, sample_ns: u64, now: MonotonicTime) {
         let latency = &self.servers[server].latency;
         latency.set(latency.get().with_sample(sample_ns, now));
@@ -328,7 +326,6 @@ impl Pool {
         candidates.any(|(id, _)| self.shared.eligibility(id).effective_weight() > 0)
     }
 
-    /// Takes a slot at a server, if one is free.
     fn take_slot(&self, id: ServerId) -> bool {
         let server = &self.servers[id];
         match self.shared.try_acquire(self.core, id) {
@@ -481,7 +478,6 @@ impl Pool {
         self.servers.iter().map(|server| server.in_flight.get()).sum()
     }
 
-    /// Returns the number of requests in flight at one server.
     pub(crate) fn in_flight_at(&self, server: ServerId) -> usize {
         self.servers[server].in_flight.get()
     }
@@ -489,5 +485,46 @@ impl Pool {
 
 #[cfg(test)]
 mod selection_tests;
+impl CoreServer {
+    /// Returns the TLS settings for new connections of this core. They keep the sessions of this
+    /// server: another one with the same name would not resume them.
+    pub(crate) fn client_tls(&self, plan: &PoolTls) -> ClientTls {
+        self.client_tls.get_or_init(|| plan.client.for_one_server()).clone()
+    }
+
+    /// Returns the HTTP/2 connections of this core to the server.
+    pub(crate) fn http2(&self) -> &Rc<ServerConnections> {
+        self.http2.get_or_init(Rc::default)
+    }
+}
+
+impl Pool {
+    /// Does the same as [`Pool::take_idle`] if the idle connections are streams of HTTP/2 connections. A
+    /// server reports which of those it has not processed.
+    pub(crate) fn take_idle_stream(&self, server: ServerId) -> Option<ServerConn> {
+        let is_stream = |conn: &ServerConn| conn.http2.is_some();
+        let has_streams = self.servers[server].idle_conns.borrow().last().is_some_and(is_stream);
+        if has_streams { self.take_idle(server) } else { None }
+    }
+
+    /// Returns the number of idle connections to a server: of HTTP/2 those without a stream.
+    pub(crate) fn idle_connections(&self, server: ServerId) -> usize {
+        let server = &self.servers[server];
+        let idle_conns = server.idle_conns.borrow();
+        let of_http11 = idle_conns.iter().filter(|conn| conn.http2.is_none()).count();
+        of_http11 + server.http2.get().map_or(0, |http2| http2.idle())
+    }
+
+    /// Returns the HTTP/2 connections to a server that are in use.
+    pub(crate) fn http2_load(&self, server: ServerId) -> Http2Load {
+        self.servers[server].http2.get().map_or_else(Http2Load::default, |http2| http2.load())
+    }
+
+    /// Returns the counters of HTTP/2 connections to a server, since the last call.
+    pub(crate) fn take_http2_counters(&self, server: ServerId) -> Option<BackCounters> {
+        self.servers[server].http2.get().map(|http2| http2.take_counters())
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -23,32 +23,9 @@ use rt::clock::{MonotonicTime, now_ns, thread_cpu_ns};
 
 use crate::outcome::Times;
 
-macro_rules! profile_phases {
-    ($($variant:ident, $code:literal, $doc:literal;)*) => {
-        /// Phase of a core's work.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum ProfilePhase {
-            $(#[doc = $doc] $variant,)*
-        }
-
-        impl ProfilePhase {
-            /// Every phase, in the order of a request; `phase as usize` is its index.
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// Returns the code, in `snake_case`, stable.
-            pub(crate) fn code(self) -> &'static str {
-                match self { $(Self::$variant => $code,)* }
-            }
-
-            /// Returns the description of its contents.
-            pub(crate) fn doc(self) -> &'static str {
-                match self { $(Self::$variant => $doc,)* }
-            }
-        }
-    };
-}
-
-profile_phases! {
+code_table! {
+    /// Phase of a core's work, in the order of a request.
+    pub(crate) enum ProfilePhase:
     Accept, "accept", "accepting connections and passing them to their core";
     Connection, "connection", "a connection outside the other phases: PROXY header, next state, closing";
     ReadHead, "read_head", "reading a request's head and parsing it";
@@ -98,7 +75,6 @@ pub(crate) struct Profile {
 #[must_use = "a section ends where this is dropped"]
 pub(crate) struct SectionGuard<'a>(Option<(&'a Profile, Option<ProfilePhase>)>);
 
-/// Clock for sections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ProfileClock {
     /// `CLOCK_MONOTONIC`: cheap, but includes preemption.
@@ -117,10 +93,8 @@ impl ProfileClock {
     }
 }
 
-/// Command to a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProfileCommand {
-    /// Start from zero.
     Start(ProfileClock),
     /// Stop; the totals are kept.
     Stop,
@@ -131,9 +105,7 @@ pub(crate) enum ProfileCommand {
 /// One phase, summed over cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PhaseTotals {
-    /// Number of entries.
     pub(crate) calls: u64,
-    /// CPU time in the phase.
     pub(crate) cpu_ns: u64,
     /// Number of requests that passed through the phase.
     pub(crate) requests: u64,
@@ -141,11 +113,9 @@ pub(crate) struct PhaseTotals {
     pub(crate) request_ns: u64,
 }
 
-/// Profile totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProfileTotals {
     pub(crate) cores: u64,
-    /// Number of cores on which profiling is on.
     pub(crate) cores_on: u64,
     pub(crate) phases: [PhaseTotals; PHASE_COUNT],
     /// Time that profiling has been on, summed over cores.
@@ -276,7 +246,6 @@ impl Profile {
     }
 }
 
-/// Measures the cost of an empty section.
 fn measure_section_cost(clock: ProfileClock) -> u64 {
     let profile = Profile::default();
     profile.clock.set(clock);
@@ -298,7 +267,6 @@ impl Drop for SectionGuard<'_> {
 }
 
 impl ProfileTotals {
-    /// Adds another core's totals.
     pub(crate) fn add(&mut self, other: &Self) {
         // Weighted average: each side is the average of its cores.
         let cores = (self.cores + other.cores).max(1);
@@ -317,7 +285,6 @@ impl ProfileTotals {
         self.overhead_ns += other.overhead_ns;
     }
 
-    /// Returns the time in all phases.
     pub(crate) fn phases_ns(&self) -> u64 {
         self.phases.iter().map(|phase| phase.cpu_ns).sum()
     }

@@ -271,7 +271,6 @@ set-header = { cache-control = \"no-store\" }
 ```
 ";
 
-/// Returns the values of texts, as Markdown.
 fn values_reference() -> String {
     let mut text = "
 ## Values
@@ -325,8 +324,6 @@ fn places(scope: Scope) -> &'static str {
     }
 }
 
-/// Returns the reference of the proxy, as Markdown.
-#[must_use]
 pub fn reference() -> String {
     let mut text = config::reference();
     text += CONDITIONS;

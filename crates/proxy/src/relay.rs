@@ -152,7 +152,6 @@ impl Relay {
         self.sent = 0;
     }
 
-    /// Returns whether any byte was sent.
     pub(crate) fn has_sent(&self) -> bool {
         self.sent > 0 || !self.keeps_sent
     }
@@ -194,7 +193,6 @@ impl Relay {
         self.is_received() || self.length_left().is_some()
     }
 
-    /// Takes the unsent bytes.
     pub(crate) fn take_unsent(&mut self) -> Vec<u8> {
         let sent = std::mem::take(&mut self.sent);
         std::mem::take(&mut self.pending).split_off(sent)

@@ -35,7 +35,6 @@ pub(crate) trait ClientFacts {
     /// Returns the server name that the client asked for (SNI).
     fn server_name(&self) -> Option<&str>;
 
-    /// Returns the client's verified certificate in DER.
     fn certificate(&self) -> Option<&[u8]>;
 
     /// Returns the time in nanoseconds since 1970.
@@ -70,7 +69,6 @@ pub(crate) enum RemovalReason {
 }
 
 impl RemovalReason {
-    /// Returns the reason as a part of a sentence.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::ConnectionOption => "Connection names it, so it is only for this hop",
@@ -83,7 +81,6 @@ impl RemovalReason {
 }
 
 impl<'a> RequestView<'a> {
-    /// Returns the values of a field, in order.
     pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let (lines, own_value) = self.find(name);
         lines
@@ -93,7 +90,6 @@ impl<'a> RequestView<'a> {
             .chain(own_value)
     }
 
-    /// Returns the first value of a field.
     pub(crate) fn value(&self, name: &str) -> Option<&'a [u8]> {
         let (lines, own_value) = self.find(name);
         wire::field_value(lines, name).or(own_value)
@@ -267,7 +263,6 @@ pub(crate) mod fixtures {
         underscores: Underscores::Drop,
     };
 
-    /// Returns the head of a GET request with these fields.
     pub(crate) const fn head<'a>(headers: &'a [Header<'a>]) -> RequestHead<'a, 'a> {
         RequestHead {
             method: "GET",
@@ -283,7 +278,6 @@ pub(crate) mod fixtures {
         }
     }
 
-    /// Returns the view of a head from an untrusted client.
     pub(crate) const fn view<'a>(head: &'a RequestHead<'a, 'a>) -> RequestView<'a> {
         RequestView { head, is_trusted: false, forwarding: &FORWARDING, certificate: None }
     }

@@ -48,7 +48,6 @@ pub(crate) struct RouteRequest<'a> {
     pub(crate) is_plain: bool,
     /// Same as [`wire::RequestHead::host`], the port included.
     pub(crate) host: Option<&'a str>,
-    /// Its fields.
     pub(crate) view: &'a RequestView<'a>,
     /// The client's address; `None`: a unix socket.
     pub(crate) source: Option<IpAddr>,
@@ -60,13 +59,10 @@ pub(crate) struct RouteScratch {
     pub(crate) path: String,
     without_parameters: String,
     host: String,
-    /// The target in the form in which it is forwarded.
     pub(crate) target: String,
-    /// A key with values.
     pub(crate) key: Vec<u8>,
 }
 
-/// The prepared routes of a plan.
 pub(crate) struct Router {
     conditions: Vec<Conditions>,
     /// By route, as in [`crate::plan::RouteTexts`].
@@ -87,7 +83,6 @@ struct HostTable {
     wildcards: Vec<(Box<str>, Candidates)>,
     /// Length of the longest suffix in bytes: dots further from the end of a host are skipped.
     suffix_bytes_max: usize,
-    /// Routes for any other host.
     any_other_host: Candidates,
 }
 
@@ -100,7 +95,6 @@ struct Candidates {
 }
 
 impl Router {
-    /// Prepares the routes of a plan.
     pub(crate) fn new(plan: &Plan) -> Self {
         let conditions: Vec<Conditions> =
             plan.routes.iter().map(|route| normalise_conditions(&route.conditions)).collect();
@@ -121,7 +115,6 @@ impl Router {
         }
     }
 
-    /// Returns whether a route has a rule for paths of its own.
     pub(crate) fn has_path_rules(&self) -> bool {
         self.has_path_rules
     }

@@ -50,7 +50,6 @@ pub(crate) struct CommonInit {
     pub(crate) accepting_cores: Arc<AtomicUsize>,
 }
 
-/// Name of the cores' threads.
 pub(crate) const CORE_THREAD: &str = "proxy";
 /// Time before the end of a drain at which idle tunnels are closed.
 const TUNNEL_CLOSE_LEAD_NS: u64 = 500 * MILLISECOND_NS;

@@ -18,7 +18,6 @@ pub(crate) struct ServerConn {
     pub(crate) stream: Stream,
     /// `None`: the connection has HTTP/1.1.
     pub(crate) http2: Option<Rc<VirtualConn>>,
-    /// Number of completed requests on it.
     pub(crate) served_requests: u32,
     /// True if the server authenticated the connection, so that only one client may use it.
     pub(crate) is_private: bool,

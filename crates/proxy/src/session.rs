@@ -23,7 +23,6 @@ impl std::fmt::Display for SessionId {
     }
 }
 
-/// Parse error of an id of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid connection id '{0}' (`show connections` lists them)")]
 pub(crate) struct SessionIdError(Box<str>);
@@ -43,49 +42,26 @@ impl FromStr for SessionId {
     }
 }
 
-/// State of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum SessionState {
-    ProxyHeader,
-    ClientHello,
-    TlsHandshake,
+code_table! {
+    #[derive(Default)]
+    pub(crate) enum SessionState:
+    ProxyHeader, "proxy-header";
+    ClientHello, "client-hello";
+    TlsHandshake, "tls-handshake";
     #[default]
-    Idle,
-    RequestHead,
-    Http2,
-    Tarpit,
-    Request,
-    Queue,
-    Connect,
-    Server,
-    Response,
-    Tunnel,
-    Closing,
+    Idle, "idle";
+    RequestHead, "request-head";
+    Http2, "http2";
+    Tarpit, "tarpit";
+    Request, "request";
+    Queue, "queue";
+    Connect, "connect";
+    Server, "server";
+    Response, "response";
+    Tunnel, "tunnel";
+    Closing, "closing";
 }
 
-impl SessionState {
-    /// Returns the code, in `kebab-case`, stable.
-    pub(crate) fn code(self) -> &'static str {
-        match self {
-            Self::ProxyHeader => "proxy-header",
-            Self::ClientHello => "client-hello",
-            Self::TlsHandshake => "tls-handshake",
-            Self::Idle => "idle",
-            Self::RequestHead => "request-head",
-            Self::Http2 => "http2",
-            Self::Tarpit => "tarpit",
-            Self::Request => "request",
-            Self::Queue => "queue",
-            Self::Connect => "connect",
-            Self::Server => "server",
-            Self::Response => "response",
-            Self::Tunnel => "tunnel",
-            Self::Closing => "closing",
-        }
-    }
-}
-
-/// Description of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -97,7 +73,6 @@ pub(crate) struct Session {
     pub(crate) server: Option<Box<str>>,
     pub(crate) state: SessionState,
     pub(crate) age_ms: u64,
-    /// Number of requests begun.
     pub(crate) requests: u32,
     /// Bytes received from the client. This and the next field count since the connection's start
     /// if the kernel reports them, otherwise only for the request in flight. The next one counts
@@ -106,7 +81,6 @@ pub(crate) struct Session {
     pub(crate) bytes_out: u64,
 }
 
-/// Filter for connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SessionFilter {
     All,
@@ -115,13 +89,11 @@ pub(crate) enum SessionFilter {
     Server(Box<str>, Box<str>),
 }
 
-/// Query to all connections.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionQuery {
     pub(crate) filter: SessionFilter,
     /// True if the matching connections are to be closed.
     pub(crate) closes: bool,
-    /// Maximum number of connections to describe.
     pub(crate) max: usize,
 }
 
@@ -175,7 +147,6 @@ impl SessionDump {
         query.map(|(_, list)| list).unwrap_or_default()
     }
 
-    /// Returns whether a query is active.
     #[inline]
     pub(crate) fn has_query(&self) -> bool {
         self.is_active.get()

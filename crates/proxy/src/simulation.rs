@@ -54,7 +54,6 @@ enum SimulationEvent {
     ClientLeaves(usize),
     /// A server fails or recovers.
     Fault,
-    /// A server is checked.
     Check(ServerId),
     /// The operator changes something.
     OperatorCommand,
@@ -102,7 +101,6 @@ struct Simulation {
     requests: Vec<SimulatedRequest>,
     /// Requests that have not ended.
     unfinished: Vec<usize>,
-    /// Times of arrivals, and of retries.
     arrivals_at: Vec<MonotonicTime>,
     retries_at: Vec<MonotonicTime>,
     /// Digest of everything that happened.

@@ -13,19 +13,14 @@ pub(crate) use parse::{Scope, TemplateError, parse, parse_value};
 /// Maximum length of a rendered text in bytes: as long as the largest head.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// A text of a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Text {
-    /// A text without values.
     Literal(Box<str>),
-    /// A text with values.
     Template(Template),
 }
 
-/// A text with values of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// The text in the config.
     source: Box<str>,
     parts: Box<[Part]>,
 }
@@ -36,7 +31,6 @@ enum Part {
     Value(Variable, Box<str>),
 }
 
-/// Name of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
     /// A fact about the request, its client or its response.
@@ -45,7 +39,6 @@ pub enum Variable {
     Parameter(Box<str>),
     /// The first value of a field of the request.
     Header(Box<str>),
-    /// The value of a cookie.
     Cookie(Box<str>),
     /// A group of the route's regular expression, by its number.
     Capture(usize),
@@ -146,7 +139,6 @@ impl Default for Text {
 }
 
 impl Text {
-    /// Returns the text in the config.
     pub(crate) fn source(&self) -> &str {
         match self {
             Self::Literal(text) => text,
@@ -154,7 +146,6 @@ impl Text {
         }
     }
 
-    /// Returns the values in the text.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &Variable> {
         let template = match self {
             Self::Literal(_) => None,
@@ -165,7 +156,6 @@ impl Text {
 }
 
 impl Template {
-    /// Returns the values in the text.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.parts.iter().filter_map(|part| match part {
             Part::Value(variable, _) => Some(variable),
@@ -173,7 +163,6 @@ impl Template {
         })
     }
 
-    /// Returns the text in the config.
     pub(crate) fn source(&self) -> &str {
         &self.source
     }

@@ -48,14 +48,12 @@ use rt::stream::Stream;
 
 use timer::{Direction, TunnelTimer};
 
-/// One of the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// End of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TunnelEnd {
     /// The side that ended its stream, or failed, first.
@@ -63,7 +61,6 @@ pub(crate) struct TunnelEnd {
     pub(crate) result: TunnelResult,
 }
 
-/// Result of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TunnelResult {
     /// Both streams ended, and both were delivered completely.
@@ -74,12 +71,10 @@ pub(crate) enum TunnelResult {
     NoBuffer,
 }
 
-/// Byte counts of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ByteCounts {
     /// Bytes that the tunnel read from one side, without those read before it began.
     pub(crate) received: u64,
-    /// Bytes written to the other side.
     pub(crate) sent: u64,
 }
 
@@ -95,9 +90,7 @@ pub(crate) struct TunnelResources<'a> {
 /// Both directions between a client and a server.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    /// From the client to the server.
     up: Lane,
-    /// From the server to the client.
     down: Lane,
     first_to_end: Option<Side>,
     has_progress: bool,
@@ -194,17 +187,14 @@ impl Tunnel {
         }
     }
 
-    /// Returns the byte counts from the client.
     pub(crate) fn up(&self) -> ByteCounts {
         self.up.byte_counts
     }
 
-    /// Returns the byte counts from the server.
     pub(crate) fn down(&self) -> ByteCounts {
         self.down.byte_counts
     }
 
-    /// Returns the side whose stream ended first, if one has.
     #[cfg(test)]
     pub(crate) fn first_to_end(&self) -> Option<Side> {
         self.first_to_end
@@ -219,7 +209,6 @@ impl Tunnel {
     }
 }
 
-/// One direction.
 #[derive(Debug)]
 struct Lane {
     /// Bytes that were read and not written yet.
@@ -239,9 +228,7 @@ struct Lane {
 /// Reason why a lane cannot continue.
 #[derive(Clone, Copy, Debug)]
 enum LaneError {
-    /// Reading failed.
     ReadFailed(io::ErrorKind),
-    /// Writing failed.
     WriteFailed(io::ErrorKind),
     NoBuffer,
 }

@@ -17,7 +17,6 @@ pub struct StageResult {
     pub to_s: f64,
     /// Value at the start: requests per second, or connections.
     pub from_value: f64,
-    /// Value at the end.
     pub to_value: f64,
     /// Good responses to the requests that were due in the stage.
     pub good: u64,
@@ -29,7 +28,6 @@ pub struct StageResult {
 
 impl StageResult {
     /// Returns the good responses per second of the stage.
-    #[must_use]
     pub fn goodput_per_s(&self) -> f64 {
         self.good as f64 / (self.to_s - self.from_s).max(1e-9)
     }
@@ -56,11 +54,9 @@ impl StageResult {
 pub struct RequestResult {
     /// Method and URL, before templates are rendered.
     pub request: String,
-    /// Good responses.
     pub good: u64,
     /// Bad responses, with those that failed a check.
     pub bad: u64,
-    /// Number of failed checks by check.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub failed_checks: BTreeMap<String, u64>,
 }

@@ -5,24 +5,22 @@ use serde::{Deserialize, Serialize};
 use stats::scalability::{EXTRAPOLATION_MAX, ScalabilityFit, ScalabilityLaw};
 
 use crate::facts::HostFacts;
+use crate::invalid_value;
+use crate::problem::InvalidValue;
 use crate::run::{Answer, Baseline, Diagnosis, Run, WeirVersion};
 
-/// Name of this schema.
 pub const SCHEMA: &str = "weir.edge/1";
 
 /// Capacity search and its results. A *level* is a value of the searched quantity: requests (or new
 /// connections) per second, or connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapacitySearch {
-    /// [`SCHEMA`].
     pub schema: String,
     /// Version of weir that wrote the record.
     pub weir: WeirVersion,
-    /// The command line.
     pub command: Vec<String>,
     /// Start time, RFC 3339.
     pub started_at: String,
-    /// Duration of the search.
     pub duration_s: f64,
     /// Machine that generated the load.
     pub host: HostFacts,
@@ -40,7 +38,6 @@ pub struct CapacitySearch {
     pub direct_baseline: Option<Baseline>,
     /// Objectives for a level; including the latency limit from the reference, if there is one.
     pub objectives: Vec<String>,
-    /// Result of the search.
     pub conclusion: Conclusion,
     /// Result in words.
     pub summary: String,
@@ -96,7 +93,6 @@ pub struct Decision {
     /// Rate that the sizes are for; `None` without a held rate.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub target_per_s: Option<f64>,
-    /// Sizes for the target.
     pub sizes: Vec<PlannedSize>,
     /// Reason why there are no sizes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -108,7 +104,6 @@ pub struct Decision {
 /// Test of the limit by changes of the load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
-    /// Outcome of the test.
     pub outcome: ProofOutcome,
     /// Changes and their effects, or the reason why there was no test.
     pub text: String,
@@ -142,7 +137,6 @@ pub struct TestedChange {
 /// Change of the subject, with its expected gain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProposedChange {
-    /// Description of the change.
     pub text: String,
     /// Expected gain; `None` if it cannot be predicted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -163,18 +157,15 @@ pub struct ExpectedGain {
     pub basis: String,
 }
 
-/// Size of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlannedSize {
     /// Name in `weir plan`: `maxconn`.
     pub name: String,
     /// Value: time in s, sizes in bytes; `None` if infinite.
     pub value: Option<f64>,
-    /// Value with its unit.
     pub text: String,
 }
 
-/// Comparison of a search with an earlier one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SearchComparison {
     /// File of the earlier search.
@@ -204,7 +195,6 @@ pub struct ComparedLevel {
     pub factor: Estimate,
 }
 
-/// Outcome of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchEnd {
@@ -220,7 +210,6 @@ pub enum SearchEnd {
     NotVerified,
     /// A verified level no longer held at the end, and no level is known that did.
     Drifted,
-    /// The user stopped the search.
     #[default]
     Stopped,
 }
@@ -228,7 +217,6 @@ pub enum SearchEnd {
 /// Result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {
-    /// Outcome of the search.
     pub end: SearchEnd,
     /// Highest verified level; after a drift the one that held at the end, in one trial.
     pub level: Option<f64>,
@@ -267,13 +255,11 @@ pub enum LevelOutcome {
 impl SearchTrial {
     /// Returns the good responses per second; computed from the error fraction in records from
     /// older versions.
-    #[must_use]
     pub fn goodput_per_s(&self) -> f64 {
         self.goodput_per_s.unwrap_or(self.responses_per_s * (1.0 - self.error_fraction))
     }
 }
 
-/// One trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SearchTrial {
     /// Number, from 1.
@@ -283,13 +269,9 @@ pub struct SearchTrial {
     pub purpose: String,
     /// Start, in seconds after the start of the search.
     pub begin_s: f64,
-    /// Length of the trial.
     pub length_s: f64,
-    /// Tried level.
     pub level: f64,
-    /// Number of connections of the load.
     pub connections: u64,
-    /// Result for the level.
     pub outcome: LevelOutcome,
     /// Reasons why the level did not hold, or why there is no result.
     pub reasons: Vec<String>,
@@ -300,7 +282,6 @@ pub struct SearchTrial {
     /// Good responses per second; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub goodput_per_s: Option<f64>,
-    /// Bytes received per second.
     pub bytes_in_per_s: f64,
     /// Fraction of requests without a good response.
     pub error_fraction: f64,
@@ -332,9 +313,7 @@ pub struct SearchTrial {
 pub struct ObserverLoad {
     /// Rate; the main load is reduced by it.
     pub rate_per_s: f64,
-    /// Good responses per second of this load.
     pub responses_per_s: f64,
-    /// Number of counted latencies.
     pub responses: u64,
     /// Median of its response latency.
     pub p50_ns: u64,
@@ -345,7 +324,6 @@ pub struct ObserverLoad {
 /// Value with a 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Estimated value.
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,
@@ -355,7 +333,6 @@ pub struct Estimate {
 
 impl Estimate {
     /// Returns whether the interval is narrow enough for the value to be a figure: within a factor of two.
-    #[must_use]
     pub fn is_narrow(&self) -> bool {
         self.low > 0.0 && self.high <= 2.0 * self.low
     }
@@ -371,11 +348,9 @@ impl From<stats::fit::Estimate> for Estimate {
 /// Intersection of the two lines that best fit the logarithm of p99 against the level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
-    /// Level of the knee.
     pub level: Estimate,
     /// Fraction of the variance that the two lines explain.
     pub r_squared: f64,
-    /// Number of fitted points.
     pub points: u32,
 }
 
@@ -399,7 +374,6 @@ pub struct Scaling {
     pub best_connections: Option<Estimate>,
     /// Throughput with that many connections.
     pub best_per_s: Option<f64>,
-    /// Maximum number of measured connections.
     pub measured_max: u64,
     /// Fraction of the variance that the law explains.
     pub r_squared: f64,
@@ -423,14 +397,11 @@ impl From<ScalabilityFit> for Scaling {
 }
 
 impl Scaling {
-    /// Returns the fitted law.
-    #[must_use]
     pub fn law(&self) -> ScalabilityLaw {
         ScalabilityLaw { alpha: self.alpha.value, beta: self.beta.value, gamma: self.gamma_per_s.value }
     }
 
     /// Returns whether the law is within 15 % of each measured point.
-    #[must_use]
     pub fn follows_points(&self) -> bool {
         let law = self.law();
         let is_near = |(connections, per_s): &(f64, f64)| {
@@ -441,7 +412,6 @@ impl Scaling {
 
     /// Returns the throughput of the law for `connections`, in responses per second; `None` beyond
     /// twice the measured maximum.
-    #[must_use]
     pub fn predicted_per_s(&self, connections: f64) -> Option<f64> {
         let in_range = connections <= EXTRAPOLATION_MAX * self.measured_max as f64;
         in_range.then(|| self.law().throughput(connections))
@@ -465,4 +435,79 @@ pub struct AddedLatency {
     pub direct_p99_ns: u64,
     /// True if the direct load held the objectives at this rate.
     pub direct_held: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SearchQuantity {
+    /// Requests per second.
+    Rate,
+    ConnectionsPerSecond,
+    /// Concurrent connections, each with a request now and then.
+    Connections,
+    /// Bytes per second, of the URL's body.
+    Bandwidth,
+    /// TLS handshakes per second: new connections with one request on each.
+    Handshakes,
+    /// Concurrent streams of each HTTP/2 connection, in a closed loop.
+    Streams,
+}
+
+impl SearchQuantity {
+    pub const ALL: [(Self, &'static str, &'static str); 6] = [
+        (Self::Rate, "rate", "requests per second"),
+        (Self::ConnectionsPerSecond, "connections-per-second", "new connections per second"),
+        (Self::Connections, "connections", "concurrent connections"),
+        (Self::Bandwidth, "bandwidth", "bytes per second of the URL's body"),
+        (Self::Handshakes, "handshakes", "TLS handshakes per second"),
+        (Self::Streams, "streams", "concurrent streams of each connection"),
+    ];
+
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// Parses a name.
+    ///
+    /// # Errors
+    /// The name is unknown.
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let matched = Self::ALL.iter().find(|(_, name, _)| *name == text);
+        matched.map(|(quantity, _, _)| *quantity).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|(_, name, _)| *name).collect();
+            invalid_value!("'{text}' cannot be searched for; write {}", names.join(", "))
+        })
+    }
+
+    /// Returns the level at the start of the search, and the lowest level that it tries.
+    #[must_use]
+    pub fn start(self) -> (f64, f64) {
+        match self {
+            Self::Rate => (100.0, 1.0),
+            Self::ConnectionsPerSecond => (50.0, 1.0),
+            Self::Connections => (64.0, 1.0),
+            Self::Bandwidth => (10.0, 0.1),
+            Self::Handshakes => (20.0, 1.0),
+            Self::Streams => (1.0, 1.0),
+        }
+    }
+
+    /// Returns whether levels are whole numbers of connections or streams, not rates.
+    pub fn is_count(self) -> bool {
+        matches!(self, Self::Connections | Self::Streams)
+    }
+}
+
+/// Returns the kind of limit that the reasons of a trial without a verdict name, for a summary. It
+/// is the generator, unless every reason concerns something else of its machine.
+pub fn limit_kind(reasons: &[String]) -> &'static str {
+    let starts = |code: &str| reasons.iter().any(|reason| reason.starts_with(code));
+    if starts("ports") {
+        "out of source ports"
+    } else if starts("descriptors") {
+        "out of descriptors"
+    } else if ["client_bound", "send_lag", "run_queue_wait", "generator_stalled"].into_iter().any(starts) {
+        "client-bound"
+    } else {
+        "not measurable"
+    }
 }

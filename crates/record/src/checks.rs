@@ -11,18 +11,13 @@ pub struct CheckSample {
     pub check: String,
     /// Method and URL of the request, before its templates are rendered.
     pub request: String,
-    /// Status of the response.
     pub status: u16,
-    /// Length of its body.
     pub body_bytes: u64,
-    /// Finding of the check.
     pub found: String,
-    /// Begin of the body.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub body_start: String,
 }
 
-/// Change of the rate by the user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RateChange {
     /// Time after the start, in s.

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct BaselineComparison {
     /// File of the earlier run.
     pub baseline: String,
-    /// Each compared figure.
     pub figures: Vec<ComparedFigure>,
     /// Each condition of a regression (`--fail-if`).
     pub conditions: Vec<ComparedCondition>,
@@ -25,7 +24,6 @@ pub struct ComparedFigure {
     pub figure: String,
     /// Figure of the earlier run.
     pub before: f64,
-    /// Figure of this run.
     pub after: f64,
     /// Ratio minus 1, or the difference of `errors`; absent if the earlier figure is 0.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -40,11 +38,9 @@ pub struct ComparedFigure {
 pub struct ComparedCondition {
     /// Condition as given: `p99>+10%`.
     pub text: String,
-    /// Name of its figure.
     pub figure: String,
     /// Limit: fraction, or difference of `errors`; worse is positive.
     pub limit: f64,
-    /// Decision.
     pub decision: ConditionDecision,
     /// Reason of `undecided`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -54,7 +50,6 @@ pub struct ComparedCondition {
     pub needed_s: Option<u64>,
 }
 
-/// Decision about a condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConditionDecision {

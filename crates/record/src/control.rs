@@ -15,14 +15,10 @@ use crate::run::Interval;
 /// which have to do exactly what their command line says.
 pub const NO_DEFAULTS: &str = "WEIR_NO_DEFAULTS";
 
-/// Command on stdin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LoadCommand {
     /// Start at this time of `CLOCK_MONOTONIC`, in ns; a time in the past starts at once.
-    Start {
-        /// The time.
-        at_ns: u64,
-    },
+    Start { at_ns: u64 },
     /// Multiply the planned rate of an open loop by this factor.
     Rate {
         /// The factor, 0 or more.
@@ -65,15 +61,11 @@ impl FromStr for LoadCommand {
     }
 }
 
-/// Event on stdout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum LoadEvent {
     /// The connections are open; the load waits for `start`.
-    Connected {
-        /// Number of open connections.
-        connections: u64,
-    },
+    Connected { connections: u64 },
     /// The start is determined; it may lie some ms ahead.
     Started {
         /// Start by `CLOCK_MONOTONIC`, in ns.
@@ -83,7 +75,6 @@ pub enum LoadEvent {
     },
     /// A second is over.
     Second {
-        /// Counts of that second.
         interval: Box<Interval>,
         /// Response latencies of that second, as HdrHistogram V2 (deflate, base64); absent if they are longer
         /// than [`LATENCIES_BYTES_MAX`].
@@ -96,7 +87,6 @@ pub enum LoadEvent {
 pub const LATENCIES_BYTES_MAX: usize = 32 * 1024;
 
 /// Encodes the latencies of a second, unless they are too long.
-#[must_use]
 pub fn encode_latencies(latencies: &LatencyHistogram) -> Option<String> {
     Some(latencies.encode()).filter(|text| text.len() <= LATENCIES_BYTES_MAX)
 }

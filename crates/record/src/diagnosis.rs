@@ -70,7 +70,6 @@ pub struct Answer {
     pub what: String,
     /// Figures that show it.
     pub why: String,
-    /// Next step.
     pub next: String,
 }
 
@@ -96,7 +95,6 @@ impl Confidence {
     pub const ALL: [Self; 4] = [Self::Sure, Self::Likely, Self::Possible, Self::None];
 
     /// Returns the word for records and output.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -134,10 +132,8 @@ impl From<StoredConfidence> for Confidence {
     }
 }
 
-/// Alternative explanation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AlternativeVerdict {
-    /// Verdict code.
     pub verdict: String,
     /// Level of support by the evidence.
     pub confidence: Confidence,
@@ -148,7 +144,6 @@ pub struct AlternativeVerdict {
 /// Location of requests, with their fraction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeFraction {
-    /// Description of the location.
     pub location: String,
     /// Fraction of the requests in flight at this location.
     pub fraction: f64,
@@ -157,7 +152,6 @@ pub struct TimeFraction {
 /// Resource with a limit (utilisation law: U = X · D).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResourceUse {
-    /// Description of the resource.
     pub resource: String,
     /// Used fraction; 1 is all of it.
     pub utilisation: f64,
@@ -216,7 +210,6 @@ pub struct Confirmation {
     pub perturbation: String,
     /// Predicted effect on throughput (or latency).
     pub prediction: String,
-    /// Measured effect.
     pub measured: String,
     /// True if the measured effect is the predicted one.
     pub confirmed: bool,

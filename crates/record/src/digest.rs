@@ -6,7 +6,6 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 /// Returns the digest of a text, in base64.
-#[must_use]
 pub fn sha256_base64(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text.as_bytes()))
 }

@@ -3,23 +3,23 @@
 
 mod syntax;
 
+use std::borrow::Cow;
 use std::fmt;
 
-use toml::de::DeTable;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use crate::problem::InputProblem;
+use crate::problem::{InputProblem, suggestion};
 
 /// A value and the byte offset where it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Located<T> {
     /// Byte offset in the file.
     pub offset: usize,
-    /// Value.
     pub value: T,
 }
 
 impl<T> Located<T> {
-    /// Creates a value at an offset.
     pub fn new(value: T, offset: usize) -> Self {
         Self { offset, value }
     }
@@ -49,7 +49,6 @@ impl<'t> TomlDocument<'t> {
     }
 
     /// Returns the top-level table.
-    #[must_use]
     pub fn table(&self) -> &DeTable<'t> {
         &self.table
     }
@@ -62,13 +61,11 @@ impl<'t> TomlDocument<'t> {
 
     /// Returns whether the text is TOML, apart from keys and tables that are given twice. If not, a missing
     /// key or table means nothing.
-    #[must_use]
     pub fn is_readable(&self) -> bool {
         self.unreadable.is_empty()
     }
 
     /// Returns whether the text has no syntax error.
-    #[must_use]
     pub fn is_valid(&self) -> bool {
         self.syntax_errors.is_empty()
     }
@@ -79,6 +76,22 @@ impl<'t> TomlDocument<'t> {
             problems.drop_syntax_fallout(self.text, &self.unreadable);
         }
         problems.errors.extend_from_slice(&self.syntax_errors);
+    }
+
+    /// Returns every problem of the file: those of its syntax, and those that its reader found.
+    pub fn all_problems(&self, file_name: &str, mut problems: Problems) -> Vec<InputProblem> {
+        self.report_syntax_errors(&mut problems);
+        problems.into_input_problems(file_name, self.text)
+    }
+}
+
+/// Returns a text, or a number as it is written; `None` for any other value.
+pub fn text_or_number(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Float(number) => Some(number.to_string()),
+        _ => None,
     }
 }
 
@@ -93,6 +106,16 @@ impl Problems {
     /// Adds an error, because of which there is no plan.
     pub fn add_error(&mut self, offset: usize, text: impl fmt::Display) {
         self.errors.push(Located::new(text.to_string(), offset));
+    }
+
+    /// Adds a key that is none of the known ones.
+    pub fn add_unknown_key<'k>(
+        &mut self,
+        key: &Spanned<Cow<'_, str>>,
+        known: impl IntoIterator<Item = &'k str>,
+    ) {
+        let name = key.get_ref();
+        self.add_error(key.span().start, format_args!("unknown key '{name}'{}", suggestion(name, known)));
     }
 
     /// Adds a warning about a setting that works, but hardly as intended.
@@ -152,14 +175,12 @@ impl Problems {
 }
 
 /// Returns the position of a byte offset: `FILE:LINE:COLUMN`, both from 1. Columns count characters.
-#[must_use]
 pub fn position(file_name: &str, text: &str, offset: usize) -> String {
     let (line, column) = line_and_column(text, offset);
     format!("{file_name}:{line}:{column}")
 }
 
 /// Returns line and column of a byte offset, both from 1. Columns count characters.
-#[must_use]
 pub fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);

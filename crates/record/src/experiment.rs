@@ -10,20 +10,16 @@ use crate::facts::HostFacts;
 use crate::run::{Answer, WeirVersion};
 use crate::trial::{Covariates, DiscardReason, SteadyState, TrialPosition};
 
-/// Name of this schema.
 pub const SCHEMA: &str = "weir.experiment/1";
 
 /// Name of an unnamed load: an experiment without `[loads]` has only this one.
 pub const ONLY_LOAD: &str = "load";
 
-/// Experiment and its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
-    /// [`SCHEMA`].
     pub schema: String,
     /// Version of weir that wrote the record.
     pub weir: WeirVersion,
-    /// The command line.
     pub command: Vec<String>,
     /// Start time, RFC 3339.
     pub started_at: String,
@@ -65,7 +61,6 @@ pub struct Experiment {
 
 impl Experiment {
     /// Returns true if every arm has a conclusion in the primary metric under every load.
-    #[must_use]
     pub fn is_concluded(&self) -> bool {
         let mut claims = primary_claims(&self.comparisons).peekable();
         claims.peek().is_some() && claims.all(|one| one.outcome != ComparisonOutcome::Inconclusive)
@@ -79,10 +74,8 @@ pub fn primary_claims(comparisons: &[Comparison]) -> impl Iterator<Item = &Compa
     comparisons.iter().filter(move |one| one.primary && one.noise != has_arms)
 }
 
-/// Step that finishes an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FinishStep {
-    /// Command line.
     pub command: String,
     /// Estimated number of further blocks.
     pub blocks: u32,
@@ -98,7 +91,6 @@ pub struct ExperimentPlan {
     pub name: String,
     /// Question of the experiment, in a line.
     pub title: String,
-    /// Text of the experiment's file.
     pub file: String,
     /// Texts given in place of the file's own parameters, by parameter name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
@@ -109,7 +101,6 @@ pub struct ExperimentPlan {
     pub baseline: String,
     /// Arms: the baseline first, then the baseline again (the A/A arm).
     pub arms: Vec<Arm>,
-    /// Loads of the experiment.
     pub loads: Vec<LoadPlan>,
     /// Metrics, the primary one first.
     pub metrics: Vec<ExperimentMetric>,
@@ -117,9 +108,7 @@ pub struct ExperimentPlan {
     pub effect: f64,
     /// Confidence level of the intervals: 0.95.
     pub confidence: f64,
-    /// Minimum number of blocks.
     pub blocks_min: u32,
-    /// Maximum number of blocks.
     pub blocks_max: u32,
     /// Maximum number of reruns because of a covariate. One rerun is all arms of a block under a
     /// load; the number is a fraction of all such groups.
@@ -139,14 +128,10 @@ pub struct ExperimentPlan {
 }
 
 impl ExperimentPlan {
-    /// Returns the metric that decides.
-    #[must_use]
     pub fn primary(&self) -> Option<&ExperimentMetric> {
         self.metrics.first()
     }
 
-    /// Returns the arm with this name.
-    #[must_use]
     pub fn arm(&self, name: &str) -> Option<&Arm> {
         self.arms.iter().find(|arm| arm.name == name)
     }
@@ -155,7 +140,6 @@ impl ExperimentPlan {
 /// Variant of the subject: one side of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm {
-    /// Name of the arm.
     pub name: String,
     /// Description in a line.
     pub title: String,
@@ -170,7 +154,6 @@ pub struct Arm {
     pub levels: BTreeMap<String, String>,
 }
 
-/// Load of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadPlan {
     /// Name of the load; [`ONLY_LOAD`] for a single unnamed load.
@@ -184,27 +167,21 @@ pub struct LoadPlan {
     pub levels: BTreeMap<String, String>,
 }
 
-/// Direction of improvement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BetterDirection {
-    /// Higher values are better.
     Higher,
-    /// Lower values are better.
     #[default]
     Lower,
 }
 
-/// Metric of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExperimentMetric {
     /// Name: `responses_per_s`.
     pub name: String,
-    /// Description.
     pub title: String,
     /// `1/s`, `ns`, `us`, `bytes`, `share`, `cpus` or `1` for a plain number.
     pub unit: String,
-    /// Direction of improvement.
     pub better: BetterDirection,
 }
 
@@ -215,13 +192,11 @@ pub struct StopReason {
     /// many reruns were necessary), `failed` (a program does not run) or `interrupted`. Records of older
     /// versions also have `precise`: every primary interval was narrow enough.
     pub code: String,
-    /// Reason in words.
     pub text: String,
 }
 
 impl ScalingSummary {
     /// Returns the text, prefixed with its arm and load.
-    #[must_use]
     pub fn labelled_text(&self) -> String {
         let labels = [&*self.arm, &*self.load].into_iter().filter(|name| !name.is_empty());
         let labels: Vec<&str> = labels.collect();
@@ -229,17 +204,13 @@ impl ScalingSummary {
     }
 }
 
-/// Summary of one trial for the report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialSummary {
-    /// Position in the experiment.
     #[serde(flatten)]
     pub position: TrialPosition,
-    /// Start time.
     pub started_at: String,
     /// File of its record, relative to the experiment's directory.
     pub file: String,
-    /// Values of its metrics.
     pub metrics: BTreeMap<String, f64>,
     /// Possible disturbances.
     pub covariates: Covariates,
@@ -259,14 +230,11 @@ pub struct TrialSummary {
 impl TrialSummary {
     /// Returns true if the trial is judged: not a pilot, not failed, not discarded, and its block
     /// counts.
-    #[must_use]
     pub fn is_counted(&self) -> bool {
         self.position.block > 0 && self.discarded.is_none() && self.failed.is_none()
     }
 }
 
-/// Returns the number of blocks with a trial that counts.
-#[must_use]
 pub fn counted_blocks<'a>(trials: impl IntoIterator<Item = &'a TrialSummary>) -> usize {
     let counted = trials.into_iter().filter(|trial| trial.is_counted());
     counted.map(|trial| trial.position.block).collect::<BTreeSet<_>>().len()
@@ -275,11 +243,8 @@ pub fn counted_blocks<'a>(trials: impl IntoIterator<Item = &'a TrialSummary>) ->
 /// Results of one arm under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentCell {
-    /// Name of the arm.
     pub arm: String,
-    /// Name of the load.
     pub load: String,
-    /// Number of trials that count.
     pub trials: u32,
     /// Distribution of each metric over those trials.
     pub metrics: BTreeMap<String, ValueDistribution>,
@@ -292,15 +257,12 @@ pub struct ExperimentCell {
 /// Distribution of a figure over trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ValueDistribution {
-    /// Minimum.
     pub min: f64,
     /// First quartile.
     pub p25: f64,
-    /// Median.
     pub median: f64,
     /// Third quartile.
     pub p75: f64,
-    /// Maximum.
     pub max: f64,
     /// Confidence interval of the median, by bootstrap over trials; absent with fewer than six.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -324,8 +286,6 @@ pub enum ComparisonOutcome {
 }
 
 impl ComparisonOutcome {
-    /// Returns the word for the outcome.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -337,7 +297,6 @@ impl ComparisonOutcome {
 
     /// Returns the word for the outcome in a metric of this unit: only speeds are faster or slower,
     /// other metrics are better or worse.
-    #[must_use]
     pub fn as_str_for_unit(self, unit: &str) -> &'static str {
         let is_speed = matches!(unit, "1/s" | "ns");
         match self {
@@ -352,13 +311,10 @@ impl ComparisonOutcome {
 /// baseline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Name of the arm.
     pub arm: String,
     /// Name of the arm that it is compared with.
     pub baseline: String,
-    /// Name of the load.
     pub load: String,
-    /// Name of the metric.
     pub metric: String,
     /// True for the metric that decides.
     pub primary: bool,
@@ -400,7 +356,6 @@ pub struct Comparison {
     /// Cliff's delta, -1 to 1, positive if the arm is better.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cliffs_delta: Option<f64>,
-    /// Result of the comparison.
     pub outcome: ComparisonOutcome,
     /// Reason why the ratio is only a bound: the two arms had different bottlenecks.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -413,11 +368,8 @@ pub struct Comparison {
 /// that of the A/A comparison is its first run. Records from older versions have the first run everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BlockPair {
-    /// Number of the block.
     pub block: u32,
-    /// Figure of the baseline.
     pub baseline: f64,
-    /// Figure of the arm.
     pub arm: f64,
 }
 
@@ -427,7 +379,6 @@ pub struct Warning {
     /// Fixed name: `two_factors`, `different_bottlenecks`, `probe_overhead`, `noise_floor`,
     /// `unsteady`, …
     pub code: String,
-    /// Arm that the warning is about, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub arm: Option<String>,
     /// Observation and its meaning.
@@ -437,7 +388,6 @@ pub struct Warning {
 /// Universal Scalability Law along a numeric factor, under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScalingSummary {
-    /// Name of the factor.
     pub factor: String,
     /// Name of the load; empty if the loads themselves are the factor's levels.
     pub load: String,

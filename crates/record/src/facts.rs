@@ -6,25 +6,20 @@ use serde::{Deserialize, Serialize};
 /// `not_observable`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// Kernel release.
     pub kernel: String,
     /// Name of the operating system.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub os: Option<String>,
-    /// Host name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub name: Option<String>,
     /// CPUs that the run could use.
     pub cpus: u32,
-    /// CPU model.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_model: Option<String>,
-    /// Memory size.
     pub memory_bytes: u64,
     /// `net.ipv4.tcp_congestion_control`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub congestion_control: Option<String>,
-    /// Hypervisor, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub virtualised: Option<String>,
     /// Stable short name of this kind of host; the key of its stored calibrations.

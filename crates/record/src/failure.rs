@@ -12,7 +12,6 @@ pub enum FailureKind {
     TooLate,
     /// Nothing listened at the target.
     Refused,
-    /// The connection was reset.
     Reset,
     /// The connection was closed during the request.
     Closed,
@@ -102,8 +101,6 @@ pub const REQUEST_PHASES: [(RequestPhase, &str); 5] = [
 ];
 
 impl FailureKind {
-    /// Returns the name in records.
-    #[must_use]
     pub fn name(self) -> &'static str {
         FAILURE_KINDS[self as usize].1
     }

@@ -34,7 +34,6 @@ pub enum ReadError {
     /// The file cannot be read.
     #[error("{path}: {error}", path = .path.display())]
     Io {
-        /// Path of the file.
         path: PathBuf,
         /// Error of the file system.
         error: io::Error,
@@ -42,7 +41,6 @@ pub enum ReadError {
     /// It is not JSON, or a field is missing or of another type.
     #[error("{path}:{line}:{column}: {text}", path = .path.display())]
     Syntax {
-        /// Path of the file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
@@ -53,21 +51,13 @@ pub enum ReadError {
     },
     /// It is no JSON, or JSON without a schema.
     #[error("{path}: not a weir record ({why}); the commands that measure write one with --json FILE", path = .path.display())]
-    Foreign {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason.
-        why: String,
-    },
-    /// It has another schema.
+    Foreign { path: PathBuf, why: String },
     #[error("{path}: the schema is '{actual}', but '{expected}' is expected here; {hint}",
         path = .path.display(), hint = hint_for_schema(.actual))]
     Schema {
-        /// Path of the file.
         path: PathBuf,
         /// Schema that the file names.
         actual: String,
-        /// Expected schema.
         expected: &'static str,
     },
 }
@@ -122,7 +112,6 @@ pub fn create_temporary(path: &Path) -> io::Result<(PathBuf, fs::File)> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("all names like .{name}.{pid}.part are taken")))
 }
 
-/// Returns whether a user is that of this process.
 fn is_own(user: u32) -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == user)
 }
@@ -363,20 +352,17 @@ fn syntax_error(path: &Path, error: &serde_json::Error) -> ReadError {
 }
 
 /// Returns the current time, in RFC 3339 with milliseconds, UTC.
-#[must_use]
 pub fn wall_clock_now() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
 
 /// Returns the current wall clock time, in ns since the beginning of 1970, UTC. It may be set
 /// during a run: times are measured with another clock.
-#[must_use]
 pub fn wall_clock_ns() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default()
 }
 
 /// Formats a time of [`wall_clock_ns`] like [`wall_clock_now`].
-#[must_use]
 pub fn format_wall_clock(ns: u64) -> String {
     let timestamp = jiff::Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default();
     format!("{timestamp:.3}")

@@ -13,7 +13,6 @@ pub const MERGED_FILE: &str = "merged.json";
 /// Fleet of a merged run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fleet {
-    /// ID of the run.
     pub run: String,
     /// Agents, in the order of their parts of the load.
     pub agents: Vec<AgentRow>,
@@ -26,10 +25,8 @@ pub struct Fleet {
     pub merge_ns: u64,
 }
 
-/// One agent of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentRow {
-    /// Name of the agent.
     pub name: String,
     /// End of the agent's part.
     pub outcome: AgentOutcome,
@@ -38,7 +35,6 @@ pub struct AgentRow {
     pub problem: String,
     /// Part of the load, as a fraction of 1.
     pub load_fraction: f64,
-    /// Clock of the agent.
     pub clock: AgentClock,
     /// Start of its load after the first start of all agents, in ns; absent if it never started.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -67,7 +63,6 @@ pub struct AgentClock {
     pub error_ns: u64,
     /// Wall clock of the agent minus that of the coordinator, in ns. No figure depends on it.
     pub wall_offset_ns: i64,
-    /// Number of measured round trips.
     pub round_trips: u64,
     /// True if the kernel reports that the wall clock is synchronized (NTP); absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -77,15 +72,11 @@ pub struct AgentClock {
 /// Figures of an agent's own record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentFigures {
-    /// Machine of the agent.
     pub host: HostFacts,
     /// Requests, responses and failed requests.
     pub requests: u64,
-    /// Complete responses.
     pub responses: u64,
-    /// Failed requests.
     pub failed: u64,
-    /// Responses per second.
     pub responses_per_s: f64,
     /// Median of the response latency, in ns.
     pub p50_ns: u64,
@@ -133,7 +124,6 @@ pub const FLEET_RULES: &[(&str, &str)] = &[
 
 impl Fleet {
     /// Returns the objections to a result of this fleet.
-    #[must_use]
     pub fn reasons(&self) -> Vec<ValidityReason> {
         let mut reasons = Vec::new();
         let mut add = |code: &str, verdict, text: String| {
@@ -173,7 +163,6 @@ impl Fleet {
 
     /// Returns the verdict of the sum from the verdicts of the agents and the objections to the fleet. A
     /// generator that was the limit makes the sum suspect if others were not.
-    #[must_use]
     pub fn validity(&self, overlap: Option<ValidityReason>) -> Validity {
         let mut reasons = self.reasons();
         reasons.extend(overlap);

@@ -44,7 +44,6 @@ pub const EXPORT_BOUNDS_NS: [u64; 20] = [
     60_000_000_000,
 ];
 
-/// Histogram of latencies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatencyHistogram {
     inner: hdrhistogram::Histogram<u64>,
@@ -59,7 +58,6 @@ impl Default for LatencyHistogram {
 /// Reason why a text is not a histogram of latencies.
 #[derive(Debug, thiserror::Error)]
 pub enum HistogramDecodeError {
-    /// It is not base64.
     #[error("the histogram is not base64: {0}")]
     Base64(#[from] base64::DecodeError),
     /// It is not a V2 HdrHistogram.
@@ -94,7 +92,6 @@ impl LatencyHistogram {
         Self { inner: inner.expect("constant bounds") }
     }
 
-    /// Counts one latency.
     #[inline]
     pub fn record(&mut self, latency_ns: u64) {
         self.inner.saturating_record(latency_ns);
@@ -124,51 +121,42 @@ impl LatencyHistogram {
         }
     }
 
-    /// Returns the number of counted latencies.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.inner.len()
     }
 
     /// Returns true if nothing was counted.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
 
     /// Returns the latency that the fraction `quantile` (0 to 1) does not exceed, in ns; 0 if
     /// empty.
-    #[must_use]
     pub fn value_at_quantile(&self, quantile: f64) -> u64 {
         if self.is_empty() { 0 } else { self.inner.value_at_quantile(quantile).min(self.max_ns()) }
     }
 
     /// Returns the fraction (0 to 1) of latencies that do not exceed `latency_ns`.
-    #[must_use]
     pub fn fraction_within(&self, latency_ns: u64) -> f64 {
         self.inner.quantile_below(latency_ns)
     }
 
     /// Returns the largest latency, in ns, to three digits; 0 if empty.
-    #[must_use]
     pub fn max_ns(&self) -> u64 {
         self.inner.max()
     }
 
     /// Returns the mean, in ns; 0 if empty.
-    #[must_use]
     pub fn mean_ns(&self) -> f64 {
         self.inner.mean()
     }
 
     /// Returns the smallest latency, in ns, to three digits; 0 if empty.
-    #[must_use]
     pub fn min_ns(&self) -> u64 {
         if self.is_empty() { 0 } else { self.inner.min() }
     }
 
     /// Returns the standard deviation, in ns; 0 if empty.
-    #[must_use]
     pub fn stdev_ns(&self) -> f64 {
         if self.is_empty() { 0.0 } else { self.inner.stdev() }
     }
@@ -177,7 +165,6 @@ impl LatencyHistogram {
     ///
     /// # Panics
     /// Never: writing to a vector needs nothing but memory.
-    #[must_use]
     #[allow(clippy::expect_used)]
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();
@@ -206,8 +193,6 @@ impl LatencyHistogram {
         Ok(latencies)
     }
 
-    /// Returns the summary for a record.
-    #[must_use]
     pub fn summary(&self) -> LatencySummary {
         LatencySummary {
             count: self.count(),
@@ -270,11 +255,8 @@ fn check_counts(bytes: &[u8]) -> Result<(), HistogramDecodeError> {
 /// Latencies as stored in a record: the usual figures, and the histogram that they came from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// Number of counted latencies.
     pub count: u64,
-    /// Mean.
     pub mean_ns: f64,
-    /// Median.
     pub p50_ns: u64,
     /// 90th percentile.
     pub p90_ns: u64,
@@ -282,7 +264,6 @@ pub struct LatencySummary {
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,
-    /// Maximum.
     pub max_ns: u64,
     /// HdrHistogram V2, deflated, base64.
     pub hdr: String,

@@ -14,10 +14,8 @@ use crate::validity::{Validity, ValidityReason, ValidityVerdict};
 /// Reason why runs cannot be merged.
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
-    /// No record was given.
     #[error("no record was given")]
     Empty,
-    /// Their plans differ.
     #[error("record {index} has another plan than the first ({setting} differs); compare them instead")]
     PlanMismatch {
         /// Number of the record, from 1.
@@ -34,14 +32,11 @@ pub enum MergeError {
         /// Number of the record, from 1.
         index: usize,
     },
-    /// The same run was given twice.
     #[error("records {first} and {second} are the same run ({id}); name each run once")]
     SameRun {
         /// First of them, from 1.
         first: usize,
-        /// Second of them.
         second: usize,
-        /// ID of the run.
         id: String,
     },
     /// The runs were not measured at the same time.
@@ -62,7 +57,6 @@ pub enum MergeError {
     Histogram {
         /// Number of the record, from 1.
         index: usize,
-        /// Decoding error.
         error: HistogramDecodeError,
     },
 }
@@ -289,7 +283,6 @@ fn add_generator(a: &GeneratorStats, b: &GeneratorStats) -> GeneratorStats {
 }
 
 /// Returns the sum of the same second of two generators; percentiles have no sum and are absent.
-#[must_use]
 pub fn add_interval(a: &Interval, b: &Interval) -> Interval {
     let mut errors = a.errors.clone();
     add_counts(&mut errors, &b.errors);

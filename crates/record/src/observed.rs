@@ -28,7 +28,6 @@ pub const SUBJECT: &str = "subject";
 /// Role of servers behind the subject.
 pub const ORIGIN: &str = "origin";
 
-/// One monitored machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineObservation {
     /// Host name (`hostname`).
@@ -38,7 +37,6 @@ pub struct MachineObservation {
     pub kernel: Option<String>,
     /// Number of online CPUs.
     pub cpus: u32,
-    /// Memory size.
     pub memory_bytes: u64,
     /// Zero of the times below, RFC 3339: the start of the load, or of monitoring.
     pub started_at: String,
@@ -48,12 +46,10 @@ pub struct MachineObservation {
     /// CPU time in seconds of the work after monitoring: resolving function names.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cost_after_s: Option<f64>,
-    /// Monitored roles.
     pub roles: Vec<Role>,
     /// Named processes that ended meanwhile.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub ended: Vec<ExitedProcess>,
-    /// Ports between the roles.
     pub ports: Vec<PortRoles>,
     /// Addresses behind the subject, each once; those with one port share a [`PortRoles`].
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -106,15 +102,12 @@ fn is_zero(count: &u64) -> bool {
 const SAMPLE_TOLERANCE_S: f64 = 0.25;
 
 impl MachineObservation {
-    /// Returns the index of a role in the samples.
-    #[must_use]
     pub fn role_index(&self, name: &str) -> Option<usize> {
         self.roles.iter().position(|role| role.name == name)
     }
 
     /// Returns the samples within a time range, with a tolerance of a quarter of a second. If the
     /// range is too short for a complete sample, returns all samples since the zero of the clock.
-    #[must_use]
     pub fn samples_in_range(&self, from_s: f64, to_s: f64) -> Vec<&MachineSample> {
         let is_in_range = |sample: &&MachineSample| {
             sample.time_s - sample.length_s >= from_s - SAMPLE_TOLERANCE_S
@@ -128,7 +121,6 @@ impl MachineObservation {
     }
 
     /// Returns the time range of the samples, from the zero of the clock; `None` without any.
-    #[must_use]
     pub fn time_range_s(&self) -> Option<(f64, f64)> {
         let (first, last) = (self.samples.first()?, self.samples.last()?);
         Some((first.time_s - first.length_s, last.time_s))
@@ -156,7 +148,6 @@ impl MachineObservation {
     }
 }
 
-/// One monitored role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Role {
     /// `generator`, `subject`, `origin` (a server behind the subject), or a given name.
@@ -176,9 +167,7 @@ pub struct Role {
 /// A process that ended while it was monitored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExitedProcess {
-    /// Role of the process.
     pub role: String,
-    /// Process ID.
     pub pid: i32,
     /// Process name (`PID/comm`).
     pub name: String,
@@ -196,33 +185,25 @@ impl std::fmt::Display for ExitedProcess {
 /// Roles at both ends of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortRoles {
-    /// Listening port.
     pub port: u16,
     /// Role that listens; `None` if it is not on this machine.
     pub served_by: Option<String>,
-    /// Role that connects.
     pub used_by: Option<String>,
 }
 
 /// A metric that cannot be observed, with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UnobservableMetric {
-    /// Name of the figure.
     pub figure: String,
-    /// Reason.
     pub reason: String,
 }
 
 /// Use between two samples of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineSample {
-    /// End time.
     pub time_s: f64,
-    /// Length.
     pub length_s: f64,
-    /// Use of each CPU.
     pub cpus: Vec<CpuUse>,
-    /// Context switches of the machine, per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub context_switches_per_s: Option<f64>,
     /// Tasks (processes and threads) that the machine started, per second.
@@ -256,7 +237,6 @@ pub struct MachineSample {
 /// Use of one CPU; fractions of the time, 0 to 1, and events per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
-    /// CPU number.
     pub cpu: u32,
     /// User space, at any priority.
     pub user: f64,
@@ -270,9 +250,7 @@ pub struct CpuUse {
     pub steal: f64,
     /// Idle (including waiting for a disk).
     pub idle: f64,
-    /// `NET_RX` softirqs.
     pub net_rx_per_s: f64,
-    /// `NET_TX` softirqs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub net_tx_per_s: Option<f64>,
     /// Packets taken from the backlog queue (softnet_stat, column 1).
@@ -289,14 +267,12 @@ pub struct CpuUse {
     /// Packets in that queue at the sample's end (column 12).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub backlog_packets: Option<u32>,
-    /// Hardware interrupts of any kind.
     pub interrupts_per_s: f64,
 }
 
 /// Counters of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NamespaceUse {
-    /// Roles in the namespace.
     pub roles: Vec<String>,
     /// Events per second by their names in `/proc/net/snmp` and `netstat` (`Tcp.RetransSegs`,
     /// `TcpExt.ListenOverflows`, `IpExt.InOctets`); those that did not change are absent.
@@ -318,17 +294,12 @@ pub struct NamespaceUse {
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkUse {
-    /// Interface name.
     pub name: String,
     /// First role in its namespace.
     pub role: String,
-    /// Bytes received per second.
     pub rx_bytes_per_s: f64,
-    /// Bytes sent per second.
     pub tx_bytes_per_s: f64,
-    /// Packets received per second.
     pub rx_packets_per_s: f64,
-    /// Packets sent per second.
     pub tx_packets_per_s: f64,
     /// Received packets dropped per second, including those that the device missed.
     pub rx_drops_per_s: f64,
@@ -350,12 +321,10 @@ pub struct LinkUse {
 pub struct QdiscUse {
     /// Kind: `tbf`, `fq_codel`, …
     pub kind: String,
-    /// Rate limit in bits per second, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_bits_per_s: Option<f64>,
     /// Bytes waiting in it, at the sample's end.
     pub backlog_bytes: u64,
-    /// Packets dropped per second.
     pub drops_per_s: f64,
     /// Number of delayed packets, per second.
     pub overlimits_per_s: f64,
@@ -366,7 +335,6 @@ pub struct QdiscUse {
 pub struct ConntrackUse {
     /// Connections in the table.
     pub entries: u64,
-    /// Maximum number of entries.
     pub entries_max: u64,
     /// Packets dropped per second because the table was full.
     pub drops_per_s: f64,
@@ -379,20 +347,15 @@ pub struct ConntrackUse {
 /// Wake-up lag of sleeping threads on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WakeupLag {
-    /// CPU number.
     pub cpu: u32,
-    /// Median lag.
     pub lag_p50_ns: u64,
     /// 99th percentile of the lag.
     pub lag_p99_ns: u64,
-    /// Maximum lag.
     pub lag_max_ns: u64,
 }
 
-/// CPU use of one function.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FunctionUse {
-    /// Role name.
     pub role: String,
     /// Function name, demangled.
     pub function: String,
@@ -407,15 +370,11 @@ pub struct FunctionUse {
 /// Count of one kind of call over some time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallCount {
-    /// Role name.
     pub role: String,
     /// Kind: `system calls`, `futex`, `allocations`, `malloc`, `write`, …
     pub call: String,
-    /// Start of counting.
     pub from_s: f64,
-    /// Duration of counting.
     pub length_s: f64,
-    /// Number of calls.
     pub count: u64,
     /// CPU time that counting cost the role, as a fraction of one core meanwhile.
     pub cost_cpus: f64,

@@ -15,7 +15,6 @@ pub struct InputProblem {
 }
 
 impl InputProblem {
-    /// Creates a problem.
     pub fn new(location: impl Into<String>, text: impl fmt::Display) -> Self {
         Self { location: location.into(), text: text.to_string() }
     }
@@ -53,7 +52,6 @@ impl InvalidValue {
 
 /// Returns a text of a peer for a person: at most `bytes_max` bytes, and control characters replaced, which
 /// could change a terminal or forge a line of a log. Line ends and tabs become spaces.
-#[must_use]
 pub fn printable(text: &str, bytes_max: usize) -> String {
     let shown = &text[..text.floor_char_boundary(bytes_max)];
     let shown = shown.chars().map(|letter| match letter {
@@ -66,7 +64,6 @@ pub fn printable(text: &str, bytes_max: usize) -> String {
 }
 
 /// Removes ` (os error 2)`, which the standard library adds to the words of the operating system.
-#[must_use]
 pub fn without_error_number(text: &str) -> String {
     const BEGIN: &str = " (os error ";
     let mut parts = text.split(BEGIN);
@@ -94,7 +91,6 @@ macro_rules! invalid_value {
 }
 
 /// Returns ` (did you mean 'x'?)` for the nearest of `known`, if one is near.
-#[must_use]
 pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let normalized = word.replace('_', "-").to_lowercase();
     let nearest = known
@@ -108,7 +104,6 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
 }
 
 /// Returns the nearest of `known`, if one is near. Unlike [`suggestion`] it takes names as they are.
-#[must_use]
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known
         .into_iter()

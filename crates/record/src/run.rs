@@ -32,17 +32,13 @@ use crate::observed::MachineObservation;
 use crate::units::{format_duration_ns, format_rate};
 use crate::validity::{Validity, ValidityVerdict};
 
-/// Name of this schema.
 pub const SCHEMA: &str = "weir.run/1";
 
-/// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// [`SCHEMA`].
     pub schema: String,
     /// Version of weir that wrote the record.
     pub weir: WeirVersion,
-    /// The command line.
     pub command: Vec<String>,
     /// Start time, RFC 3339.
     pub started_at: String,
@@ -56,19 +52,15 @@ pub struct Run {
     pub partial: bool,
     /// Machine that generated the load.
     pub host: HostFacts,
-    /// All settings of the run.
     #[serde(deserialize_with = "crate::bounded_value::deserialize")]
     pub plan: serde_json::Value,
-    /// Validity of the result.
     pub validity: Validity,
-    /// Objectives and their outcomes.
     pub objectives: Vec<ObjectiveResult>,
     /// Counts over the complete run, including ramp and drain.
     pub totals: RunTotals,
     /// Samples of responses that failed a check.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub check_samples: Vec<CheckSample>,
-    /// Changes of the rate by the user.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub rate_changes: Vec<RateChange>,
     /// Results of the stages that began (`--stages`).
@@ -81,7 +73,6 @@ pub struct Run {
     pub rates: Rates,
     /// Window that rates and latencies cover.
     pub window: MeasuredWindow,
-    /// Latencies by phase.
     pub latency: PhaseLatencies,
     /// Sessions of TLS; absent without TLS.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -100,7 +91,6 @@ pub struct Run {
     /// Sequential requests before the load: their latency without queueing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub baseline: Option<Baseline>,
-    /// CPU time of the generator.
     pub cpu: GeneratorCpu,
     /// Intervals, one per second.
     pub intervals: Vec<Interval>,
@@ -124,7 +114,6 @@ pub struct Run {
 /// Unique identity of a run; a merged record has one for each of its runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunIdentity {
-    /// Random ID.
     pub id: String,
     /// Name of the machine that generated the load.
     pub host: String,
@@ -134,21 +123,16 @@ pub struct RunIdentity {
     pub start_unix_ns: u64,
 }
 
-/// Version of weir.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeirVersion {
-    /// Version number.
     pub version: String,
     /// Commit that it was built from, or `unknown`.
     pub commit: String,
 }
 
-/// Objective and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectiveResult {
-    /// Text of the objective, as given.
     pub text: String,
-    /// True if it was met.
     pub met: bool,
     /// Measured value, in the objective's own unit (ns, a fraction, or 1/s). `null` in JSON,
     /// infinite here: more requests had no good response than the objective leaves out.
@@ -160,8 +144,6 @@ pub struct ObjectiveResult {
 }
 
 impl ObjectiveResult {
-    /// Returns the value with its unit.
-    #[must_use]
     pub fn value_text(&self) -> String {
         if self.text.starts_with("errors") {
             format!("{:.3} %", self.value * 100.0)
@@ -204,7 +186,6 @@ pub struct RunTotals {
     /// Bad responses: complete and not good. Each is either in `responses` or in `errors.check`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bad: Option<u64>,
-    /// Number of responses by status.
     pub status: BTreeMap<u16, u64>,
     /// Number of failed requests, by kind. A timeout is an error.
     pub errors: BTreeMap<String, u64>,
@@ -233,7 +214,6 @@ pub struct RunTotals {
     pub body_bytes: u64,
     /// Bytes written to sockets; with TLS their content before encryption.
     pub bytes_out: u64,
-    /// Connections.
     pub connections: ConnectionTotals,
 }
 
@@ -248,13 +228,11 @@ pub struct ParseErrorCount {
 
 impl RunTotals {
     /// Returns the number of requests that failed without a complete response.
-    #[must_use]
     pub fn failed(&self) -> u64 {
         self.errors.values().sum()
     }
 
     /// Returns the reasons of the parse errors, the most frequent first.
-    #[must_use]
     pub fn parse_errors_by_count(&self) -> Vec<(&str, &ParseErrorCount)> {
         let mut all: Vec<_> = self.parse_errors.iter().map(|(code, error)| (code.as_str(), error)).collect();
         all.sort_by_key(|(_, error)| std::cmp::Reverse(error.count));
@@ -262,7 +240,6 @@ impl RunTotals {
     }
 
     /// Returns the good responses; derived from statuses in records from older versions.
-    #[must_use]
     pub fn good(&self) -> u64 {
         self.good.unwrap_or_else(|| match self.errors.contains_key(ERROR_KIND_CHECK) {
             true => self.responses,
@@ -271,7 +248,6 @@ impl RunTotals {
     }
 
     /// Returns the bad responses; derived from statuses in records from older versions.
-    #[must_use]
     pub fn bad(&self) -> u64 {
         self.bad.unwrap_or_else(|| match self.errors.get(ERROR_KIND_CHECK) {
             Some(checks) => *checks,
@@ -280,7 +256,6 @@ impl RunTotals {
     }
 
     /// Returns the fraction of requests without a good response.
-    #[must_use]
     pub fn error_fraction(&self) -> f64 {
         let not_good = self.requests.saturating_sub(self.good());
         if self.requests == 0 { 0.0 } else { not_good as f64 / self.requests as f64 }
@@ -297,7 +272,6 @@ pub const ERROR_KIND_CHECK: &str = "check";
 impl Run {
     /// Returns the good responses per second in the window; in records from older versions from the
     /// fraction of good responses over the complete run.
-    #[must_use]
     pub fn goodput_per_s(&self) -> f64 {
         self.rates.goodput_per_s.unwrap_or_else(|| {
             let (good, all) = (self.totals.good(), self.totals.responses);
@@ -308,7 +282,6 @@ impl Run {
 
     /// Returns the number of requests that the open connections can carry at a time: one each, and
     /// with HTTP/2 one on each stream that the server allows.
-    #[must_use]
     pub fn request_slots(&self) -> f64 {
         let connections = self.totals.connections.max_open as f64;
         let Some(http2) = &self.http2 else { return connections };
@@ -318,16 +291,11 @@ impl Run {
     }
 }
 
-/// Counts of connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionTotals {
-    /// Requested number of simultaneous connections.
     pub requested: u64,
-    /// Maximum number of simultaneously open connections.
     pub max_open: u64,
-    /// Number of opened connections in total.
     pub opened: u64,
-    /// Number of failed attempts.
     pub failed: u64,
     /// Number of connections lost during a request.
     pub lost: u64,
@@ -343,7 +311,6 @@ pub struct Rates {
     /// Good responses per second; see [`Run::goodput_per_s`] for records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub goodput_per_s: Option<f64>,
-    /// Bytes received per second.
     pub bytes_in_per_s: f64,
     /// Requests due per second; open loop only.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -358,7 +325,6 @@ pub struct Rates {
 impl Rates {
     /// Returns the fraction of an open loop's requests that got a response. In a record from an
     /// older version it is responses within the window divided by requests due in it.
-    #[must_use]
     pub fn answered_fraction(&self) -> Option<f64> {
         let ratio = |offered: f64| (self.responses_per_s / offered.max(1e-9)).min(1.0);
         self.answered_fraction.or_else(|| self.offered_per_s.map(ratio))
@@ -370,7 +336,6 @@ impl Rates {
 pub struct MeasuredWindow {
     /// Start, after the start of the run: the end of the ramp.
     pub from_s: f64,
-    /// End.
     pub to_s: f64,
     /// Requests due before it: the ramp.
     pub excluded_ramp: u64,
@@ -385,8 +350,6 @@ pub struct MeasuredWindow {
 }
 
 impl MeasuredWindow {
-    /// Returns its length, in seconds.
-    #[must_use]
     pub fn length_s(&self) -> f64 {
         self.to_s - self.from_s
     }
@@ -422,9 +385,7 @@ pub struct PhaseLatencies {
 /// merged record these are the requests of all generators.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
-    /// Duration, in seconds.
     pub duration_s: f64,
-    /// Number of requests sent.
     pub requests: u64,
     /// Number of good responses among them.
     pub good: u64,
@@ -471,7 +432,6 @@ pub struct Interval {
     pub length_s: f64,
     /// Connections open at its end.
     pub connections: u64,
-    /// Connections opened in it.
     pub connections_opened: u64,
     /// Responses completed in it, good and bad.
     pub responses: u64,
@@ -483,14 +443,11 @@ pub struct Interval {
     pub events: Option<u64>,
     /// Errors in it, by kind; kinds without one are absent.
     pub errors: BTreeMap<String, u64>,
-    /// Parse errors in it, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub parse_errors: BTreeMap<String, u64>,
     /// Responses by class: 1xx to 5xx.
     pub status_classes: [u64; 5],
-    /// Bytes received.
     pub bytes_in: u64,
-    /// Bytes written.
     pub bytes_out: u64,
     /// Requests in flight at its end.
     pub in_flight: u64,

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 /// Formats words for a shell, with quotes where needed.
-#[must_use]
 pub fn quoted(words: &[String]) -> String {
     // NUL cannot be quoted, and the arguments of a process never contain it.
     let words = words.iter().map(|word| word.replace('\0', ""));

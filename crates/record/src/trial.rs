@@ -9,22 +9,17 @@ use serde::{Deserialize, Serialize};
 use crate::observed::{CallCount, MachineObservation, UnobservableMetric};
 use crate::run::{Diagnosis, Run, WeirVersion};
 
-/// Name of this schema.
 pub const SCHEMA: &str = "weir.trial/1";
 
-/// Trial of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentTrial {
-    /// [`SCHEMA`].
     pub schema: String,
     /// Version of weir that wrote the record.
     pub weir: WeirVersion,
-    /// Position in its experiment.
     #[serde(flatten)]
     pub position: TrialPosition,
     /// Start time of its load, RFC 3339.
     pub started_at: String,
-    /// Duration of the load.
     pub duration_s: f64,
     /// Duration of the unrecorded warm-up with the same load.
     pub warm_up_s: f64,
@@ -73,13 +68,11 @@ pub struct FunctionCalls {
     pub count: CallCount,
     /// Description of the counted target: which allocator, in which file.
     pub target: String,
-    /// Cost of one counted call, in ns.
     pub cost_per_call_ns: f64,
     /// True if that cost was measured on this machine, and is not a known figure.
     pub cost_is_measured: bool,
 }
 
-/// Position of a trial in its experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TrialPosition {
     /// Number in the order of running, from 1.
@@ -90,20 +83,15 @@ pub struct TrialPosition {
     /// Number of the attempt at that block under its load, from 1: after a discarded trial every
     /// arm is run again under the same load.
     pub attempt: u32,
-    /// Name of the arm.
     pub arm: String,
-    /// Name of the load.
     pub load: String,
-    /// Purpose of the trial.
     #[serde(skip_serializing_if = "TrialKind::is_judged", default)]
     pub kind: TrialKind,
 }
 
-/// Purpose of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrialKind {
-    /// Trial that is judged.
     #[default]
     Judged,
     /// Trial that determines the necessary warm-up.
@@ -113,8 +101,6 @@ pub enum TrialKind {
 }
 
 impl TrialKind {
-    /// Returns true if the trial is judged.
-    #[must_use]
     pub fn is_judged(&self) -> bool {
         *self == Self::Judged
     }
@@ -125,7 +111,6 @@ impl TrialKind {
 pub struct TrialDriver {
     /// `weir`, `wrk`, `ab`, `h2load`, `h1load` or `oha`.
     pub program: String,
-    /// Version that it reports.
     pub version: String,
     /// Output of a driver other than weir.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -171,7 +156,6 @@ pub struct SteadyState {
     /// Second from which on it was steady; absent: never, or there are no seconds to judge.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub from_s: Option<f64>,
-    /// Description.
     pub text: String,
 }
 
@@ -196,7 +180,6 @@ pub const BLOCK_RESTARTED: &str = "block_restarted";
 
 impl DiscardReason {
     /// Returns true if only its block does not count, and nothing disturbed the trial itself.
-    #[must_use]
     pub fn is_block_only(&self) -> bool {
         self.code == BLOCK_RERUN || self.code == BLOCK_INCOMPLETE
     }

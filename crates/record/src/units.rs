@@ -4,21 +4,15 @@
 use crate::invalid_value;
 use crate::problem::InvalidValue;
 
-/// A microsecond, in nanoseconds.
 pub const MICROSECOND_NS: u64 = 1_000;
-/// A millisecond, in nanoseconds.
 pub const MILLISECOND_NS: u64 = 1_000_000;
-/// A second, in nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
 /// Unit of a bare number, as documented for the flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DurationUnit {
-    /// Microseconds.
     Microseconds,
-    /// Milliseconds.
     Milliseconds,
-    /// Seconds.
     Seconds,
 }
 
@@ -170,7 +164,6 @@ fn scale(value: f64, unit: u64) -> Option<u64> {
 }
 
 /// Formats a number of things: `1 block`, `12 blocks`.
-#[must_use]
 pub fn format_plural(number: u64, noun: &str) -> String {
     let ends_with = |ends: &[&str]| ends.iter().any(|end| noun.ends_with(end));
     if number == 1 {
@@ -188,7 +181,6 @@ pub fn format_plural(number: u64, noun: &str) -> String {
 /// before it.
 pub type UnitSteps = [(f64, &'static str)];
 
-/// Steps of a duration in nanoseconds.
 pub const TIME_STEPS: &UnitSteps = &[(1e9, " s"), (1e6, " ms"), (1e3, " µs"), (1.0, " ns")];
 /// Steps of a count or a rate, with decimal prefixes.
 pub const COUNT_STEPS: &UnitSteps = &[(1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, "")];
@@ -198,15 +190,12 @@ pub const BYTE_STEPS: &UnitSteps =
 
 /// Scales a value to the largest step that it reaches after rounding to three digits. Returns the
 /// scaled value and the text of the unit.
-#[must_use]
 pub fn scale_to_step(value: f64, steps: &UnitSteps) -> (f64, &'static str) {
     let size = round_to_digits(value.abs(), 3);
     let step = steps.iter().find(|(from, _)| size >= *from).or_else(|| steps.last());
     step.map_or((value, ""), |(from, unit)| (value / from, unit))
 }
 
-/// Rounds to `digits` significant digits.
-#[must_use]
 pub fn round_to_digits(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -220,31 +209,26 @@ pub fn round_to_digits(value: f64, digits: i32) -> f64 {
 }
 
 /// Formats a duration with three digits and its unit: `873 ns`, `41.2 µs`, `1.05 ms`, `2.00 s`.
-#[must_use]
 pub fn format_duration_ns(ns: u64) -> String {
     format_scaled(ns as f64, TIME_STEPS)
 }
 
 /// Formats a duration as the flags take it, without a space: `41.2us`, `1.05ms`.
-#[must_use]
 pub fn format_duration_flag(ns: u64) -> String {
     format_duration_ns(ns).replace(' ', "").replace('µ', "u")
 }
 
 /// Formats a count with three digits and a decimal prefix: `873`, `41.2 k`, `1.05 M`.
-#[must_use]
 pub fn format_count(value: f64) -> String {
     format_scaled(value, COUNT_STEPS)
 }
 
 /// Formats a rate with three digits and a decimal prefix: `873/s`, `41.2 k/s`, `1.05 M/s`.
-#[must_use]
 pub fn format_rate(per_s: f64) -> String {
     format!("{}/s", format_count(per_s))
 }
 
 /// Formats a rate of bits: `873 bit/s`, `41.2 Mbit/s`.
-#[must_use]
 pub fn format_bit_rate(bits_per_s: f64) -> String {
     let count = format_count(bits_per_s);
     let space = if count.contains(' ') { "" } else { " " };
@@ -252,13 +236,11 @@ pub fn format_bit_rate(bits_per_s: f64) -> String {
 }
 
 /// Formats a number of bytes with three digits and a binary prefix: `873 B`, `41.2 KiB`.
-#[must_use]
 pub fn format_bytes(bytes: f64) -> String {
     format_scaled(bytes, BYTE_STEPS)
 }
 
 /// Formats a rate of bytes: `873 B/s`, `41.2 KiB/s`.
-#[must_use]
 pub fn format_byte_rate(bytes_per_s: f64) -> String {
     format!("{}/s", format_bytes(bytes_per_s))
 }

@@ -18,8 +18,6 @@ pub enum ValidityVerdict {
 }
 
 impl ValidityVerdict {
-    /// Returns the word for the verdict.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Valid => "valid",
@@ -34,7 +32,6 @@ impl ValidityVerdict {
 pub struct ValidityReason {
     /// Fixed name, for scripts.
     pub code: String,
-    /// Verdict for this reason alone.
     pub verdict: ValidityVerdict,
     /// Observation, with its figures.
     pub text: String,
@@ -81,8 +78,6 @@ impl Validity {
         self.reasons.iter().filter(|reason| reason.verdict != ValidityVerdict::Valid)
     }
 
-    /// Returns true if a reason has this code.
-    #[must_use]
     pub fn has_reason(&self, code: &str) -> bool {
         self.objections().any(|reason| reason.code == code)
     }

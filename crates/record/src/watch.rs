@@ -9,19 +9,14 @@ use crate::file::{self, ReadError};
 use crate::observed::MachineObservation;
 use crate::run::WeirVersion;
 
-/// Name of this schema.
 pub const SCHEMA: &str = "weir.watch/1";
 
 /// Observations of one machine for some time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WatchRecord {
-    /// [`SCHEMA`].
     pub schema: String,
-    /// Version of weir that wrote the record.
     pub weir: WeirVersion,
-    /// The command line.
     pub command: Vec<String>,
-    /// Observations.
     pub observed: MachineObservation,
 }
 

@@ -53,18 +53,14 @@ pub(crate) struct ReportChart {
     pub(crate) legend: Vec<LegendEntry>,
     /// Omissions, and facts needed to interpret the chart.
     pub(crate) notes: Vec<String>,
-    /// Complete figures of the chart.
     pub(crate) data: DataTable,
 }
 
-/// A part of a chart.
 #[derive(Clone, Debug)]
 pub(crate) enum ChartPart {
     /// Heading of the following parts: an arm, a load.
     Heading(String),
-    /// A drawing.
     Drawing(Svg),
-    /// A table for people.
     Table(ChartTable),
     /// Reason why there is no drawing, shown in its place.
     Empty(String),
@@ -82,7 +78,6 @@ pub(crate) struct LegendEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChartTable {
     pub(crate) columns: Vec<String>,
-    /// Rows, with a cell for each column.
     pub(crate) rows: Vec<Vec<TableCell>>,
 }
 
@@ -97,7 +92,6 @@ pub(crate) struct TableCell {
 }
 
 impl TableCell {
-    /// Returns a cell with words.
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }

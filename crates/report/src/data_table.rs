@@ -26,12 +26,10 @@ impl DataTable {
         self
     }
 
-    /// Adds a row, with a cell for each column.
     pub(crate) fn add(&mut self, cells: &[&dyn Datum]) {
         self.add_row(self::cells(cells));
     }
 
-    /// Adds a row of texts.
     pub(crate) fn add_row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len(), "{:?}", self.columns);
         if self.rows.len() < ROWS_STORED_MAX {
@@ -39,7 +37,6 @@ impl DataTable {
         }
     }
 
-    /// Returns whether there are no rows.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -53,7 +50,6 @@ impl DataTable {
         self.first_rows_csv(usize::MAX)
     }
 
-    /// Returns the text with at most `rows_max` rows.
     pub(crate) fn first_rows_csv(&self, rows_max: usize) -> String {
         let mut out = String::new();
         for cells in std::iter::once(&self.columns).chain(self.rows.iter().take(rows_max)) {
@@ -72,7 +68,6 @@ impl DataTable {
 /// A value of a cell. Numbers keep all their digits; a missing value, and one that is not finite, is
 /// empty.
 pub(crate) trait Datum {
-    /// Returns the text of the cell.
     fn text(&self) -> String;
 }
 
@@ -106,7 +101,6 @@ impl<T: Datum + ?Sized> Datum for &T {
     }
 }
 
-/// Returns the texts of cells.
 pub(crate) fn cells(cells: &[&dyn Datum]) -> Vec<String> {
     cells.iter().map(|cell| cell.text()).collect()
 }

@@ -10,6 +10,7 @@ mod charts;
 mod data;
 mod data_table;
 mod flame_file;
+pub mod lab_pages;
 mod markdown;
 mod page;
 mod plot;
@@ -57,11 +58,9 @@ pub struct ReportPage {
 pub struct DataFile {
     /// File name, without a directory.
     pub name: String,
-    /// Content of the file.
     pub text: String,
 }
 
-/// Table of all cells as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextTable {
     /// Rows, the heads first.
@@ -70,14 +69,11 @@ pub struct TextTable {
     pub rows_omitted: usize,
 }
 
-/// Returns the report as a page.
-#[must_use]
 pub fn html(experiment: &Experiment, raw: &dyn TrialRecords) -> ReportPage {
     page::render_page(experiment, raw)
 }
 
 /// Returns the report in Markdown, for a comment of a pull request.
-#[must_use]
 pub fn markdown(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     markdown::render(experiment, raw)
 }
@@ -85,14 +81,12 @@ pub fn markdown(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
 /// Returns a flame graph as an SVG file with zoom and search, from folded stacks: lines
 /// `process;outer;inner COUNT`. With a baseline, it is the graph of the difference. `None` without
 /// samples.
-#[must_use]
 pub fn flame_graph(title: &str, folded: &str, baseline: Option<&str>) -> Option<String> {
     flame_file::render(title, folded, baseline)
 }
 
 /// Returns a table with a row for each load, for an experiment with one arm under loads of several
 /// levels. It replaces the comparisons of the arm with itself. `None` for any other experiment.
-#[must_use]
 pub fn text_table(experiment: &Experiment, raw: &dyn TrialRecords) -> Option<TextTable> {
     charts::text_table(experiment, raw)
 }

@@ -21,7 +21,6 @@ const FILE_CHARS_MAX: usize = 12_000;
 /// Maximum number of characters of one cell or name.
 const CELL_CHARS_MAX: usize = 200;
 
-/// Renders the report.
 pub(super) fn render(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     let mut out = format!("## {}\n\n", escaped_line(&experiment.plan.title));
     if experiment.partial {
@@ -58,7 +57,6 @@ pub(super) fn render(experiment: &Experiment, raw: &dyn TrialRecords) -> String 
     out
 }
 
-/// Writes the comparisons of the primary metric.
 fn write_comparisons(out: &mut String, experiment: &Experiment) {
     if let Some(metric) = experiment.plan.primary() {
         let _ = writeln!(out, "{} ({}):\n", escaped_line(&metric.title), format::better_direction(metric));
@@ -84,14 +82,12 @@ fn write_levels(out: &mut String, experiment: &Experiment, grid: &TextTable) {
     out.push_str("</details>\n\n");
 }
 
-/// Writes the scaling and its knee, in words.
 fn write_scalings(out: &mut String, experiment: &Experiment) {
     for line in experiment.scalings.iter().filter(|line| !line.text.is_empty()).take(ROWS_MAX) {
         let _ = writeln!(out, "{}\n", escaped_line(&line.labelled_text()));
     }
 }
 
-/// Writes the other metrics, folded.
 fn write_other_metrics(out: &mut String, experiment: &Experiment) {
     if experiment.comparisons.iter().any(|one| !one.primary) {
         out.push_str("<details><summary>Other metrics</summary>\n\n");
@@ -242,7 +238,6 @@ fn code(text: &str) -> String {
     format!("{fence}{padding}{text}{padding}{fence}")
 }
 
-/// Returns a text for a table.
 fn cell_text(text: &str) -> String {
     escaped_line(&shortened(text, CELL_CHARS_MAX))
 }

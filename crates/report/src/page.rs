@@ -46,7 +46,6 @@ struct PageSection {
     body: Markup,
 }
 
-/// Returns the complete page.
 pub(super) fn render_page(experiment: &Experiment, raw: &dyn TrialRecords) -> ReportPage {
     let summary = summary::summary(experiment);
     let mut data_files = Vec::new();

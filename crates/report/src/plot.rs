@@ -78,7 +78,6 @@ impl Plot {
         self.bar(x, self.y.range())
     }
 
-    /// Returns an invisible band with a tip.
     pub(crate) fn hover(&self, x: (f64, f64), tip: &str) -> Shape {
         self.band(x).attribute("fill", "transparent").tooltip(tip)
     }

@@ -6,7 +6,6 @@ use record::experiment::Experiment;
 /// Flags that are dropped, because they name the results of the original run. Without `--output` a run
 /// creates a new directory.
 const DROPPED_FLAGS: &[&str] = &["--output", "--json"];
-/// Flag of the seed.
 const SEED: &str = "--seed";
 
 /// Returns the words of the command; none if the original command is unknown.
@@ -28,7 +27,6 @@ pub(super) fn repro_command(experiment: &Experiment) -> Vec<String> {
     words
 }
 
-/// Returns whether a word is `--flag=VALUE`.
 fn is_with_value(word: &str, flag: &str) -> bool {
     word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))
 }

@@ -20,12 +20,10 @@ use stats::effect::{LimitPosition, compare_with_limit};
 
 pub use condition::RegressionCondition;
 
-/// Figure of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComparedFigure {
     /// Good responses per second.
     Rate,
-    /// Median of the response latency.
     P50,
     /// 99th percentile of the response latency.
     P99,
@@ -37,8 +35,6 @@ impl ComparedFigure {
     /// All figures, in the order of the output.
     pub const ALL: [Self; 4] = [Self::Rate, Self::P50, Self::P99, Self::Errors];
 
-    /// Returns the name in a condition.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -48,14 +44,10 @@ impl ComparedFigure {
         }
     }
 
-    /// Returns true if a higher value is worse.
-    #[must_use]
     pub const fn is_worse_if_higher(self) -> bool {
         !matches!(self, Self::Rate)
     }
 
-    /// Returns the value of a run.
-    #[must_use]
     pub fn value(self, run: &Run) -> f64 {
         match self {
             // Without a request for each of them events are what the server carries.
@@ -66,8 +58,6 @@ impl ComparedFigure {
         }
     }
 
-    /// Formats a value.
-    #[must_use]
     pub fn format(self, value: f64) -> String {
         match self {
             Self::Rate => format_rate(value),
@@ -79,7 +69,6 @@ impl ComparedFigure {
     }
 
     /// Formats a change: a ratio minus 1, or a difference of fractions.
-    #[must_use]
     pub fn format_change(self, change: f64) -> String {
         match self {
             Self::Errors => format!("{:+.2} percentage points", change * 100.0),
@@ -88,25 +77,17 @@ impl ComparedFigure {
     }
 }
 
-/// Comparison of a run with a baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunComparison {
-    /// Changes of all figures.
     pub changes: Vec<FigureChange>,
-    /// Results of the conditions.
     pub results: Vec<ConditionResult>,
-    /// Settings in which the plans differ.
     pub plan_differences: Vec<String>,
 }
 
-/// Change of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FigureChange {
-    /// Figure that is compared.
     pub figure: ComparedFigure,
-    /// Value of the baseline.
     pub before: f64,
-    /// Value of the run.
     pub after: f64,
     /// Ratio minus 1; for errors the difference. `None` if the baseline is 0.
     pub change: Option<f64>,
@@ -114,16 +95,12 @@ pub struct FigureChange {
     pub interval: Option<(f64, f64)>,
 }
 
-/// Result of a condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConditionResult {
-    /// Condition as given.
     pub condition: RegressionCondition,
-    /// Outcome of the comparison.
     pub outcome: RegressionOutcome,
 }
 
-/// Outcome of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegressionOutcome {
     /// The change exceeds the limit, and so does its interval.
@@ -153,7 +130,6 @@ impl Undecided {
 }
 
 impl RunComparison {
-    /// Compares a run with a baseline.
     #[must_use]
     pub fn new(baseline: &Run, run: &Run, conditions: &[RegressionCondition]) -> Self {
         let changes: Vec<FigureChange> =
@@ -171,7 +147,6 @@ impl RunComparison {
     }
 
     /// Returns true if a condition shows a regression.
-    #[must_use]
     pub fn has_regression(&self) -> bool {
         self.results.iter().any(|result| result.outcome == RegressionOutcome::Regression)
     }
@@ -189,7 +164,6 @@ impl RunComparison {
     }
 
     /// Returns the comparison for a record. `baseline` is the file of the earlier run.
-    #[must_use]
     pub fn record(&self, baseline: &str) -> BaselineComparison {
         let figure = |change: &FigureChange| comparison::ComparedFigure {
             figure: change.figure.name().to_owned(),
@@ -227,7 +201,6 @@ impl RunComparison {
     }
 
     /// Formats the comparison: a line for each figure, then the results of the conditions.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |label: &str, words: &str| text.push_str(&format!("{label:<12} {words}\n"));
@@ -246,20 +219,16 @@ impl RunComparison {
 
 impl FigureChange {
     /// Formats the change with its interval: `p99 27.0 ms -> 35.1 ms: +30.0 % (+27.0 % to +33.1 %)`.
-    #[must_use]
     pub fn text(&self) -> String {
         format!("{} {}: {}", self.figure.name(), self.values_text(), self.change_text())
     }
 
-    /// Formats both values.
-    #[must_use]
     pub fn values_text(&self) -> String {
         let [before, after] = [self.before, self.after].map(|value| self.figure.format(value));
         format!("{before} -> {after}")
     }
 
     /// Formats the change with its interval, or the reason why it has none.
-    #[must_use]
     pub fn change_text(&self) -> String {
         let Some(change) = self.change else {
             let is_latency = matches!(self.figure, ComparedFigure::P50 | ComparedFigure::P99);
@@ -293,7 +262,6 @@ impl FigureChange {
     }
 
     /// Returns true if the interval shows a change of either direction.
-    #[must_use]
     pub fn is_change(&self) -> bool {
         self.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0)
     }
@@ -301,13 +269,10 @@ impl FigureChange {
 
 impl ConditionResult {
     /// Formats the result: the outcome first.
-    #[must_use]
     pub fn text(&self) -> String {
         format!("{}: {}", self.condition.text(), self.outcome_text())
     }
 
-    /// Formats the outcome with its reason.
-    #[must_use]
     pub fn outcome_text(&self) -> String {
         match &self.outcome {
             RegressionOutcome::Regression => "YES, the interval is beyond the limit".to_owned(),
@@ -317,7 +282,6 @@ impl ConditionResult {
     }
 }
 
-/// Returns the figure of a name.
 fn figure_named(name: &str) -> Option<ComparedFigure> {
     ComparedFigure::ALL.into_iter().find(|figure| figure.name() == name)
 }
@@ -367,7 +331,6 @@ fn compare_figure(figure: ComparedFigure, baseline: &Run, run: &Run) -> FigureCh
     FigureChange { figure, before, after, change, interval }
 }
 
-/// Returns the complete seconds of the measured window.
 fn seconds(run: &Run) -> impl Iterator<Item = &Interval> {
     run.intervals.iter().filter(|interval| interval.measured && interval.length_s >= COMPLETE_S)
 }
@@ -482,8 +445,6 @@ pub(crate) fn differing_keys(first: &serde_json::Value, second: &serde_json::Val
     keys.into_iter().filter(|key| first.get(*key) != second.get(*key)).cloned().collect()
 }
 
-/// Compares a search with an earlier one.
-#[must_use]
 pub fn compare_searches(name: &str, earlier: &CapacitySearch, search: &CapacitySearch) -> SearchComparison {
     let level = |search: &CapacitySearch| {
         let conclusion = &search.conclusion;

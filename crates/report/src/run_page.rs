@@ -29,9 +29,7 @@ use layout::{Figure, short};
 /// Earlier run, drawn beside the other.
 #[derive(Debug)]
 pub struct PageBaseline<'a> {
-    /// Name of its file.
     pub name: String,
-    /// Record of the earlier run.
     pub run: &'a Run,
     /// Changes since then.
     pub comparison: &'a RunComparison,
@@ -44,8 +42,6 @@ pub const RUN_PAGE_BYTES_MAX: usize = 600_000;
 /// Name of this run in legends.
 const THIS_RUN: &str = "this run";
 
-/// Returns the page of a run, with an earlier one beside it.
-#[must_use]
 pub fn run_page(run: &Run, earlier: Option<&PageBaseline<'_>>) -> String {
     let baseline = earlier.map(|baseline| (short(&baseline.name, NAME_CHARS_MAX), baseline.run));
     let named = baseline.as_ref().map(|(name, run)| (name.as_str(), *run));
@@ -76,8 +72,6 @@ pub fn run_page(run: &Run, earlier: Option<&PageBaseline<'_>>) -> String {
     without_control_characters(&page.into_string())
 }
 
-/// Returns the page of a search for the edge.
-#[must_use]
 pub fn edge_page(search: &CapacitySearch) -> String {
     // A record of an older version has its result in one sentence.
     let summary = || Answer { what: search.summary.clone(), ..Answer::default() };
@@ -175,5 +169,4 @@ fn ruled_out(diagnosis: Option<&Diagnosis>) -> Markup {
 const NAME_CHARS_MAX: usize = 32;
 /// Maximum length of a text of the record, in characters.
 const TEXT_CHARS_MAX: usize = 320;
-/// Maximum number of lines of a list.
 const LINES_MAX: usize = 30;

@@ -25,7 +25,6 @@ use record::validity::Validity;
 
 use super::TrialRecords;
 
-/// Number of blocks that count.
 pub(crate) const BLOCKS: u32 = 12;
 /// Length of each trial in seconds.
 pub(crate) const SECONDS: u32 = 8;
@@ -33,7 +32,6 @@ pub(crate) const SECONDS: u32 = 8;
 pub(crate) const MARKUP_NAME: &str = "<script>alert('x')</script> & \"co\"";
 /// Names of the arms: the baseline, its A/A arm, the other.
 pub(crate) const ARMS: [&str; 3] = ["glibc", "glibc-repeat", "jemalloc"];
-/// Names of the loads.
 pub(crate) const LOADS: [&str; 3] = ["c10", "c50", "c200"];
 
 /// Records of trials in memory.
@@ -69,12 +67,10 @@ impl TrialRecords for NoRecords {
     }
 }
 
-/// Returns the experiment and its trials.
 pub(crate) fn synthetic_experiment() -> (Experiment, SyntheticRecords) {
     with_loads(&LOADS)
 }
 
-/// Returns the run of a trial.
 pub(crate) fn synthetic_run() -> Run {
     let (experiment, raw) = one_load();
     let line = experiment.trials.iter().find(|line| line.is_counted()).unwrap();
@@ -492,7 +488,6 @@ fn functions(arm: &str) -> Vec<FunctionUse> {
     ]
 }
 
-/// Returns folded stacks of an arm.
 fn folded(arm: &str) -> String {
     let malloc = if arm == ARMS[2] { ("je_malloc", 30) } else { ("malloc", 80) };
     format!(

@@ -8,6 +8,7 @@ pub mod comparison;
 pub mod csv;
 pub mod decision;
 pub mod diagnosis;
+pub mod edge;
 pub mod experiment;
 pub mod fleet;
 pub mod histogram;

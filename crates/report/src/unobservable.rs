@@ -9,12 +9,10 @@ use record::experiment::Experiment;
 
 use super::TrialRecords;
 
-/// A missing observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MissingObservation {
     /// Name of the observation, with the reason or the explanation.
     pub(super) text: String,
-    /// Number of trials that report it.
     pub(super) trials: usize,
 }
 

@@ -11,10 +11,8 @@ use crate::conn_balancer::{AcceptedConnection, ConnectionBalancer};
 use crate::listen::Listener;
 use crate::timers::Timers;
 
-/// Event of the accept loop.
 #[derive(Debug)]
 pub enum AcceptEvent {
-    /// A connection for this core.
     Connection(AcceptedConnection),
     /// accept4(2) failed, usually because no descriptor or memory was left. The loop waits and tries
     /// again; meanwhile the connections stay in the accept queue.

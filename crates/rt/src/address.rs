@@ -16,7 +16,6 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Parse error of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressParseError {
     text: String,
@@ -71,12 +70,7 @@ impl FromStr for Address {
 pub enum ResolveError {
     /// The system's resolver failed.
     #[error("cannot resolve '{host}': {source}")]
-    Resolver {
-        /// Name of the host.
-        host: String,
-        /// Error of the resolver.
-        source: io::Error,
-    },
+    Resolver { host: String, source: io::Error },
     /// The name exists, without an address.
     #[error("'{0}' has no address")]
     NoAddress(String),

@@ -32,7 +32,6 @@ pub struct PooledBuffer {
 #[derive(Debug, Default)]
 struct BufferStorage {
     bytes: Vec<u8>,
-    /// Number of consumed bytes at the start.
     start: usize,
     /// `None` while the body is spare.
     pool: Option<Rc<PoolInner>>,
@@ -59,7 +58,6 @@ impl BufferPool {
     }
 
     /// Returns an empty buffer, or `None` (counted) at the limit.
-    #[must_use]
     pub fn take(&self) -> Option<Vec<u8>> {
         self.pool.acquire()?;
         let reused = self.pool.free.borrow_mut().pop();
@@ -78,7 +76,6 @@ impl BufferPool {
 
     /// Returns a buffer with these bytes, or `None` (counted) at the limit. No bytes need no
     /// buffer.
-    #[must_use]
     pub fn take_filled(&self, parts: &[&[u8]]) -> Option<PooledBuffer> {
         let total: usize = parts.iter().map(|part| part.len()).sum();
         if total == 0 {
@@ -97,20 +94,15 @@ impl BufferPool {
         Some(PooledBuffer { storage: Some(storage) })
     }
 
-    /// Frees the unused buffers.
     pub fn free_unused(&self) {
         self.pool.free.take();
         self.pool.free_storage.take();
     }
 
-    /// Returns the number of buffers in use.
-    #[must_use]
     pub fn in_use(&self) -> usize {
         self.pool.in_use.get()
     }
 
-    /// Returns the number of refusals at the limit.
-    #[must_use]
     pub fn exhausted_count(&self) -> u64 {
         self.pool.exhausted.get()
     }
@@ -136,23 +128,18 @@ impl PoolInner {
 }
 
 impl PooledBuffer {
-    /// Returns the unconsumed bytes.
     #[inline]
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.storage.as_deref().map_or(&[], |body| &body.bytes[body.start..])
     }
 
-    /// Returns the number of unconsumed bytes.
     #[inline]
-    #[must_use]
     pub fn len(&self) -> usize {
         self.storage.as_deref().map_or(0, |body| body.bytes.len() - body.start)
     }
 
     /// Returns true if there are no bytes, and so no buffer.
     #[inline]
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.storage.is_none()
     }
@@ -185,7 +172,6 @@ impl PooledBuffer {
         true
     }
 
-    /// Returns the buffer to the pool, discarding its contents.
     pub fn release(&mut self) {
         let Some(mut storage) = self.storage.take() else { return };
         let Some(pool) = storage.pool.take() else { return };

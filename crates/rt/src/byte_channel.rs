@@ -45,7 +45,6 @@ pub struct ChannelAddresses {
 #[derive(Debug)]
 pub struct ChannelEnd {
     channel: Rc<Channel>,
-    /// Index of this end.
     side: usize,
 }
 
@@ -92,7 +91,6 @@ enum NotifyTarget {
     None,
     /// The task that polled the end last.
     Task(Waker),
-    /// A queue with the number of this end.
     Queue(Rc<ReadyQueue>, u32),
 }
 
@@ -110,7 +108,6 @@ pub enum ReceiveState {
 impl ChannelBuffers {
     /// Opens a channel whose writes wait while there are `bytes_max` unread bytes in their direction, see
     /// [`CHANNEL_BYTES`]: one write may exceed it. The first end reports `addresses`; the second one the same, exchanged.
-    #[must_use]
     pub fn open(&self, bytes_max: usize, addresses: ChannelAddresses) -> (ChannelEnd, ChannelEnd) {
         let channel = Rc::new(Channel {
             directions: Default::default(),
@@ -206,7 +203,6 @@ impl Channel {
         }
     }
 
-    /// Notifies an end of a change that ends its waits.
     fn notify_end(&self, side: usize) {
         let mut observer = self.observers[side].borrow_mut();
         observer.wants_bytes = false;
@@ -242,7 +238,6 @@ impl ChannelEnd {
 
     /// Returns the received bytes. The channel must not be written by the other end meanwhile.
     #[inline]
-    #[must_use]
     pub fn received(&self) -> Ref<'_, [u8]> {
         Ref::map(self.incoming().borrow(), Direction::unread)
     }
@@ -260,7 +255,6 @@ impl ChannelEnd {
 
     /// Returns the state behind the received bytes.
     #[inline]
-    #[must_use]
     pub fn receive_state(&self) -> ReceiveState {
         let incoming = self.incoming().borrow();
         match (incoming.is_reset, incoming.is_ended) {
@@ -272,7 +266,6 @@ impl ChannelEnd {
 
     /// Returns the number of bytes that may be written now: 0 also if nobody will read them.
     #[inline]
-    #[must_use]
     pub fn free_bytes(&self) -> usize {
         let outgoing = self.outgoing().borrow();
         if outgoing.is_refused { 0 } else { self.channel.bytes_max.saturating_sub(outgoing.len()) }
@@ -280,13 +273,11 @@ impl ChannelEnd {
 
     /// Returns the number of written bytes that the other end has not read.
     #[inline]
-    #[must_use]
     pub fn unread_bytes(&self) -> usize {
         self.outgoing().borrow().len()
     }
 
     /// Returns true if nobody will read what this end writes.
-    #[must_use]
     pub fn is_refused(&self) -> bool {
         self.outgoing().borrow().is_refused
     }
@@ -310,12 +301,10 @@ impl ChannelEnd {
         result
     }
 
-    /// Closes the channel, with an error for the other end.
     pub fn reset(self) {
         self.reset_on_close();
     }
 
-    /// Makes the close of this end a reset.
     pub fn reset_on_close(&self) {
         self.outgoing().borrow_mut().resets_on_close = true;
     }
@@ -327,7 +316,6 @@ impl ChannelEnd {
     }
 
     /// Returns the code that the other end has set for what ends too early; `None`: it has not.
-    #[must_use]
     pub fn reset_code(&self) -> Option<u32> {
         Some(self.incoming().borrow().reset_code).filter(|code| *code != 0)
     }
@@ -346,28 +334,21 @@ impl ChannelEnd {
         self.channel.notify_end(self.other_side());
     }
 
-    /// Returns the own address.
-    #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         let addresses = &self.channel.addresses;
         if self.side == 0 { addresses.local } else { addresses.peer }
     }
 
-    /// Returns the address of the peer.
-    #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
         let addresses = &self.channel.addresses;
         if self.side == 0 { addresses.peer } else { addresses.local }
     }
 
-    /// Returns true if there are unread bytes.
-    #[must_use]
     pub(crate) fn has_unread(&self) -> bool {
         self.incoming().borrow().len() > 0
     }
 
     /// Returns true if there is nothing to read: neither bytes nor an end.
-    #[must_use]
     pub(crate) fn is_idle(&self) -> bool {
         let incoming = self.incoming().borrow();
         incoming.len() == 0 && !incoming.is_ended && !incoming.is_reset

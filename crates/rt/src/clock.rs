@@ -6,9 +6,7 @@ use std::ops::{Add, AddAssign, Sub};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A second, in nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
-/// A millisecond, in nanoseconds.
 pub const MILLISECOND_NS: u64 = 1_000_000;
 
 /// Returns the time in nanoseconds of `CLOCK_MONOTONIC` (clock_gettime(2)); about 25 ns a call, no
@@ -30,19 +28,16 @@ impl MonotonicTime {
     /// A time that never comes.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// Returns the current time.
     #[inline]
     pub fn now() -> Self {
         Self(now_ns())
     }
 
-    /// Creates a time from nanoseconds of the clock.
     #[inline]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Returns the nanoseconds of the clock.
     #[inline]
     pub const fn as_ns(self) -> u64 {
         self.0

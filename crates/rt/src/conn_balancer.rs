@@ -65,16 +65,12 @@ pub struct AsyncInbox {
     receiver: AsyncFdReceiver,
 }
 
-/// Message to a core.
 #[derive(Debug)]
 pub enum CoreMessage {
-    /// A connection that another core accepted.
     Connection(AcceptedConnection),
-    /// Listening socket for this core.
     Listener(Listener),
 }
 
-/// Counts of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreConnectionCounts {
     /// Connections open now.
@@ -102,7 +98,6 @@ impl ConnectionBalancer {
     }
 
     /// Returns its descriptor numbers, for cores with their own descriptor table to keep.
-    #[must_use]
     pub fn raw_fds(&self) -> Vec<RawFd> {
         self.senders.iter().map(FdSender::raw_fd).collect()
     }
@@ -136,7 +131,6 @@ impl ConnectionBalancer {
 
     /// Assigns a connection that `core` accepted: returns it to be served there, or sends it to
     /// another core and returns `None`. Increments the count of the core that serves it.
-    #[must_use]
     pub fn assign(&self, core: usize, connection: AcceptedConnection) -> Option<AcceptedConnection> {
         let own_counts = &self.counts[core];
         own_counts.accepted.fetch_add(1, Ordering::Relaxed);
@@ -168,19 +162,14 @@ impl ConnectionBalancer {
     }
 
     /// Returns the number of connections of one core, including those on their way to it.
-    #[must_use]
     pub fn open_connections_on(&self, core: usize) -> usize {
         self.counts[core].open.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of open connections on all cores.
-    #[must_use]
     pub fn open_connections(&self) -> usize {
         self.counts.iter().map(|count| count.open.load(Ordering::Relaxed)).sum()
     }
 
-    /// Returns the counts of each core.
-    #[must_use]
     pub fn core_counts(&self) -> Vec<CoreConnectionCounts> {
         let load_counts = |count: &AtomicCoreCounts| CoreConnectionCounts {
             open: count.open.load(Ordering::Relaxed),
@@ -193,7 +182,6 @@ impl ConnectionBalancer {
 
 impl Inbox {
     /// Returns its descriptor number, for its core to keep if that has its own descriptor table.
-    #[must_use]
     pub fn raw_fd(&self) -> RawFd {
         self.receiver.raw_fd()
     }

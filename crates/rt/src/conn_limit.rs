@@ -20,7 +20,6 @@ pub struct ConnectionLimit {
 }
 
 impl ConnectionLimit {
-    /// Creates a limit of `max` connections.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self {
@@ -33,24 +32,19 @@ impl ConnectionLimit {
     }
 
     /// Returns the number of connections that are served now.
-    #[must_use]
     pub fn active_count(&self) -> usize {
         self.active.get()
     }
 
-    /// Returns the number of connections that have ended.
-    #[must_use]
     pub fn ended_count(&self) -> u64 {
         self.ended.get()
     }
 
     /// Returns true if no more connections may be served.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.active.get() >= self.max
     }
 
-    /// Takes a slot for one connection.
     pub fn acquire(&self) {
         self.active.set(self.active.get() + 1);
     }
@@ -83,14 +77,12 @@ impl ConnectionLimit {
     }
 
     /// Returns the connection that has waited longest, if there is a free slot.
-    #[must_use]
     pub fn take_deferred(&self) -> Option<AcceptedConnection> {
         self.take_deferred_where(|_| true)
     }
 
     /// Does the same as [`ConnectionLimit::take_deferred`], among connections that satisfy
     /// `predicate`.
-    #[must_use]
     pub fn take_deferred_where(
         &self,
         predicate: impl FnMut(&AcceptedConnection) -> bool,
@@ -104,7 +96,6 @@ impl ConnectionLimit {
     }
 
     /// Drops the waiting connections, and returns their number.
-    #[must_use]
     pub fn clear_deferred(&self) -> usize {
         std::mem::take(&mut *self.deferred.borrow_mut()).len()
     }

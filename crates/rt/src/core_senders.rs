@@ -14,7 +14,6 @@ use crate::clock::now_ns;
 /// Maximum number of queued commands of a core.
 const COMMANDS_MAX: usize = 16;
 
-/// The senders of commands to all cores, by core.
 #[derive(Debug)]
 pub struct CoreSenders<C>(Vec<mpsc::Sender<C>>);
 
@@ -43,7 +42,6 @@ impl std::fmt::Display for CoresTimedOut {
 impl std::error::Error for CoresTimedOut {}
 
 impl<C> CoreSenders<C> {
-    /// Creates the channels to `count` cores.
     #[must_use]
     pub fn channels(count: usize) -> (Self, Vec<mpsc::Receiver<C>>) {
         let (senders, receivers) = (0..count).map(|_| mpsc::channel(COMMANDS_MAX)).unzip();

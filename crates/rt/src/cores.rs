@@ -26,7 +26,6 @@ pub struct CoreConfig {
     /// True if an idle core polls again at once instead of sleeping. Then wake-ups cost nothing,
     /// and the core is always fully used.
     pub spin: bool,
-    /// Descriptor table of the cores.
     pub fd_table: FdTable,
 }
 
@@ -37,7 +36,6 @@ pub struct CoreConfig {
 /// 23.1 microseconds per request in a shared table, 19.5 in a separate one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FdTable {
-    /// Table of the process.
     Shared,
     /// Separate table. It keeps only these descriptors, the standard streams and the runtimes' own.
     /// A core must not be given any other descriptor ([`crate::fd_channel`] delivers others). No runtime
@@ -46,24 +44,20 @@ pub enum FdTable {
     Unshared(Vec<RawFd>),
 }
 
-/// Position of one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreId {
     /// Index of the core, from 0.
     pub index: usize,
-    /// Number of cores.
     pub count: usize,
 }
 
 impl CoreId {
     /// Returns this core's part of a maximum for all cores; at least one. So no core has to ask another.
-    #[must_use]
     pub fn part_of(self, max: usize) -> usize {
         (max / self.count + usize::from(self.index < max % self.count)).max(1)
     }
 }
 
-/// Running cores.
 #[derive(Debug)]
 pub struct RunningCores<T> {
     handles: Vec<JoinHandle<io::Result<T>>>,
@@ -165,18 +159,14 @@ where
 
 impl<T> RunningCores<T> {
     /// Returns the kernel's thread IDs, in the order of the cores.
-    #[must_use]
     pub fn thread_ids(&self) -> &[i32] {
         &self.thread_ids
     }
 
-    /// Returns true if every core has ended.
-    #[must_use]
     pub fn is_finished(&self) -> bool {
         self.handles.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits for all cores and returns their results.
     pub fn join(self) -> Vec<Result<T, CoreError>> {
         let wait = |(core, handle): (usize, JoinHandle<io::Result<T>>)| match handle.join() {
             Ok(result) => result.map_err(CoreError::Io),
@@ -187,7 +177,6 @@ impl<T> RunningCores<T> {
 }
 
 /// Returns the CPUs that this process may run on, in order.
-#[must_use]
 pub fn available_cpus() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else {
         return vec![0];
@@ -207,7 +196,6 @@ pub enum CpuListError {
     /// This process may not run on the CPU.
     #[error("CPU {cpu} is not available to this process (available: {available})")]
     NotAvailable {
-        /// Number of the CPU.
         cpu: usize,
         /// List of the available CPUs.
         available: String,

@@ -55,7 +55,6 @@ pub struct DeadlineRegistration(SlabKey);
 
 impl DeadlineRegistration {
     /// Returns its number, which is unique among all registrations of the same deadlines.
-    #[must_use]
     pub fn id(&self) -> u64 {
         self.0.as_u64()
     }
@@ -70,7 +69,6 @@ pub struct Deadline {
 
 impl Deadlines {
     /// Registers the task of `waker`, with no deadline set.
-    #[must_use]
     pub fn register(&self, waker: &Waker) -> Deadline {
         let DeadlineRegistration(key) = self.register_detached(waker);
         Deadline { table: Rc::clone(&self.table), key }
@@ -78,13 +76,11 @@ impl Deadlines {
 
     /// Registers like [`Deadlines::register`], for callers that keep only the registration. The caller
     /// must return it with [`Deadlines::deregister`].
-    #[must_use]
     pub fn register_detached(&self, waker: &Waker) -> DeadlineRegistration {
         self.register_detached_at(waker, 0)
     }
 
     /// Registers like [`Deadlines::register_detached`], with a time that [`Deadlines::registered_at`] returns.
-    #[must_use]
     pub fn register_detached_at(&self, waker: &Waker, registered_at: u32) -> DeadlineRegistration {
         let waker = waker.clone();
         let entry =
@@ -92,8 +88,6 @@ impl Deadlines {
         DeadlineRegistration(self.table.borrow_mut().entries.insert(entry))
     }
 
-    /// Returns the time given at the registration.
-    #[must_use]
     pub fn registered_at(&self, registration: &DeadlineRegistration) -> u32 {
         self.table.borrow().entries.get(registration.0).map_or(0, |entry| entry.registered_at)
     }
@@ -110,7 +104,6 @@ impl Deadlines {
     }
 
     /// Returns true if the task was notified and has not checked since; clears the mark.
-    #[must_use]
     pub fn take_notified(&self, registration: &DeadlineRegistration) -> bool {
         let mut table = self.table.borrow_mut();
         table.entries.get_mut(registration.0).is_some_and(|entry| std::mem::take(&mut entry.notified))
@@ -124,12 +117,10 @@ impl Deadlines {
 
     /// Does the same as `Deadline::passed`.
     #[inline]
-    #[must_use]
     pub fn is_expired(&self, registration: &DeadlineRegistration) -> bool {
         self.table.borrow().entries.get(registration.0).is_some_and(|entry| entry.expired)
     }
 
-    /// Removes a deadline.
     pub fn deregister(&self, registration: DeadlineRegistration) {
         self.table.borrow_mut().entries.remove(registration.0);
     }
@@ -155,8 +146,6 @@ impl Deadlines {
         }
     }
 
-    /// Returns the number of registered tasks.
-    #[must_use]
     pub fn registered_count(&self) -> usize {
         self.table.borrow().entries.len()
     }
@@ -169,7 +158,6 @@ impl Deadline {
         self.table.borrow_mut().set(self.key, deadline_ns);
     }
 
-    /// Unsets the deadline.
     #[inline]
     pub fn clear(&self) {
         self.set(u64::MAX);
@@ -177,7 +165,6 @@ impl Deadline {
 
     /// Returns true if a sweep found that the deadline had passed.
     #[inline]
-    #[must_use]
     pub fn is_expired(&self) -> bool {
         self.table.borrow().entries.get(self.key).is_some_and(|entry| entry.expired)
     }

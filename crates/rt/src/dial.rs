@@ -18,7 +18,6 @@ use crate::stream::Stream;
 pub enum SourceError {
     /// This host, or the network namespace, does not have the address.
     Missing(IpAddr),
-    /// The target has the other address family.
     Family(SocketAddr),
 }
 
@@ -167,7 +166,6 @@ fn bind_source(socket: &TcpSocket, source: IpAddr) -> io::Result<()> {
 
 /// Returns true if an error of [`connect`] is about this process or host (no descriptor, port or
 /// memory left) and not about the target.
-#[must_use]
 pub fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let local_errnos = [Errno::ADDRNOTAVAIL, Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];

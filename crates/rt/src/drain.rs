@@ -36,7 +36,6 @@ impl Default for Drain {
 
 impl Drain {
     /// Returns a view for one core or task.
-    #[must_use]
     pub fn watch(&self) -> DrainWatch {
         DrainWatch { receiver: self.sender.subscribe() }
     }
@@ -54,8 +53,6 @@ impl Drain {
 }
 
 impl DrainWatch {
-    /// Returns the current stage.
-    #[must_use]
     pub fn stage(&self) -> DrainStage {
         *self.receiver.borrow()
     }
@@ -112,7 +109,6 @@ pub struct BlockedSignals {
     set: libc::sigset_t,
 }
 
-/// Set of blocked signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalSet {
     /// SIGTERM and SIGINT.

@@ -15,7 +15,6 @@ use tokio::io::unix::AsyncFd;
 
 use crate::async_fd;
 
-/// Size of a message in bytes.
 pub const FD_MESSAGE_BYTES: usize = 32;
 
 /// Sending end. Any thread may send if its table has the descriptor.
@@ -63,7 +62,6 @@ impl FdSender {
     }
 
     /// Returns its descriptor number, for threads with their own table to keep.
-    #[must_use]
     pub fn raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
@@ -71,7 +69,6 @@ impl FdSender {
 
 impl FdReceiver {
     /// Returns its descriptor number, for threads with their own table to keep.
-    #[must_use]
     pub fn raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }

@@ -57,14 +57,12 @@ impl Stream {
 }
 
 /// Returns whether a file has bytes from `offset` on. A file whose size is unknown has some.
-#[must_use]
 pub fn has_bytes(file: BorrowedFd<'_>, offset: u64) -> bool {
     rustix::fs::fstat(file).map_or(true, |stat| u64::try_from(stat.st_size).unwrap_or(0) > offset)
 }
 
 /// Returns whether the byte at `offset` can be read without waiting for the disk (`RWF_NOWAIT`,
 /// preadv2(2)). A file system without this check counts as cached.
-#[must_use]
 pub fn is_cached(file: BorrowedFd<'_>, offset: u64) -> bool {
     let mut byte = [0];
     let read = preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT);

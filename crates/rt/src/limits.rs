@@ -5,9 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Maximum number of open descriptors of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorLimit {
-    /// Limit at the start of the process.
     pub initial: u64,
-    /// Current limit.
     pub current: u64,
 }
 
@@ -26,7 +24,6 @@ pub fn raise_descriptor_limit() -> DescriptorLimit {
 }
 
 /// Returns the current maximum number of open descriptors in a table of this process.
-#[must_use]
 pub fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

@@ -25,8 +25,6 @@ pub enum AcceptMode {
 }
 
 impl AcceptMode {
-    /// Returns the description for output.
-    #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
             Self::ReusePort => "one socket per core, with connection balancing",
@@ -40,17 +38,14 @@ impl AcceptMode {
 pub struct BoundAddress {
     address: Address,
     mode: AcceptMode,
-    /// Sockets, each with the index of its core.
     sockets: Vec<(usize, OwnedFd)>,
     /// Bound sockets that do not listen before [`BoundAddress::complete_takeover`].
     not_listening: Vec<(usize, OwnedFd)>,
     backlog: i32,
     family: SocketFamily,
-    /// File of a unix socket.
     socket_file: Option<SocketFile>,
 }
 
-/// Options of binding an address.
 #[derive(Clone, Copy, Debug)]
 pub struct BindOptions<'a> {
     /// Network namespace of the sockets; `None`: that of this process. It does not apply to unix
@@ -148,14 +143,10 @@ impl BoundAddress {
         })
     }
 
-    /// Returns the address, with the port that the kernel chose.
-    #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Returns the distribution of its connections to the cores.
-    #[must_use]
     pub fn mode(&self) -> AcceptMode {
         self.mode
     }
@@ -345,7 +336,6 @@ impl Listener {
     }
 
     /// Returns true if a connection waits to be accepted.
-    #[must_use]
     pub fn has_pending_connection(&self) -> bool {
         let mut poll_fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -353,7 +343,6 @@ impl Listener {
     }
 
     /// Returns the index among the engine's listeners.
-    #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }

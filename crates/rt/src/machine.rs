@@ -4,7 +4,6 @@
 use std::io;
 
 /// Returns the machine's name (uname(2)); empty if it has none.
-#[must_use]
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

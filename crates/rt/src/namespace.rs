@@ -48,13 +48,10 @@ impl Namespace {
     }
 
     /// Returns its descriptor numbers, for cores with their own table to keep.
-    #[must_use]
     pub fn raw_fds(&self) -> [RawFd; 2] {
         [self.target.as_raw_fd(), self.original.as_raw_fd()]
     }
 
-    /// Returns its name or path, as given.
-    #[must_use]
     pub fn name(&self) -> &Path {
         &self.name
     }

@@ -13,14 +13,11 @@ use std::time::Duration;
 
 use crate::clock::now_ns;
 
-/// State to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceState {
     /// The start, or a reload, is complete.
     Ready,
-    /// A reload has begun.
     Reloading,
-    /// The shutdown has begun.
     Stopping,
     /// The process is alive.
     Watchdog,
@@ -42,7 +39,6 @@ impl ServiceState {
     }
 }
 
-/// Connection to the service manager, if there is one.
 #[derive(Debug, Default)]
 pub struct ServiceManager {
     socket: Option<UnixDatagram>,
@@ -52,16 +48,12 @@ pub struct ServiceManager {
 /// Environment variables of a manager, as in sd_notify(3) and sd_watchdog_enabled(3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagerEnvironment {
-    /// `NOTIFY_SOCKET`.
     pub socket: Option<OsString>,
-    /// `WATCHDOG_USEC`.
     pub watchdog_us: Option<OsString>,
-    /// `WATCHDOG_PID`.
     pub watchdog_pid: Option<OsString>,
 }
 
 impl ManagerEnvironment {
-    /// Reads the environment of this process.
     #[must_use]
     pub fn read() -> Self {
         Self {
@@ -100,14 +92,11 @@ impl ServiceManager {
         Ok(Self { socket: Some(socket), watchdog })
     }
 
-    /// Returns true if there is a manager to notify.
-    #[must_use]
     pub fn is_connected(&self) -> bool {
         self.socket.is_some()
     }
 
     /// Returns the interval for [`ServiceState::Watchdog`], if any: half of the manager's timeout.
-    #[must_use]
     pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.map(|timeout| timeout / 2)
     }

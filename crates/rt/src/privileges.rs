@@ -59,11 +59,9 @@ pub const RESOLVER_PATHS: &[&str] = &[
 /// Result of [`Privileges::files`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confinement {
-    /// No restriction was requested.
     NotRequested,
     /// The kernel enforces the restriction.
     Enforced {
-        /// Landlock version in use.
         abi: u32,
         /// True if this version supports all requested rights; an older one does not restrict
         /// `truncate`, for instance.
@@ -73,7 +71,6 @@ pub enum Confinement {
     },
     /// This kernel does not support it.
     NotSupported {
-        /// Reason.
         reason: &'static str,
     },
 }
@@ -103,7 +100,6 @@ pub enum PrivilegeError {
     ThreadsRunning(usize),
     /// The number of threads could not be read from `/proc`.
     ThreadCountUnreadable(io::Error),
-    /// A system call failed.
     SyscallFailed(&'static str, io::Error),
     /// The change was made but can be undone.
     Reversible,

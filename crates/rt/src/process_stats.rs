@@ -8,17 +8,11 @@ use crate::limits::descriptor_limit;
 /// Resource use of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessStats {
-    /// Resident memory.
     pub resident_bytes: u64,
-    /// Virtual memory.
     pub virtual_bytes: u64,
-    /// Number of threads.
     pub threads: u64,
-    /// Number of open descriptors in all tables.
     pub descriptors: u64,
-    /// Descriptor limit of one table.
     pub descriptors_max: u64,
-    /// User and system CPU time.
     pub cpu_ns: u64,
 }
 

@@ -12,7 +12,6 @@ pub(crate) struct SlabKey {
 }
 
 impl SlabKey {
-    /// Returns both parts in one number.
     pub(crate) fn as_u64(self) -> u64 {
         u64::from(self.generation.get()) << 32 | u64::from(self.index)
     }

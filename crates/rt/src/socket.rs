@@ -15,16 +15,13 @@ use tokio::net::{TcpStream, UnixStream};
 pub enum Socket {
     /// TCP over IPv4 or IPv6.
     Tcp(TcpStream),
-    /// A unix stream socket.
     Unix(UnixStream),
 }
 
 /// Socket family of a bare descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketFamily {
-    /// TCP.
     Tcp,
-    /// Unix.
     Unix,
 }
 

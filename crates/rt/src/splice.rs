@@ -70,7 +70,6 @@ impl PipePool {
     }
 
     /// Returns an empty pipe, or `None` (counted) at the limit or if no descriptor was left.
-    #[must_use]
     pub fn take(&self) -> Option<Pipe> {
         let inner = &self.inner;
         let pipe_ends = if inner.in_use.get() < inner.max_in_use {
@@ -86,20 +85,14 @@ impl PipePool {
         Some(Pipe { ends: Some(ends), buffered_bytes: 0, pool: Rc::clone(inner) })
     }
 
-    /// Returns the number of pipes in use.
-    #[must_use]
     pub fn in_use(&self) -> usize {
         self.inner.in_use.get()
     }
 
-    /// Returns the number of unused pipes.
-    #[must_use]
     pub fn free_count(&self) -> usize {
         self.inner.free.borrow().len()
     }
 
-    /// Returns the number of refusals.
-    #[must_use]
     pub fn exhausted_count(&self) -> u64 {
         self.inner.exhausted.get()
     }
@@ -113,8 +106,6 @@ fn open_pipe(bytes: usize) -> io::Result<PipeEnds> {
 }
 
 impl Pipe {
-    /// Returns the number of bytes in the pipe.
-    #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         self.buffered_bytes
     }

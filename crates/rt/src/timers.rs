@@ -58,7 +58,6 @@ impl Timers {
     }
 
     /// Returns a future that ends at `deadline_ns` of [`now_ns`], or at once if that has passed.
-    #[must_use]
     pub fn sleep_until(&self, deadline_ns: u64) -> Sleep {
         Sleep { timers: Rc::clone(&self.inner), deadline_ns, key: None }
     }

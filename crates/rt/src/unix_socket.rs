@@ -46,9 +46,7 @@ pub struct SocketAccess {
 /// Credentials of the peer of a unix socket, as of when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCredentials {
-    /// User ID.
     pub uid: u32,
-    /// Process ID.
     pub pid: i32,
 }
 
@@ -101,8 +99,6 @@ impl PrivateSocket {
         self.file.disown();
     }
 
-    /// Returns its path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.file.path
     }
@@ -263,8 +259,6 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
     Ok(PeerCredentials { uid: credentials.uid.as_raw(), pid })
 }
 
-/// Returns the effective user ID of this process.
-#[must_use]
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -16,29 +16,18 @@ pub enum CalibrationError {
     /// A trial could not be run.
     #[error("calibration: {0}")]
     Run(#[from] RunError),
-    /// The user stopped it.
     #[error("calibration stopped by the user")]
     Stopped,
     /// Requests of a trial had no good response.
     #[error("calibration: {bad} of {requests} requests had no good response")]
-    BadTrial {
-        /// Number of these requests.
-        bad: u64,
-        /// Number of all requests.
-        requests: u64,
-        /// Number of failures by kind.
-        errors: Vec<(String, u64)>,
-    },
+    BadTrial { bad: u64, requests: u64, errors: Vec<(String, u64)> },
 }
 
 /// Number and length of the calibration trials, and the process of the origin.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialSettings {
-    /// Number of trials of each kind.
     pub per_kind: usize,
-    /// Length of one trial.
     pub duration_ns: u64,
-    /// Process id of the origin.
     pub origin_pid: i32,
 }
 
@@ -124,7 +113,6 @@ fn run_trial(
 }
 
 /// Returns the rate that trials with `threads` threads reached beside the origin.
-#[must_use]
 pub fn reached_per_s(calibration: &Calibration, threads: usize) -> f64 {
     let matching = calibration.trials.iter().filter(|trial| trial.threads as usize == threads);
     let reached = matching.map(|trial| trial.responses_per_s).reduce(f64::min);

@@ -44,10 +44,8 @@ pub enum ConfirmError {
     /// The CPU time of the subject cannot be limited, with the reason.
     #[error("{0}")]
     Throttle(String),
-    /// A trial failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The user stopped it.
     #[error("stopped by the user")]
     Stopped,
 }
@@ -84,7 +82,6 @@ pub fn confirm_diagnosis(job: &LoadJob<'_>, run: &mut Run, context: ConfirmConte
 /// Rates of a counter-test.
 #[derive(Clone, Debug)]
 pub struct TestedPairs {
-    /// The change.
     pub perturbation: Perturbation,
     /// Good responses per second without and with it, in turn.
     pub pairs: Vec<(f64, f64)>,
@@ -163,7 +160,6 @@ fn confirm(
 }
 
 /// Announces the cost of `--confirm` before the thing to test is known.
-#[must_use]
 pub fn announcement() -> String {
     format!(
         "after this load --confirm tests the diagnosis with short loads: {}; {} with two changes",

@@ -56,7 +56,6 @@ impl Origin {
         format!("{}/?s={size}", self.base_url)
     }
 
-    /// Returns its process id.
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap_or(0)
     }

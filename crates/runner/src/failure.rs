@@ -15,7 +15,6 @@ pub enum Failure {
 
 impl Failure {
     /// Returns the lines to print, each once, without the numbers of errors of the operating system.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let all = match self {
             Self::Usage(problems) => problems.iter().map(ToString::to_string).collect(),

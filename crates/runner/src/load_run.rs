@@ -25,11 +25,9 @@ pub struct PreparedLoad<'a> {
 /// Settings of the observation and the baseline.
 #[derive(Clone, Copy, Debug)]
 pub struct PrepareSettings<'a> {
-    /// True if the machine is observed.
     pub observe: bool,
     /// True if a load that needs a baseline gets one.
     pub with_baseline: bool,
-    /// Processes that the user named as the subject.
     pub named: &'a [i32],
 }
 
@@ -59,7 +57,6 @@ impl<'a> PreparedLoad<'a> {
     }
 
     /// Returns the start by the wall clock.
-    #[must_use]
     pub fn started_at(&self) -> &str {
         &self.started_at
     }
@@ -95,9 +92,7 @@ pub struct EndedLoad<'a> {
 
 /// Record of a load, and what is written beside it.
 pub struct RecordedLoad {
-    /// Record with its diagnosis.
     pub run: Run,
-    /// Latencies by phase, with all their buckets.
     pub latencies: PhaseHistograms,
     /// Watch with the log of the seconds.
     pub watch: HostWatch,

@@ -19,7 +19,6 @@ use crate::run_record::{CommandIdentity, LoadJob, build_run};
 use crate::subjects::{Subjects, find_subjects};
 use crate::watcher::RunWatcher;
 
-/// Load of this process.
 pub struct LocalDriver<'a> {
     identity: &'a CommandIdentity,
     stop: &'a DrainWatch,

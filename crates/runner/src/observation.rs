@@ -34,7 +34,6 @@ const CALL_COUNT_RUN_NS_MIN: u64 = 3 * SECOND_NS;
 const COUNTED_CALLS: [&str; 2] = ["syscalls", "futex"];
 /// Divisor for the part of a run in which calls are counted: a quarter, for all kinds together.
 const CALL_COUNT_DIVISOR: u64 = 4;
-/// Maximum time for each kind.
 const CALL_COUNT_NS_MAX: u64 = SECOND_NS;
 
 /// Collectors beside a running load.
@@ -56,10 +55,8 @@ struct Probe {
     thread: JoinHandle<ProbeResult>,
 }
 
-/// Findings of the probe.
 #[derive(Debug, Default)]
 struct ProbeResult {
-    /// Profiles by role.
     profiles: Vec<(String, Profile)>,
     call_counts: Vec<CountedCalls>,
     missing: Vec<NotObservable>,

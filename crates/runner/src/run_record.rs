@@ -21,17 +21,12 @@ use crate::watcher::{self, HostWatch};
 /// Version of weir, and the command line: what a record says about its origin.
 #[derive(Clone, Debug)]
 pub struct CommandIdentity {
-    /// Version of weir.
     pub weir: WeirVersion,
-    /// Command line.
     pub command: Vec<String>,
 }
 
-/// One load and its context.
 pub struct LoadJob<'a> {
-    /// Version of weir, and the command line.
     pub identity: &'a CommandIdentity,
-    /// Plan of the load.
     pub plan: RunPlan,
     /// Processes under load.
     pub subjects: Subjects,
@@ -43,8 +38,6 @@ pub struct LoadJob<'a> {
     pub control: Arc<RateControl>,
 }
 
-/// Builds the record of a run, with its verdict.
-#[must_use]
 pub fn build_run(
     job: &LoadJob<'_>,
     measured: &RunMeasurement,
@@ -99,7 +92,6 @@ pub fn build_run(
 }
 
 /// Returns 128 random bits; the operating system seeds the hashers of the standard library.
-#[must_use]
 pub fn random_id() -> String {
     let bits = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", bits(), bits())
@@ -121,8 +113,6 @@ fn calibration_use(
     })
 }
 
-/// Returns the facts of this machine, in the form of a record.
-#[must_use]
 pub fn host_record(facts: HostFacts, mut not_observable: Vec<String>) -> RecordedHost {
     not_observable.extend(facts.not_observable.iter().map(ToString::to_string));
     RecordedHost {

@@ -35,14 +35,12 @@ const FULL_OVER_HELD_MIN: f64 = 0.97;
 const FULL: &str = "full";
 
 /// Returns the usual and the maximum duration of the test, in ns.
-#[must_use]
 pub const fn duration_ns() -> (u64, u64) {
     let change_ns = PAIRS_PER_TEST as u64 * 2 * TEST_LOAD_NS;
     (FULL_LOAD_NS + change_ns, FULL_LOAD_NS + CHANGES_MAX * change_ns)
 }
 
 /// Returns the reason why the limit of a search cannot be tested, before it starts.
-#[must_use]
 pub fn reason_without_test(options: &SearchOptions, is_quick: bool) -> Option<&'static str> {
     if options.quantity != SearchQuantity::Rate && options.quantity != SearchQuantity::Bandwidth {
         return Some("the test needs a search for a rate or a bandwidth");
@@ -187,7 +185,6 @@ fn tested_change(test: &TestedPairs) -> Option<TestedChange> {
     Some(TestedChange { change: test.perturbation.description().to_owned(), factor: range(factors)? })
 }
 
-/// Returns the median of figures with their range.
 fn range(figures: impl IntoIterator<Item = f64>) -> Option<Estimate> {
     let figures: Vec<f64> =
         figures.into_iter().filter(|figure| figure.is_finite() && *figure > 0.0).collect();

@@ -30,7 +30,6 @@ pub fn check_trusted(directory: &Path) -> Result<(), TrustError> {
     }
 }
 
-/// Returns the file of the calibrations.
 fn path() -> Result<PathBuf, Failure> {
     let directory = state_directory().ok_or_else(|| {
         Failure::CannotRun("calibrations: neither XDG_STATE_HOME nor HOME is set".to_owned())

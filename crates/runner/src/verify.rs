@@ -34,7 +34,6 @@ pub struct PhaseLengths {
     settle_s: f64,
     /// Load after the expected drain.
     after_s: f64,
-    /// Each of both baselines.
     baseline_s: f64,
     overload_s: f64,
     /// Steady state before the stall with shedding.
@@ -42,7 +41,6 @@ pub struct PhaseLengths {
 }
 
 impl PhaseLengths {
-    /// Lengths of a verification.
     pub const FULL: Self = Self {
         steady_s: 6.0,
         settle_s: 1.5,
@@ -51,7 +49,6 @@ impl PhaseLengths {
         overload_s: 6.0,
         steady_bounded_s: 2.0,
     };
-    /// Lengths with `--quick`.
     pub const QUICK: Self = Self {
         steady_s: 0.8,
         settle_s: 0.2,
@@ -140,7 +137,6 @@ fn stall_connections(plan: &VerifiedPlan) -> f64 {
     plan.rate_per_s * plan.stall_s * 1.15 + plan.pool().slots as f64 + 100.0
 }
 
-/// Measures the stall with the queue of the plan.
 fn measure_bounded_stall(
     setup: &Setup,
     plan: &VerifiedPlan,
@@ -162,7 +158,6 @@ fn measure_bounded_stall(
     Ok(())
 }
 
-/// Measures the overload with the queue of the plan.
 fn measure_overload(
     setup: &Setup,
     plan: &VerifiedPlan,

@@ -38,7 +38,6 @@ pub struct HostWatch {
 }
 
 impl<'a> RunWatcher<'a> {
-    /// Creates a watcher of this process and the subjects.
     #[must_use]
     pub fn new(subjects: Vec<i32>) -> Self {
         let host = HostWatch {
@@ -55,7 +54,6 @@ impl<'a> RunWatcher<'a> {
         Self { host, previous: None, observers: Vec::new() }
     }
 
-    /// Adds an observation of the complete machine.
     #[must_use]
     pub fn with_observation(mut self, observation: Option<Observation>) -> Self {
         self.host.observation = observation;
@@ -84,7 +82,6 @@ impl<'a> RunWatcher<'a> {
 }
 
 impl HostWatch {
-    /// Returns the observation of the machine, if there was one.
     pub fn take_observed(&mut self, started_at: &str) -> Option<MachineObservation> {
         let observation = self.observation.take()?;
         Some(observation.finish(self.start_ns, started_at.to_owned(), self.sampler_ns))
@@ -97,20 +94,15 @@ impl HostWatch {
         snapshot
     }
 
-    /// Returns the host metrics of the measured window.
-    #[must_use]
     pub fn window(&self) -> Option<CpuWindow> {
         Some(window_between(self.window_start.as_ref()?, self.window_end.as_ref()?))
     }
 
     /// Returns the start of the load by the wall clock, in ns since 1970.
-    #[must_use]
     pub fn start_unix_ns(&self) -> u64 {
         self.start_unix_ns
     }
 
-    /// Lists the metrics that are not observable on this host.
-    #[must_use]
     pub fn not_observable(&self) -> Vec<String> {
         self.sampler.not_observable().iter().map(ToString::to_string).collect()
     }
@@ -192,7 +184,6 @@ impl RunObserver for RunWatcher<'_> {
     }
 }
 
-/// Returns the CPU time of a window, in the form of a record.
 pub(crate) fn cpu_record(window: Option<&CpuWindow>) -> GeneratorCpu {
     let Some(window) = window else {
         return GeneratorCpu::default();

@@ -12,7 +12,6 @@ const LINE: &[u8; 50] = b".123456789.123456789.123456789.123456789.12345678\n";
 /// to stay in a core's cache.
 pub(crate) const BLOCK_BYTES: usize = 1300 * LINE.len();
 
-/// The bytes of the bodies of a core.
 #[derive(Debug)]
 pub(crate) struct BodyBlocks {
     pattern: Box<[u8]>,
@@ -35,7 +34,6 @@ impl BodyBlocks {
 /// Content that is still to be sent from a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RemainingBody {
-    /// Number of bytes left.
     pub(crate) remaining: u64,
     /// Position of the next byte in the block.
     offset: u32,
@@ -87,7 +85,6 @@ impl RemainingBody {
         first
     }
 
-    /// Returns the bytes in pieces of the block.
     pub(crate) fn pieces(self, blocks: &BodyBlocks) -> impl Iterator<Item = &[u8]> {
         let block = blocks.block_for(&self);
         let mut body = self;
@@ -99,7 +96,6 @@ impl RemainingBody {
         })
     }
 
-    /// Advances by `sent` bytes.
     #[inline]
     pub(crate) fn advance(&mut self, sent: u64) {
         self.remaining -= sent;

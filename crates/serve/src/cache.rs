@@ -16,9 +16,7 @@ pub(crate) struct CachedResponse {
     pub(crate) request: Vec<u8>,
     /// Head of the response, and its body if that is small.
     pub(crate) bytes: Vec<u8>,
-    /// Position of the date in `bytes`.
     pub(crate) date_offset: usize,
-    /// Second that this date shows.
     pub(crate) date_second: u64,
     /// Number of bytes of the pattern that follow `bytes`.
     pub(crate) pattern_bytes: u64,
@@ -33,7 +31,6 @@ pub(crate) struct CachedResponse {
     pub(crate) log_line: Vec<u8>,
 }
 
-/// Cached responses of a core.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache {
     recent: RecentEntries<CachedResponse>,

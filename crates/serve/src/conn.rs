@@ -61,7 +61,6 @@ pub(crate) struct SlowJob {
     pub(crate) unsent: Vec<u8>,
     /// Content that follows `unsent`.
     pub(crate) body: RemainingBody,
-    /// Number of responses in the earlier output.
     pub(crate) responses: u64,
     pub(crate) follow_up: FollowUp,
 }

@@ -23,7 +23,6 @@ use crate::core::OriginCore;
 use crate::stats::add;
 use crate::{http2, slow_path};
 
-/// Serves one connection to its end.
 pub(crate) fn serve(core: Rc<OriginCore>, stream: Stream) -> impl Future<Output = ()> {
     serve_conn(Conn::new(core, stream))
 }

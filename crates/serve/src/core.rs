@@ -32,7 +32,6 @@ const BUFFER_BYTES: usize = 4 * 1024;
 /// Maximum number of pooled buffers of a core; a connection holds at most two.
 const BUFFERS_MAX: usize = 32 * 1024;
 
-/// Request for the counters of a core.
 pub(crate) type StatsQuery = oneshot::Sender<CoreStats>;
 
 /// State that the connections of one core share.
@@ -78,7 +77,6 @@ pub(crate) struct ScratchBuffers {
     pub(crate) rng: fastrand::Rng,
 }
 
-/// Parts from which a core is built.
 #[derive(Debug)]
 pub(crate) struct OriginCoreParts {
     pub(crate) index: usize,
@@ -149,7 +147,6 @@ impl OriginCore {
         self.deadlines.wake_all();
     }
 
-    /// Returns the current counters of this core.
     pub(crate) fn read_stats(&self) -> CoreStats {
         let counts = self.balancer.core_counts()[self.index];
         let (buffers_in_use, buffers_exhausted) = (self.buffers.in_use(), self.buffers.exhausted_count());
@@ -181,7 +178,6 @@ impl OriginCore {
         add(counter, 1);
     }
 
-    /// Returns the current counters of all cores.
     pub(crate) async fn collect_stats(&self) -> OriginStats {
         let cores = self.queries.ask(|reply| reply).await;
         OriginStats::from_cores(cores, now_ns() - self.started_ns, self.draining.get())

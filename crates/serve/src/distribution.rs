@@ -29,7 +29,6 @@ impl ValueUnit {
 /// A number, or a distribution to draw one from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OptionValue {
-    /// Always this value.
     Fixed(i64),
     /// Uniform from 0 to below this: `5kr`.
     Below(i64),
@@ -44,7 +43,6 @@ pub enum OptionValue {
     Weighted(Box<[WeightedValue]>),
 }
 
-/// One entry of a weighted list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WeightedValue {
     /// Sum of its percentage and those of the entries before it.
@@ -53,7 +51,6 @@ pub struct WeightedValue {
 }
 
 impl OptionValue {
-    /// Draws the value of one request.
     #[inline]
     pub fn draw(&self, default: i64, rng: &mut Rng) -> i64 {
         match self {
@@ -78,9 +75,7 @@ impl OptionValue {
         }
     }
 
-    /// Returns whether each request gets the same value.
     #[inline]
-    #[must_use]
     pub fn is_fixed(&self) -> bool {
         matches!(self, Self::Fixed(_))
     }

@@ -26,7 +26,6 @@ Parsing stops at the first unknown option. The options before it apply, and /sta
 request as unknown_option.
 ";
 
-/// Returns the help page.
 pub(crate) fn help_page() -> &'static str {
     static PAGE: OnceLock<String> = OnceLock::new();
     PAGE.get_or_init(|| {
@@ -40,7 +39,6 @@ pub(crate) fn help_page() -> &'static str {
 }
 
 /// Returns the reference of the target options and of the counters, as Markdown.
-#[must_use]
 pub fn reference_markdown() -> String {
     let mut text = format!("# Targets\n\n```text\n{INTRODUCTION}```\n\n");
     text += "| Option | Example | Meaning |\n| --- | --- | --- |\n";

@@ -49,7 +49,6 @@ struct Http2Conn<'c> {
     /// Ends of delays, the earliest first.
     delays: BinaryHeap<Reverse<(u64, DelayTarget)>>,
     delay_timer: Option<(u64, Sleep)>,
-    /// Request for the counters, and its stream.
     stats_query: Option<(StreamKey, StatsFuture)>,
     /// Streams that wait for the next one.
     stats_streams: VecDeque<StreamKey>,
@@ -67,12 +66,9 @@ struct Http2Conn<'c> {
 
 type StatsFuture = Pin<Box<dyn Future<Output = OriginStats>>>;
 
-/// Purpose of a delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DelayTarget {
-    /// The response of the stream with this slot and identifier.
     Response(u32, u32),
-    /// The end of the connection.
     Close,
 }
 
@@ -313,7 +309,6 @@ impl<'c> Http2Conn<'c> {
         self.delays.push(Reverse((deadline_ns, target)));
     }
 
-    /// Polls the request for the counters.
     fn poll_stats(&mut self, cx: &mut Context<'_>, core: &Rc<OriginCore>) {
         loop {
             if self.stats_query.is_none() {

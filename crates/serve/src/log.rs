@@ -8,7 +8,6 @@ use server_shell::date::RenderedSecond;
 use server_shell::log::{LineBatches, LineCounters, LogSender};
 use wire::field_value;
 
-/// Format of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AccessLogFormat {
     /// The combined format of Apache and nginx.
@@ -21,7 +20,6 @@ pub(crate) enum AccessLogFormat {
 /// Maximum length of the parts of a line that are not from the request.
 const OTHER_BYTES_MAX: usize = 1024;
 
-/// Lines of one core.
 #[derive(Debug)]
 pub(crate) struct CoreAccessLog {
     batches: RefCell<LineBatches>,
@@ -36,7 +34,6 @@ impl CoreAccessLog {
         Self { batches: RefCell::new(batches), counters: sender.line_counters(), format }
     }
 
-    /// Returns the number of lines, of all cores, whose write failed.
     pub(crate) fn write_failed_lines(&self) -> u64 {
         self.counters.counts().iter().map(|counts| counts.failed + counts.backoff).sum()
     }

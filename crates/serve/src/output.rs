@@ -22,7 +22,6 @@ pub(crate) struct Outgoing<'b> {
     pub(crate) body: RemainingBody,
     /// Maximum number of bytes per write.
     pub(crate) write_bytes_max: u64,
-    /// True if they count as sent bytes.
     pub(crate) counts_as_sent: bool,
 }
 

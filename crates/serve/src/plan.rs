@@ -105,7 +105,6 @@ pub(crate) enum HttpVersions {
     Auto,
     /// HTTP/1.1 and HTTP/1.0.
     Http1,
-    /// HTTP/2.
     Http2,
 }
 
@@ -189,8 +188,6 @@ impl OriginPlan {
         if problems.0.is_empty() { Ok(plan) } else { Err(problems.0) }
     }
 
-    /// Returns the requested maximum number of connections, if any.
-    #[must_use]
     pub fn connections_max(&self) -> Option<usize> {
         self.connections_max
     }
@@ -201,25 +198,19 @@ impl OriginPlan {
     }
 
     /// Returns whether all listeners speak TLS.
-    #[must_use]
     pub fn uses_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Returns the address of the counters alone, if there is one.
-    #[must_use]
     pub fn stats_listen(&self) -> Option<SocketAddr> {
         self.stats_listen
     }
 
-    /// Returns the file for the secrets of all TLS sessions, if there is one.
-    #[must_use]
     pub fn tls_key_log(&self) -> Option<&Path> {
         self.tls.as_ref()?.key_log()
     }
 
     /// Describes the plan for people, a line for each property: listeners, limits, and files.
-    #[must_use]
     pub fn describe(&self) -> String {
         let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
         let tls = if self.uses_tls() { " with TLS" } else { "" };
@@ -251,8 +242,6 @@ impl OriginPlan {
         text + &format!("request heads: max {}\n", format_bytes(self.head_bytes_max as f64))
     }
 
-    /// Returns the number of threads.
-    #[must_use]
     pub fn threads(&self) -> usize {
         self.threads
     }

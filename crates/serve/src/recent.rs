@@ -9,7 +9,6 @@ pub(crate) struct RecentEntries<T> {
     misses: u32,
 }
 
-/// Maximum number of entries.
 pub(crate) const ENTRIES_MAX: usize = 8;
 /// One in so many misses replaces an entry: what never repeats costs little and does not evict what does.
 const ADMIT_ONE_IN: u32 = 8;

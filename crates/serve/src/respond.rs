@@ -14,12 +14,10 @@ use crate::response_spec::{Persistence, RequestProperties, ResponseSpec};
 use crate::stats::add;
 use crate::url_options::{TargetKind, parse_target};
 
-/// Result of processing the input.
 #[derive(Debug)]
 pub(crate) enum InputResult {
     /// A response, whose head and maybe body were added to the output.
     Response {
-        /// Number of bytes of the request.
         consumed: usize,
         /// Rest of the body, to be sent after the output.
         body: RemainingBody,
@@ -40,14 +38,11 @@ pub(crate) enum InputResult {
     Rejected,
 }
 
-/// Kind of the body of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyKind {
-    /// The body that the target requests.
     FromTarget,
     Help,
     Stats,
-    /// Content from files.
     File,
 }
 
@@ -60,7 +55,6 @@ pub(crate) struct SlowExchange {
     pub(crate) expects_continue: bool,
     /// Rest of its body that is still to be read.
     pub(crate) body: Option<BodyDecoder>,
-    /// Response from files.
     pub(crate) file: Option<Box<FileResponse>>,
     pub(crate) received_ns: u64,
     pub(crate) head_bytes: usize,
@@ -71,7 +65,6 @@ pub(crate) struct SlowExchange {
 /// Status in the access log of a response whose file could not be read to its end, although its head has
 /// another one.
 pub(crate) const FAILED_FILE_STATUS: u16 = 500;
-/// Header field for text.
 pub(crate) const TEXT: &[u8] = b"Content-Type: text/plain; charset=utf-8\r\n";
 
 /// Maximum size of a content from files that is sent at once: those in memory.
@@ -126,7 +119,6 @@ pub(crate) fn find_cached<'c>(
     if core.draining.get() { None } else { cache.find(input, &core.dates) }
 }
 
-/// Counts a request with a cached response, and the response.
 #[inline]
 pub(crate) fn count_cached(core: &OriginCore, cached: &CachedResponse, peer: Option<&str>) {
     add(&core.counters.requests, 1);
@@ -149,10 +141,8 @@ fn copy_cached(cached: &CachedResponse, out: &mut Vec<u8>) -> InputResult {
     }
 }
 
-/// A parsed request.
 struct ParsedRequest<'r> {
     head: RequestHead<'r, 'r>,
-    /// Number of bytes of the head.
     head_bytes: usize,
     /// Received bytes after the head.
     rest: &'r [u8],
@@ -167,7 +157,6 @@ struct ResponseDecision {
     unknown_option: bool,
     /// True if the same bytes get the same response each time.
     cacheable: bool,
-    /// Response from files.
     file: Option<Box<FileResponse>>,
 }
 
@@ -265,7 +254,6 @@ impl ParsedRequest<'_> {
         }
     }
 
-    /// Decides the response of an origin with files.
     fn decide_from_files(&self, core: &OriginCore, site: &FileSite) -> ResponseDecision {
         let head = &self.head;
         let request = RequestProperties {
@@ -377,7 +365,6 @@ impl ResponseDecision {
         (date_offset, rest)
     }
 
-    /// Caches the response for all requests with the same bytes.
     fn store(&self, core: &OriginCore, request: &ParsedRequest<'_>, cached: &mut CachedResponse) {
         let keep_alive = self.keeps_alive(core);
         let (date_offset, rest) = self.write(core, keep_alive, CACHED_BODY_BYTES_MAX, &mut cached.bytes);
@@ -425,7 +412,6 @@ pub(crate) fn write_error_response(
     core.log_line(peer, &line_without_request(core.plan.access_log_format, status, text.len() as u64));
 }
 
-/// Returns the text of a response to a rejected request.
 pub(crate) fn error_text(status: u16, reason: &str) -> String {
     format!("{status} {}: {reason}\n", wire::encode::reason(status))
 }

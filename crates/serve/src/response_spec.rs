@@ -8,7 +8,6 @@ use wire::{Version, encode};
 
 use crate::url_options::{OptionName, UrlOptions};
 
-/// Response to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResponseSpec {
     pub(crate) status: u16,
@@ -71,7 +70,6 @@ impl Default for ResponseSpec {
 }
 
 impl ResponseSpec {
-    /// Decides the response, and draws its random values.
     pub(crate) fn decide(options: &UrlOptions, target: &[u8], rng: &mut fastrand::Rng) -> Self {
         let mut draw = |name| options.draw(name, rng);
         let status = match draw(OptionName::Status) {
@@ -155,12 +153,10 @@ impl ResponseSpec {
             && !self.random_body
     }
 
-    /// Returns whether its body is chunked for this request.
     pub(crate) fn is_chunked(&self, request: RequestProperties) -> bool {
         self.chunk_bytes > 0 && request.version == Version::Http11 && has_body(self.status)
     }
 
-    /// Returns the number of content bytes to send for this request.
     pub(crate) fn content_bytes(&self, request: RequestProperties) -> u64 {
         if request.is_head { 0 } else { self.size }
     }
@@ -260,7 +256,6 @@ impl ResponseSpec {
     }
 }
 
-/// Writes a number in decimal.
 fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut start = digits.len();
     loop {

@@ -28,7 +28,6 @@ use crate::log::CoreAccessLog;
 use crate::plan::OriginPlan;
 use crate::stats::{CloseReason, CoreStats, OriginStats, add};
 
-/// A running origin.
 #[derive(Debug)]
 pub struct RunningOrigin {
     cores: rt::cores::RunningCores<CoreStats>,
@@ -51,7 +50,6 @@ pub struct StatsReader {
 impl StatsReader {
     /// Returns the current counters of all cores. Waits for each core, so a core's own thread must
     /// not call it.
-    #[must_use]
     pub fn read(&self) -> OriginStats {
         // Without a deadline it cannot time out.
         let cores = self.queries.ask_blocking(None, |reply| reply).unwrap_or_default();
@@ -164,38 +162,30 @@ fn send_listeners(
 impl RunningOrigin {
     /// Returns the listening addresses, with the ports that the kernel chose, and the distribution
     /// of connections to cores.
-    #[must_use]
     pub fn addresses(&self) -> Vec<(Address, AcceptMode)> {
         self.bound_addresses.iter().map(|bound| (bound.address().clone(), bound.mode())).collect()
     }
 
     /// Returns the kernel's ids of the cores' threads.
-    #[must_use]
     pub fn thread_ids(&self) -> &[i32] {
         self.cores.thread_ids()
     }
 
     /// Returns whether the origin drains, or its cores have ended.
-    #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stats.drain.stage() != DrainStage::Running || self.is_finished()
     }
 
-    /// Returns whether all cores have ended.
-    #[must_use]
     pub fn is_finished(&self) -> bool {
         self.cores.is_finished()
     }
 
     /// Returns the current counters of all cores. Waits for each core, so a core's own thread must
     /// not call it.
-    #[must_use]
     pub fn stats(&self) -> OriginStats {
         self.stats.read()
     }
 
-    /// Returns the counters for other threads.
-    #[must_use]
     pub fn stats_reader(&self) -> StatsReader {
         self.stats.clone()
     }

@@ -91,7 +91,6 @@ counters! {
 pub(crate) enum CloseReason {
     /// The peer closed it between two requests.
     Peer,
-    /// The peer closed it within a request.
     PeerMidRequest,
     /// The kernel reported an error, nearly always a reset.
     Broken,
@@ -115,7 +114,6 @@ pub(crate) enum CloseReason {
     NoBuffer,
     /// A file could not be read to its end.
     FileFailed,
-    /// The origin drains.
     Drained,
     /// The origin stopped before it was done.
     Dropped,
@@ -141,7 +139,6 @@ pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 15] = [
 ];
 
 impl CloseReason {
-    /// Returns the reason for the end of a connection with this error of a read.
     pub(crate) fn from_io_error(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::InvalidData => Self::TlsError,
@@ -171,14 +168,12 @@ impl Default for ReasonCounters {
     }
 }
 
-/// Adds to a cell.
 #[inline]
 pub(crate) fn add(cell: &Cell<u64>, more: u64) {
     cell.set(cell.get().wrapping_add(more));
 }
 
 impl CoreCounters {
-    /// Counts a response.
     #[inline]
     pub(crate) fn count_response(&self, status: u16) {
         add(&self.responses, 1);
@@ -195,19 +190,15 @@ impl CoreCounters {
         add(&self.by_reason.faults[kind as usize], 1);
     }
 
-    /// Counts the end of a connection.
     pub(crate) fn count_close(&self, reason: CloseReason) {
         add(&self.by_reason.closes[reason as usize], 1);
     }
 }
 
-/// Report of one core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreStats {
-    /// Counters of the core.
     #[serde(flatten)]
     pub totals: CounterTotals,
-    /// Responses by status, only those that occurred.
     pub responses_by_status: BTreeMap<u16, u64>,
     /// Rejections by the code of their kind, only those that occurred.
     pub rejected_by_kind: BTreeMap<&'static str, u64>,
@@ -216,9 +207,7 @@ pub struct CoreStats {
     pub h2_faults_by_kind: BTreeMap<&'static str, u64>,
     /// Ended connections by reason, all reasons.
     pub closed_by_reason: BTreeMap<&'static str, u64>,
-    /// Number of open connections on this core.
     pub connections_open: u64,
-    /// Number of connections that this core accepted from the kernel.
     pub connections_accepted: u64,
     /// Number of accepted connections that it passed to another core.
     pub connections_rebalanced: u64,
@@ -229,7 +218,6 @@ pub struct CoreStats {
 }
 
 impl CoreStats {
-    /// Reads one core's counters.
     pub(crate) fn read(
         counters: &CoreCounters,
         connections: CoreConnectionCounts,
@@ -282,21 +270,15 @@ pub const SCHEMA: &str = "weir.stats/1";
 /// Report of all cores together, as `/stats` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OriginStats {
-    /// [`SCHEMA`].
     pub schema: &'static str,
-    /// Seconds since the start.
     pub uptime_s: f64,
-    /// True while it drains.
     pub draining: bool,
-    /// Sums over all cores.
     #[serde(flatten)]
     pub sum: CoreStats,
-    /// Report of each core.
     pub cores: Vec<CoreStats>,
 }
 
 impl OriginStats {
-    /// Sums the reports of all cores.
     pub(crate) fn from_cores(cores: Vec<CoreStats>, uptime_ns: u64, draining: bool) -> Self {
         let mut sum = CoreStats::default();
         for core in &cores {
@@ -306,7 +288,6 @@ impl OriginStats {
     }
 
     /// Returns the JSON text that `/stats` sends.
-    #[must_use]
     pub fn to_json(&self) -> String {
         // Only a map with keys that are no strings or numbers can fail, and there is none.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"

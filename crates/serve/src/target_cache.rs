@@ -8,11 +8,9 @@ use wire::h2::RepeatableHead;
 use crate::recent::RecentEntries;
 use crate::response_spec::{RequestProperties, ResponseSpec};
 
-/// A target and its response.
 #[derive(Debug, Default)]
 pub(crate) struct CachedTarget {
     target: Vec<u8>,
-    /// Number of this entry, unique in its cache.
     pub(crate) id: u64,
     pub(crate) spec: ResponseSpec,
     pub(crate) has_unknown: bool,
@@ -20,7 +18,6 @@ pub(crate) struct CachedTarget {
     pub(crate) is_simple: bool,
 }
 
-/// Cached targets of a core.
 #[derive(Debug, Default)]
 pub(crate) struct TargetCache {
     recent: RecentEntries<CachedTarget>,
@@ -31,7 +28,6 @@ pub(crate) struct TargetCache {
 const TARGET_BYTES_MAX: usize = 512;
 
 impl TargetCache {
-    /// Returns the index of a cached target.
     #[inline]
     pub(crate) fn find(&mut self, target: &[u8]) -> Option<usize> {
         self.recent.find(|entry| entry.target == target)
@@ -84,7 +80,6 @@ struct EncodedHead {
 const HEADS_MAX: usize = 4;
 
 impl EncodedHeads {
-    /// Returns the head for a target in this second.
     #[inline]
     pub(crate) fn find(&self, target_id: u64, date_second: u64) -> Option<&RepeatableHead> {
         let encoded = self.heads[target_id as usize % HEADS_MAX].as_ref()?;

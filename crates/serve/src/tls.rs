@@ -92,7 +92,6 @@ impl OriginTls {
         }
     }
 
-    /// Returns the file for the secrets of all sessions, if there is one.
     pub(crate) fn key_log(&self) -> Option<&Path> {
         self.options.key_log.as_deref()
     }

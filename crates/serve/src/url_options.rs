@@ -8,7 +8,6 @@ use crate::distribution::{OptionValue, ValueUnit, parse_value};
 
 /// Names of the options, in the order of [`OPTIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum OptionName {
     Size,
     Status,
@@ -30,14 +29,11 @@ pub enum OptionName {
     Allocations,
 }
 
-/// One option.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionSpec {
-    /// Name of the option.
     pub name: OptionName,
     /// Name in a target, before the `=`.
     pub key: &'static str,
-    /// Unit of a number.
     pub unit: ValueUnit,
     /// Default value, in the unit in which values are stored.
     pub default: i64,
@@ -45,7 +41,6 @@ pub struct OptionSpec {
     pub max: i64,
     /// Effect, one sentence without its full stop.
     pub description: &'static str,
-    /// Example, in the form of a target.
     pub example: &'static str,
 }
 
@@ -57,7 +52,6 @@ pub const SIZE_MAX: i64 = 1 << 40;
 pub const WAIT_MAX_NS: i64 = 3_600_000_000_000;
 /// Maximum CPU time of a request, in nanoseconds: 1 s. Its core does nothing else meanwhile.
 pub const CPU_MAX_NS: i64 = 1_000_000_000;
-/// Maximum number of allocations of a request.
 pub const ALLOCATIONS_MAX: i64 = 1_000_000;
 
 const NO_MAX: i64 = i64::MAX;
@@ -67,7 +61,6 @@ const fn option_spec(name: OptionName, key: &'static str, unit: ValueUnit, defau
     OptionSpec { name, key, unit, default, max, description, example }
 }
 
-/// Table of all options.
 #[rustfmt::skip]
 pub static OPTIONS: [OptionSpec; 18] = [
     option_spec(OptionName::Size, "s", ValueUnit::Plain, 0, SIZE_MAX, "size of the body in bytes, max 1 TiB; HEAD, 1xx, 204 and 304 have no body", "s=10k"),
@@ -118,27 +111,21 @@ impl UrlOptions {
     }
 
     /// Returns true if every request with this target gets the same values.
-    #[must_use]
     pub fn is_fixed(&self) -> bool {
         self.values.iter().all(OptionValue::is_fixed)
     }
 }
 
-/// Purpose of a target.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant)] // It is matched once and never stored; a box would cost more.
 pub enum TargetKind {
-    /// The help page.
     Help,
-    /// The counters.
     Stats,
-    /// A response with these options.
     Response(UrlOptions),
 }
 
 /// Parses a request target: `/` is the help page, `/stats` the counters, anything else a response
 /// by the options after its first `?`; without one, an empty 200.
-#[must_use]
 pub fn parse_target(target: &[u8]) -> TargetKind {
     let Some(question_mark) = target.iter().position(|&byte| byte == b'?') else {
         return match target_path(target) {

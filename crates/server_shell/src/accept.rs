@@ -26,13 +26,9 @@ const QUEUE_POLL_NS: u64 = 5 * MILLISECOND_NS;
 /// Facilities of a core that accepting needs.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptingCore<'a> {
-    /// Index of the core.
     pub index: usize,
-    /// Distribution of connections to the cores.
     pub balancer: &'a ConnectionBalancer,
-    /// Limit of the core, with its deferred connections.
     pub limit: &'a ConnectionLimit,
-    /// Timers of the core.
     pub timers: &'a Timers,
 }
 
@@ -41,13 +37,11 @@ pub trait Admission: 'static {
     /// Limit at which a listening socket pauses.
     type Limit;
 
-    /// Returns the facilities of the core.
     fn core(&self) -> AcceptingCore<'_>;
 
     /// Returns the limit that pauses accepting at this listening socket, if any.
     fn pausing_limit(&self, socket_index: usize) -> Option<Self::Limit>;
 
-    /// Counts the start of a pause.
     fn count_pause(&self, limit: Self::Limit);
 
     /// Counts a connection that could not be accepted, or not received from another core.
@@ -60,7 +54,6 @@ pub trait Admission: 'static {
     /// Returns whether a deferred connection may be served now.
     fn may_serve(&self, connection: &AcceptedConnection) -> bool;
 
-    /// Serves a connection.
     fn serve(&self, connection: AcceptedConnection);
 
     /// Returns a value that lives as long as connections are being accepted.
@@ -111,7 +104,6 @@ impl<A: Admission> Acceptor<A> {
         Ok((acceptor, AcceptHelpers(helpers)))
     }
 
-    /// Returns the decisions about its connections.
     pub fn admission(&self) -> &A {
         &self.admission
     }

@@ -20,13 +20,11 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// Reads the current offset.
     #[must_use]
     pub fn read() -> Self {
         Self { offset_ns: unix_ns().wrapping_sub(now_ns()) }
     }
 
-    /// Creates a given offset.
     #[must_use]
     pub const fn ahead_by(offset_ns: u64) -> Self {
         Self { offset_ns }
@@ -34,7 +32,6 @@ impl WallClock {
 
     /// Converts `monotonic_ns` to nanoseconds since 1970.
     #[inline]
-    #[must_use]
     pub fn to_unix_ns(self, monotonic_ns: u64) -> u64 {
         monotonic_ns.wrapping_add(self.offset_ns)
     }
@@ -76,28 +73,24 @@ impl RenderedSecond {
 
     /// Returns `Sat, 21 Nov 2026 08:30:40 GMT`, the form of `Date`.
     #[inline]
-    #[must_use]
     pub fn http(&self) -> &[u8; HTTP_DATE_BYTES] {
         &self.http
     }
 
     /// Returns `2026-11-21T08:30:40`, without milliseconds and zone (RFC 3339).
     #[inline]
-    #[must_use]
     pub fn iso(&self) -> &[u8; 19] {
         &self.iso
     }
 
     /// Returns `21/Nov/2026:08:30:40`, without zone: the common log format.
     #[inline]
-    #[must_use]
     pub fn clf(&self) -> &[u8; 20] {
         &self.clf
     }
 
     /// Returns `Nov 21 08:30:40`, the form of syslog(3).
     #[inline]
-    #[must_use]
     pub fn syslog(&self) -> &[u8; 15] {
         &self.syslog
     }
@@ -156,28 +149,22 @@ impl DateCache {
 
     /// Returns the second that the date shows, since 1970; it changes only together with the date.
     #[inline]
-    #[must_use]
     pub fn second(&self) -> u64 {
         self.0.get().second
     }
 
-    /// Returns the date of a head.
     #[inline]
-    #[must_use]
     pub fn http(&self) -> [u8; HTTP_DATE_BYTES] {
         self.0.get().http
     }
 
-    /// Returns the second in all forms.
     #[inline]
-    #[must_use]
     pub fn rendered(&self) -> RenderedSecond {
         self.0.get()
     }
 }
 
 /// Returns the current date and time in the form of `Date`.
-#[must_use]
 pub fn http_date() -> [u8; HTTP_DATE_BYTES] {
     http_date_of(unix_ns() / SECOND_NS)
 }
@@ -191,13 +178,11 @@ fn http_date_of(second: u64) -> [u8; HTTP_DATE_BYTES] {
 }
 
 /// Formats seconds since 1970 as an HTTP date (RFC 9110 §5.6.7): `Sat, 21 Nov 2026 08:30:40 GMT`.
-#[must_use]
 pub fn format_http_date(second: u64) -> String {
     String::from_utf8_lossy(&http_date_of(second)).into_owned()
 }
 
 /// Parses an HTTP date to seconds since 1970; `None` if it is not valid.
-#[must_use]
 pub fn parse_http_date(value: &[u8]) -> Option<u64> {
     let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
     date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
@@ -205,7 +190,6 @@ pub fn parse_http_date(value: &[u8]) -> Option<u64> {
 
 /// Returns the milliseconds of a time, as `.123`.
 #[inline]
-#[must_use]
 pub fn milliseconds(unix_ns: u64) -> [u8; 4] {
     let value = unix_ns / MILLISECOND_NS % 1_000;
     let digit = |value: u64| b'0' + (value % 10) as u8;

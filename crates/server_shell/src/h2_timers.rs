@@ -36,7 +36,6 @@ pub struct H2Load {
     pub has_unsent: bool,
 }
 
-/// Timeout of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum H2Timeout {
     /// A frame or a head was not completed in time.
@@ -45,7 +44,6 @@ pub enum H2Timeout {
     Idle,
 }
 
-/// Timers of one connection.
 #[derive(Debug)]
 pub struct H2Timers {
     incomplete: Incomplete,
@@ -62,7 +60,6 @@ pub struct H2Timers {
 enum Incomplete {
     Nothing,
     Frame,
-    /// Head of this stream.
     Head(u32),
 }
 
@@ -79,7 +76,6 @@ pub struct StreamBacklog {
     pub is_delivered: bool,
 }
 
-/// Reason that a stream waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamWait {
     /// No content waits for the client.
@@ -128,7 +124,6 @@ const RECORD_OVERHEAD: u64 = 29;
 /// Returns the part of the output that is no progress of a response: frames that answer the client's
 /// own ones. A client that has them sent and reads them takes nothing of its responses.
 #[inline]
-#[must_use]
 pub fn control_bytes(output_before: usize, output_after: usize) -> u64 {
     match output_after.saturating_sub(output_before) as u64 {
         0 => 0,
@@ -175,7 +170,6 @@ impl H2Timers {
     }
 
     /// Returns the begin of the time without a stream; `None`: there are streams.
-    #[must_use]
     pub fn idle_since(&self) -> Option<MonotonicTime> {
         Some(self.idle_since).filter(|since| *since != MonotonicTime::ZERO)
     }
@@ -199,7 +193,6 @@ impl H2Timers {
 
     /// Returns whether [`H2Timers::update`] would change nothing while the connection has streams.
     #[inline]
-    #[must_use]
     pub fn is_settled(&self) -> bool {
         self.incomplete == Incomplete::Nothing
             && self.idle_since == MonotonicTime::ZERO
@@ -218,7 +211,6 @@ impl H2Timers {
     }
 
     /// Returns the timeout that has passed.
-    #[must_use]
     pub fn expired(&self, timeouts: &H2Timeouts, now: MonotonicTime) -> Option<H2Timeout> {
         if self.head_due(timeouts) <= now {
             return Some(H2Timeout::Head);
@@ -227,7 +219,6 @@ impl H2Timers {
     }
 
     /// Returns whether the progress of the client is to be checked now, see [`WriteCheck`].
-    #[must_use]
     pub fn is_check_due(&self, now: MonotonicTime) -> bool {
         self.next_check <= now
     }
@@ -250,14 +241,12 @@ impl H2Timers {
 }
 
 impl WriteCheck {
-    /// Begins a check.
     #[must_use]
     pub fn new(timeouts: &H2Timeouts, output: OutputProgress, now: MonotonicTime) -> Self {
         Self { rule: timeouts.write, output, now, waiting: 0, has_backlog: false }
     }
 
     /// Returns whether the client has acknowledged the output up to a position.
-    #[must_use]
     pub fn is_delivered(&self, position: u64) -> bool {
         let output = &self.output;
         let outstanding_bytes =
@@ -265,7 +254,6 @@ impl WriteCheck {
         output.queued_bytes.saturating_sub(position) >= outstanding_bytes
     }
 
-    /// Checks the progress of a stream.
     pub fn check_stream(&mut self, timer: &mut ProgressTimer, backlog: StreamBacklog) -> StreamWait {
         if backlog.unsent_bytes == 0 {
             timer.stop();

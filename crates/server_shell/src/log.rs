@@ -33,10 +33,8 @@ const REOPENS_MAX: usize = 4;
 /// Time that a process gives a target for its last lines ([`LogWriter::finish`]).
 pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Target of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
-    /// Standard output.
     Stdout,
     /// A file, appended to; [`LogWriter::reopen`] opens it again.
     File(PathBuf),
@@ -81,16 +79,12 @@ pub struct LogSender {
     messages: mpsc::Sender<WriterMessage>,
 }
 
-/// Line counters of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetCounts {
-    /// The target, as in the config.
     pub target: String,
-    /// Lines that were written.
     pub written: u64,
     /// Lines that were dropped because the maximum number of batches was in flight.
     pub overflowed: u64,
-    /// Lines that the target refused.
     pub failed: u64,
     /// Lines that were not tried because the target had just refused others.
     pub backoff: u64,
@@ -133,15 +127,12 @@ fn start_with_printer(
 }
 
 impl LogSender {
-    /// Returns a handle to the line counters.
-    #[must_use]
     pub fn line_counters(&self) -> LineCounters {
         LineCounters(Arc::clone(&self.targets))
     }
 
     /// Creates the batches of one core for the target with this index. No line may be longer than
     /// `line_bytes_max`.
-    #[must_use]
     pub fn batches(&self, target: usize, line_bytes_max: usize) -> LineBatches {
         let buffer_bytes = BATCH_BYTES + line_bytes_max;
         LineBatches {
@@ -166,13 +157,11 @@ pub struct LineCounters(CountedTargets);
 
 impl LineCounters {
     /// Returns whether it counts the same logs as `other`.
-    #[must_use]
     pub fn has_same_logs(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Returns the line counters so far, by target.
-    #[must_use]
     pub fn counts(&self) -> Vec<TargetCounts> {
         let counts = |(target, counts): &(LogTarget, Arc<LineCounts>)| TargetCounts {
             target: target.to_string(),
@@ -193,11 +182,9 @@ pub struct LineBatches {
     batch: Buffer,
     /// Size of a batch's buffer in bytes. Only the used part costs memory.
     buffer_bytes: usize,
-    /// Number of bytes used in the batch.
     filled: usize,
     lines: u64,
     free_buffers: Vec<Buffer>,
-    /// Number of batches in flight.
     in_flight: usize,
     return_channel: (mpsc::Sender<Buffer>, mpsc::Receiver<Buffer>),
     counts: Arc<LineCounts>,

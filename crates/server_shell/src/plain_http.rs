@@ -2,7 +2,6 @@
 
 /// Returns the reason of the 400 response: the address to use, as far as the request has a `host` and a
 /// `target`.
-#[must_use]
 pub fn tls_expected_reason(host: Option<&str>, target: &str) -> String {
     let start = "this port expects TLS, and the request came without it: use https";
     match host.filter(|host| !host.is_empty() && target.starts_with('/')) {

@@ -62,7 +62,6 @@ impl ProgressRule {
 
     /// Returns the time between two checks of progress that nothing reports: a stall lasts at most so
     /// much longer than the interval.
-    #[must_use]
     pub fn check_interval_ns(self) -> u64 {
         (self.interval_ns / CHECKS).max(1)
     }
@@ -77,7 +76,6 @@ impl ProgressTimer {
 
     /// Returns whether the peer owes something.
     #[inline]
-    #[must_use]
     pub fn is_running(&self) -> bool {
         self.since != MonotonicTime::ZERO
     }
@@ -107,7 +105,6 @@ impl ProgressTimer {
 
     /// Returns the end of the interval.
     #[inline]
-    #[must_use]
     pub fn due(&self, rule: ProgressRule) -> MonotonicTime {
         match self.is_running() {
             true => self.since.saturating_add(rule.interval_ns),

@@ -43,55 +43,41 @@ const RESPONSE_TIMEOUT_NS: u64 = 60 * SECOND_NS;
 /// Maximum number of bytes of a file in memory.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Content type of plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
-/// Content type of a page.
 pub const HTML: &str = "text/html; charset=utf-8";
-/// Content type of JSON.
 pub const JSON: &str = "application/json";
 
-/// Response to a request.
 #[derive(Debug)]
 pub struct WebPage {
-    /// Status code.
     pub status: u16,
-    /// Content type of the body.
     pub content_type: &'static str,
-    /// Content of the response.
     pub body: PageBody,
     /// True if its scripts may send requests to this server.
     pub may_fetch: bool,
 }
 
-/// Body of a page.
 #[derive(Debug)]
 pub enum PageBody {
-    /// Complete content.
     Bytes(Vec<u8>),
-    /// A file, and the number of its bytes to send.
     File(std::fs::File, u64),
 }
 
 impl WebPage {
-    /// Creates a page of this content type.
     #[must_use]
     pub fn new(content_type: &'static str, content: impl Into<Vec<u8>>) -> Self {
         Self { status: 200, content_type, body: PageBody::Bytes(content.into()), may_fetch: false }
     }
 
-    /// Creates a page of HTML.
     #[must_use]
     pub fn html(text: impl Into<String>) -> Self {
         Self::new(HTML, text.into().into_bytes())
     }
 
-    /// Creates a page of plain text.
     #[must_use]
     pub fn text(status: u16, text: impl Into<String>) -> Self {
         Self { status, ..Self::new(TEXT, text.into().into_bytes()) }
     }
 
-    /// Creates the page for an unknown path.
     #[must_use]
     pub fn not_found() -> Self {
         Self::text(404, "no such page\n")
@@ -105,12 +91,10 @@ impl WebPage {
     }
 }
 
-/// Function that makes a page.
 pub type Handler = Box<dyn Fn(&WebRequest) -> WebPage>;
 
 /// A path and its handler. A path that ends in `/`, except `/` itself, covers all paths below it.
 pub struct WebRoute {
-    /// Path of the route.
     pub path: &'static str,
     /// Makes the page; called for GET and HEAD.
     pub handler: Handler,
@@ -123,7 +107,6 @@ impl fmt::Debug for WebRoute {
 }
 
 impl WebRoute {
-    /// Creates a route from a path and its handler.
     pub fn new(path: &'static str, handler: impl Fn(&WebRequest) -> WebPage + 'static) -> Self {
         Self { path, handler: Box::new(handler) }
     }
@@ -144,7 +127,6 @@ pub trait PageSource {
     /// The response that rejects the request.
     fn choose(&self, head: &RequestHead<'_, '_>) -> Result<Self::Chosen, WebPage>;
 
-    /// Makes the page.
     fn make(&self, chosen: Self::Chosen, timers: &Timers) -> impl Future<Output = WebPage>;
 }
 
@@ -208,7 +190,6 @@ struct LocalRoutes {
 }
 
 impl PageSource for LocalRoutes {
-    /// Index of the route, and the request.
     type Chosen = (usize, WebRequest);
 
     fn choose(&self, head: &RequestHead<'_, '_>) -> Result<Self::Chosen, WebPage> {
@@ -232,7 +213,6 @@ impl PageSource for LocalRoutes {
 struct ChosenResponse<C> {
     /// The page, or the response that rejects the request.
     page: Result<C, WebPage>,
-    /// True for HEAD.
     is_head: bool,
 }
 

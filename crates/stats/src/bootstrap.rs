@@ -15,7 +15,6 @@ pub const DRAWS: u32 = 10_000;
 /// Parameters of a resampled interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resampling {
-    /// Number of draws.
     pub draws: u32,
     /// Seed: the same values and seed give the same interval.
     pub seed: u64,

@@ -4,20 +4,17 @@
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// Returns the fraction of a normal distribution (mean 0, deviation 1) below `z`.
-#[must_use]
 pub fn normal_cdf(z: f64) -> f64 {
     Normal::standard().cdf(z)
 }
 
 /// Returns the fraction of a normal distribution above `z`, exact in the tail too.
-#[must_use]
 pub fn normal_upper_tail(z: f64) -> f64 {
     Normal::standard().sf(z)
 }
 
 /// Returns the value below which a fraction of a normal distribution lies; infinite for 0 and 1,
 /// and not a number outside of that range.
-#[must_use]
 pub fn normal_quantile(probability: f64) -> f64 {
     if !(0.0..=1.0).contains(&probability) {
         return f64::NAN;
@@ -26,7 +23,6 @@ pub fn normal_quantile(probability: f64) -> f64 {
 }
 
 /// Returns the fraction of Student's t distribution above `t`; not a number without degrees of freedom.
-#[must_use]
 pub fn t_upper_tail(t: f64, degrees_of_freedom: f64) -> f64 {
     if degrees_of_freedom >= NEARLY_NORMAL_FREEDOM {
         return normal_upper_tail(t);
@@ -40,7 +36,6 @@ const NEARLY_NORMAL_FREEDOM: f64 = 1e4;
 
 /// Returns the value below which a fraction of Student's t distribution lies; infinite for 0 and 1,
 /// and not a number for fractions outside of that range or without degrees of freedom.
-#[must_use]
 pub fn t_quantile(probability: f64, degrees_of_freedom: f64) -> f64 {
     if degrees_of_freedom >= NEARLY_NORMAL_FREEDOM {
         // Abramowitz and Stegun 26.7.5.

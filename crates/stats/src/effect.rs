@@ -7,7 +7,6 @@ use super::{mean, median, standard_deviation};
 
 /// Returns the fraction of pairings of a value of `a` with one of `b` in which `a`'s is larger;
 /// ties count half. 0.5 means that neither tends to be larger. `None` if a set is empty.
-#[must_use]
 pub fn larger_fraction(a: &[f64], b: &[f64]) -> Option<f64> {
     let pairings = a.len() * b.len();
     let wins = a.iter().flat_map(|x| b.iter().map(move |y| (x, y)));
@@ -27,21 +26,18 @@ pub fn larger_fraction(a: &[f64], b: &[f64]) -> Option<f64> {
 
 /// Returns the Hodges-Lehmann estimate of the shift from `b` to `a` (Annals of Mathematical
 /// Statistics 34, 1963): the median of all differences. `None` if a set is empty.
-#[must_use]
 pub fn hodges_lehmann_shift(a: &[f64], b: &[f64]) -> Option<f64> {
     let differences = a.iter().flat_map(|x| b.iter().map(move |y| x - y));
     median(&differences.collect::<Vec<f64>>())
 }
 
 /// Returns half the width of Student's interval of a mean; `None` for fewer than two values.
-#[must_use]
 pub fn t_half_width(values: &[f64], confidence: f64) -> Option<f64> {
     let n = values.len() as f64;
     Some(t_factor(values.len(), confidence)? * standard_deviation(values)? / n.sqrt())
 }
 
 /// Returns Student's factor for the mean of `n` values; `None` for fewer than two.
-#[must_use]
 pub fn t_factor(n: usize, confidence: f64) -> Option<f64> {
     (n > 1).then(|| t_quantile(f64::midpoint(1.0, confidence), (n - 1) as f64))
 }
@@ -49,7 +45,6 @@ pub fn t_factor(n: usize, confidence: f64) -> Option<f64> {
 /// Returns Student's interval of the difference of two means whose sets may have different spreads
 /// (Welch, Biometrika 34, 1947). `None` if a set has fewer than two values, or if neither has any
 /// spread.
-#[must_use]
 pub fn welch_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let difference = mean(a)? - mean(b)?;
     let (x, y) =
@@ -70,13 +65,11 @@ pub enum LimitPosition {
     Beyond,
     /// The change and its complete interval are at most the limit.
     Within,
-    /// The interval contains the limit.
     Open,
 }
 
 /// Returns the position of a change with its interval relative to a limit. All of weir's comparisons use it: whether an
 /// effect matters, whether two sides are equivalent, and whether a change is a regression.
-#[must_use]
 pub fn compare_with_limit(change: f64, (low, high): (f64, f64), limit: f64) -> LimitPosition {
     if low > limit && change > limit {
         LimitPosition::Beyond

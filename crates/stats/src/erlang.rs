@@ -19,7 +19,6 @@ pub const SERVERS_MAX: u64 = 10_000_000;
 /// finite, or for more than [`SERVERS_MAX`] servers.
 ///
 /// The recursion B(0) = 1, 1/B(n) = 1 + n/(a·B(n-1)) has no factorial, so it never overflows.
-#[must_use]
 pub fn erlang_b(servers: u64, offered: f64) -> Option<f64> {
     if !offered.is_finite() || offered < 0.0 || servers > SERVERS_MAX {
         return None;
@@ -30,7 +29,6 @@ pub fn erlang_b(servers: u64, offered: f64) -> Option<f64> {
 /// Returns the probability that an arrival has to wait (Erlang C), for an offered load in erlangs.
 /// `None` if the load is not below the number of servers, where the queue grows without end, or as
 /// for [`erlang_b`].
-#[must_use]
 pub fn erlang_c(servers: u64, offered: f64) -> Option<f64> {
     let blocked = erlang_b(servers, offered)?;
     let utilisation = offered / servers as f64;

@@ -4,7 +4,6 @@
 use super::distribution::{normal_quantile, t_quantile};
 use super::quantiles::{ascending, quantile_of_sorted};
 
-/// Number of resamples of a fit.
 pub(crate) const RESAMPLES: usize = 1_000;
 /// Upper fraction of a two-sided 95 % interval.
 pub(crate) const UPPER_95: f64 = 0.975;
@@ -12,7 +11,6 @@ pub(crate) const UPPER_95: f64 = 0.975;
 /// Fitted value with its 95 % interval, in the unit of the fitted points.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// Estimated value.
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,
@@ -20,13 +18,10 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// Reasons for no fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
-    /// There are too few usable points.
     #[error("{points} points, {needed} are needed")]
     TooFewPoints {
-        /// Number of usable points.
         points: usize,
         /// Minimum number.
         needed: usize,
@@ -34,7 +29,6 @@ pub enum FitError {
     /// Several laws fit the points equally well.
     #[error("the points do not determine it")]
     Undetermined,
-    /// The points have no knee.
     #[error("latency grows evenly within the tested rates")]
     NoKnee,
 }
@@ -66,7 +60,6 @@ pub(crate) fn r_squared(points: &[(f64, f64)], curve: impl Fn(f64) -> f64) -> f6
     if total > 0.0 { 1.0 - left / total } else { 0.0 }
 }
 
-/// Straight line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     /// Change of y per unit of x.
@@ -77,7 +70,6 @@ pub struct Line {
 
 /// Fits a line to `points` (x, y) by least squares. `None` without two different values of x, or with a
 /// value that is not finite.
-#[must_use]
 pub fn fit_line(points: &[(f64, f64)]) -> Option<Line> {
     let count = points.len() as f64;
     let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;

@@ -10,7 +10,6 @@ use super::fit::{
     Estimate, FitError, RESAMPLES, UPPER_95, estimate_interval, least_squares, r_squared, residual_scale,
 };
 
-/// Minimum number of points for a knee.
 pub const KNEE_POINTS_MIN: usize = 6;
 /// Number of fitted parameters: two slopes, a height, and the meeting point.
 const FITTED_PARAMETERS: usize = 4;
@@ -28,7 +27,6 @@ pub struct Knee {
     pub level: Estimate,
     /// Fraction of the variance that the two lines explain.
     pub r_squared: f64,
-    /// Number of fitted points.
     pub points: usize,
 }
 

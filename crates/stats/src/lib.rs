@@ -45,13 +45,11 @@ pub mod signed_rank;
 pub use quantiles::{median, quantile};
 
 /// Returns the mean; `None` without values.
-#[must_use]
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// Returns the standard deviation of a sample (divided by n - 1); `None` for fewer than two values.
-#[must_use]
 pub fn standard_deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -60,14 +58,12 @@ pub fn standard_deviation(values: &[f64]) -> Option<f64> {
 
 /// Returns the standard deviation divided by the mean (the coefficient of variation); `None` for
 /// fewer than two values, or if the mean is not positive.
-#[must_use]
 pub fn relative_deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|mean| *mean > 0.0)?;
     Some(standard_deviation(values)? / mean)
 }
 
 /// Returns the median of the distances from the median (MAD), unscaled; `None` without values.
-#[must_use]
 pub fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
     let center = median(values)?;
     let distances: Vec<f64> = values.iter().map(|value| (value - center).abs()).collect();
@@ -78,7 +74,6 @@ pub fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
 /// moves neither the median nor the deviation, so it cannot hide in this Z-score (Iglewicz and
 /// Hoaglin, "How to Detect and Handle Outliers", 1993, without their factor of 0.6745). `None` if
 /// half of the values or more are the same: then there is no scale.
-#[must_use]
 pub fn modified_z_scores(values: &[f64]) -> Option<Vec<f64>> {
     let center = median(values)?;
     let scale = median_absolute_deviation(values).filter(|&scale| scale > 0.0)?;

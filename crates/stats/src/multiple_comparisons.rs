@@ -5,7 +5,6 @@
 /// Applies Holm's step-down correction (Scandinavian Journal of Statistics 6, 1979) to several p,
 /// in their order. A claim holds if its adjusted p is below the bound, with all others taken into
 /// account. The correction holds for any dependence between the p, unlike less strict corrections.
-#[must_use]
 pub fn holm(ps: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..ps.len()).collect();
     order.sort_by(|&a, &b| ps[a].total_cmp(&ps[b]));

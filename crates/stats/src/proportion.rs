@@ -5,7 +5,6 @@ use super::distribution::normal_quantile;
 /// Returns the Wilson score interval (Wilson, JASA 22, 1927) of the fraction `hits` of `trials`,
 /// with this confidence (0.95); from 0 to 1 without trials. It stays within 0 and 1, and covers
 /// small counts and extreme fractions, which the normal approximation does not.
-#[must_use]
 pub fn wilson_interval(hits: u32, trials: u32, confidence: f64) -> (f64, f64) {
     if trials == 0 {
         return (0.0, 1.0);

@@ -6,7 +6,6 @@
 use std::cmp::Ordering;
 
 /// Returns the median; `None` for an empty slice.
-#[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
@@ -38,13 +37,11 @@ pub fn median_in_place_by<T: Copy + Into<f64>>(
 
 /// Returns the quantile `q` (0 to 1) by linear interpolation between the closest ranks; `None` for
 /// an empty slice.
-#[must_use]
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     quantile_of_sorted(&ascending(values.iter().copied()), q)
 }
 
 /// Computes [`quantile`] of sorted values.
-#[must_use]
 pub fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let rank = q.clamp(0.0, 1.0) * last as f64;
@@ -53,8 +50,6 @@ pub fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
     Some(sorted[below] + (rank - below as f64) * (sorted[above] - sorted[below]))
 }
 
-/// Returns the values in ascending order.
-#[must_use]
 pub fn ascending(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -15,7 +15,6 @@ pub const EXACT_MAX: usize = 50;
 /// Up to [`EXACT_MAX`] values in all it is exact, also with ties: over all choices of the given
 /// ranks. Beyond, it is the normal approximation with corrections for ties and continuity. `None`
 /// if a set is empty or a value is not finite.
-#[must_use]
 pub fn p_value(a: &[f64], b: &[f64]) -> Option<f64> {
     let all: Vec<f64> = a.iter().chain(b).copied().collect();
     if a.is_empty() || b.is_empty() || all.iter().any(|value| !value.is_finite()) {

@@ -3,7 +3,6 @@
 
 /// Returns twice the rank of each value, from 2 on. Equal values get the middle of their ranks;
 /// doubling keeps these whole numbers.
-#[must_use]
 pub fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -23,7 +22,6 @@ pub fn doubled_ranks(values: &[f64]) -> Vec<usize> {
 
 /// Returns the sum of t³ - t over the groups of t equal values: the reduction of a rank test's
 /// variance by ties.
-#[must_use]
 pub fn tie_term(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -33,7 +31,6 @@ pub fn tie_term(values: &[f64]) -> f64 {
 
 /// Returns the two-sided p of a sum in a distribution of counts by sum: twice the smaller tail, at
 /// most 1.
-#[must_use]
 pub fn two_sided_p(counts: &[f64], sum: usize) -> f64 {
     let all: f64 = counts.iter().sum();
     let below: f64 = counts.iter().take(sum + 1).sum();

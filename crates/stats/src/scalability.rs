@@ -6,18 +6,14 @@ use super::fit::{
     Estimate, FitError, RESAMPLES, estimate_interval, least_squares, r_squared, residual_scale, solve_linear,
 };
 
-/// Minimum number of points for a fit.
 pub const SCALABILITY_POINTS_MIN: usize = 6;
 /// Minimum number of different numbers that determine a law, without an interval.
 pub const LAW_POINTS_MIN: usize = 3;
 /// Maximum multiple of the highest measured number for predictions.
 pub const EXTRAPOLATION_MAX: f64 = 2.0;
-/// Number of fitted parameters: α, β and γ.
 const FITTED_PARAMETERS: usize = 3;
-/// Maximum number of steps of the fit.
 const STEPS_MAX: u32 = 100;
 
-/// Coefficients of the law.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ScalabilityLaw {
     /// Contention: the fraction of work that cannot be done in parallel.
@@ -31,13 +27,11 @@ pub struct ScalabilityLaw {
 impl ScalabilityLaw {
     /// Returns the throughput of `n`, in the unit of gamma. Coefficients that no fit returns may
     /// give a negative or infinite number.
-    #[must_use]
     pub fn throughput(&self, n: f64) -> f64 {
         self.gamma * n / (1.0 + self.alpha * (n - 1.0) + self.beta * n * (n - 1.0))
     }
 
     /// Returns the number with the highest throughput; infinite if throughput never falls.
-    #[must_use]
     pub fn peak(&self) -> f64 {
         if self.beta > 0.0 { ((1.0 - self.alpha).max(0.0) / self.beta).sqrt() } else { f64::INFINITY }
     }
@@ -65,9 +59,7 @@ pub struct ScalabilityFit {
     /// Number with the highest throughput; absent if that is more than [`EXTRAPOLATION_MAX`] times
     /// the measured maximum.
     pub peak: Option<Estimate>,
-    /// Throughput with that many.
     pub peak_throughput: Option<f64>,
-    /// Highest measured number.
     pub measured_max: f64,
     /// Fraction of the variance that the law explains.
     pub r_squared: f64,
@@ -187,7 +179,6 @@ fn start(points: &[(f64, f64)]) -> Option<ScalabilityLaw> {
     Some(ScalabilityLaw { alpha: alpha / one, beta: beta / one, gamma: 1.0 / one })
 }
 
-/// Returns one damped step, on relative errors.
 fn step(law: &ScalabilityLaw, points: &[(f64, f64)], damping: f64) -> Option<ScalabilityLaw> {
     let mut matrix = [[0.0; 4]; 3];
     for &(n, x) in points {

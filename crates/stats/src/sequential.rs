@@ -53,11 +53,8 @@ const ARM_DISTURBED_LESS_P: f64 = 0.1;
 /// Values of an arm and its baseline in one block, as logarithms.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BlockValues {
-    /// Number of the block.
     pub block: u32,
-    /// Value of the arm.
     pub arm: f64,
-    /// Value of the baseline.
     pub baseline: f64,
     /// Value of the baseline's second run, if it ran twice.
     pub repeat: Option<f64>,
@@ -77,9 +74,7 @@ pub struct Question {
 /// Conclusion about an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conclusion {
-    /// Its values are higher.
     Higher,
-    /// Its values are lower.
     Lower,
     /// Any difference is smaller than the smallest that matters.
     Equivalent,
@@ -88,7 +83,6 @@ pub enum Conclusion {
 /// Treatment of the blocks that others disturbed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DisturbedBlocks {
-    /// There are none.
     #[default]
     None,
     /// They cannot explain the difference: all blocks count.
@@ -104,11 +98,8 @@ pub enum DisturbedBlocks {
 /// Figures of one claim after a number of blocks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
-    /// Number of blocks.
     pub blocks: usize,
-    /// Number of blocks that count.
     pub kept: usize,
-    /// Mean contrast.
     pub mean: f64,
     /// Standard deviation of the contrasts.
     pub deviation: f64,
@@ -116,13 +107,10 @@ pub struct Look {
     pub above: usize,
     /// Number of counted blocks in which the arm is below every run of the baseline.
     pub below: usize,
-    /// Number of blocks with a disturbed trial.
     pub disturbed: usize,
-    /// Treatment of those blocks.
     pub treatment: DisturbedBlocks,
     /// Numbers of the blocks that are set aside.
     pub set_aside: Vec<u32>,
-    /// Deviation for equivalence.
     equivalence_deviation: f64,
     /// Number of blocks in which the baseline ran twice.
     repeated: usize,
@@ -152,7 +140,6 @@ pub struct ClaimJudgement {
 
 impl BlockValues {
     /// Returns the contrast of the arm and the baseline.
-    #[must_use]
     pub fn contrast(&self) -> f64 {
         self.arm - self.repeat.map_or(self.baseline, |repeat| f64::midpoint(self.baseline, repeat))
     }
@@ -176,7 +163,6 @@ impl BlockValues {
 }
 
 /// Returns the error of a look at a difference after `blocks` blocks, with `claims` open claims.
-#[must_use]
 pub fn level(blocks: usize, claims: usize, confidence: f64) -> f64 {
     look_level(DIFFERENCE_LEVEL, blocks, confidence) * (claims.max(1) as f64).powf(-CLAIMS_POWER)
 }
@@ -192,7 +178,6 @@ fn score_min(blocks: usize) -> usize {
 }
 
 /// Judges claims that share a baseline: replays the looks after each block from the fourth on.
-#[must_use]
 pub fn judge_claims(claims: &[Vec<BlockValues>], question: Question) -> Vec<ClaimJudgement> {
     let mut judged = vec![ClaimJudgement::default(); claims.len()];
     let mut numbers: Vec<u32> = claims.iter().flatten().map(|values| values.block).collect();

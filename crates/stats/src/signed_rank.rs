@@ -17,7 +17,6 @@ pub const PAIRS_MIN: usize = 6;
 /// also with ties: the distribution of the sum over all signs of the given ranks, by dynamic
 /// programming. Beyond, it is the normal approximation with corrections for ties and continuity.
 /// `None` without a difference that is not zero, or with one that is not finite.
-#[must_use]
 pub fn p_value(differences: &[f64]) -> Option<f64> {
     let moved: Vec<f64> = differences.iter().copied().filter(|value| *value != 0.0).collect();
     if moved.is_empty() || moved.iter().any(|value| !value.is_finite()) {

@@ -40,13 +40,10 @@ pub enum AblationMethod {
     OneByOne,
 }
 
-/// All methods.
 pub const METHODS: [AblationMethod; 3] =
     [AblationMethod::Both, AblationMethod::LeaveOneOut, AblationMethod::OneByOne];
 
 impl AblationMethod {
-    /// Returns its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Both => "both",
@@ -55,7 +52,6 @@ impl AblationMethod {
         }
     }
 
-    /// Returns the method of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         METHODS.into_iter().find(|method| method.name() == name)
@@ -69,20 +65,15 @@ impl AblationMethod {
         self != Self::LeaveOneOut
     }
 
-    /// Returns the maximum number of settings that fit into one experiment.
-    #[must_use]
     pub fn settings_max(self) -> usize {
         let arms_each = usize::from(self.leaves_out()) + usize::from(self.isolates());
         (ARMS_MAX - 2) / arms_each
     }
 }
 
-/// Setting of an ablation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AblationSetting {
-    /// Name.
     pub name: String,
-    /// Value in the profile.
     pub value: String,
     /// Value without the profile.
     pub default: String,
@@ -97,10 +88,8 @@ pub struct AblationSetting {
     pub key: String,
 }
 
-/// Design of an ablation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AblationDesign {
-    /// Requested profiles and settings.
     pub requested: Vec<String>,
     /// Node whose namespace has the settings: `client`, `subject` or `origin`.
     pub node: String,
@@ -161,7 +150,6 @@ impl AblationDesign {
         Ok(design)
     }
 
-    /// Returns the settings of the complete machine.
     pub fn global_settings(&self) -> impl Iterator<Item = &AblationSetting> {
         self.settings.iter().filter(|setting| setting.is_global)
     }
@@ -171,7 +159,6 @@ impl AblationDesign {
         self.settings.len() > 1
     }
 
-    /// Returns the name of the arm with one setting.
     fn alone_arm(&self, setting: &AblationSetting) -> Option<String> {
         match self.has_single_arms() {
             true => self.method.isolates().then(|| format!("only-{}", setting.word)),
@@ -179,14 +166,12 @@ impl AblationDesign {
         }
     }
 
-    /// Returns the name of the arm without one setting.
     fn without_arm(&self, setting: &AblationSetting) -> Option<String> {
         (self.has_single_arms() && self.method.leaves_out()).then(|| format!("without-{}", setting.word))
     }
 }
 
 /// Returns whether a setting can differ between two namespaces.
-#[must_use]
 pub fn is_namespaced(change: &crate::apply::RequestedValue) -> bool {
     let setting = change.setting;
     crate::link::is_of_link(change)

@@ -12,38 +12,28 @@ use crate::kernel::KernelVersion;
 use crate::profiles::{PROFILES, Profile, find_profile};
 use crate::setting::{Probe, Scope, Setting, Verdict};
 
-/// Requested value of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedValue {
-    /// Row of the catalogue.
     pub setting: &'static Setting,
     /// Full name: that of the row, with `@INTERFACE` for a setting of an interface, or that of the interface's
     /// sysctl.
     pub name: String,
-    /// Value.
     pub value: String,
-    /// File to write.
     pub path: PathBuf,
     /// True if it comes from a profile: it is skipped if it cannot be set here.
     pub is_optional: bool,
 }
 
-/// Change of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedChange {
-    /// Request.
     pub requested: RequestedValue,
-    /// Value in force.
     pub old: String,
-    /// Verdict on the new value.
     pub verdict: Verdict,
-    /// Reason of the verdict.
     pub reason: String,
     /// True if the kernel makes this change with the one before it: the other setting of an exclusive pair.
     pub follows: bool,
 }
 
-/// Plan of an apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplyPlan {
     /// Changes, in the order of writing.
@@ -85,7 +75,6 @@ pub fn parse_requests(words: &[String]) -> Result<Vec<RequestedValue>, Vec<Input
 }
 
 /// Returns the requests of a profile. Settings that weir never writes are kept, and skipped by the plan.
-#[must_use]
 pub fn profile_requests(profile: &Profile) -> Vec<RequestedValue> {
     let request = |one: &crate::profiles::ProfileSetting| {
         let setting = one.setting()?;
@@ -101,8 +90,6 @@ pub fn profile_requests(profile: &Profile) -> Vec<RequestedValue> {
     profile.settings.iter().filter_map(request).collect()
 }
 
-/// Returns the names of all profiles.
-#[must_use]
 pub fn profile_names() -> String {
     PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ")
 }
@@ -252,10 +239,8 @@ fn follower(
 /// Reason why a setting cannot be written here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Obstacle {
-    /// The kernel is too new.
     #[error("removed in {0}")]
     Removed(KernelVersion),
-    /// Weir writes it nowhere.
     #[error(transparent)]
     NeverWritten(#[from] InvalidValue),
     /// The target is a network namespace, and the setting has this scope.
@@ -269,7 +254,6 @@ enum Obstacle {
     NotObservable(String),
 }
 
-/// Returns the value in force.
 fn obstacle(
     request: &RequestedValue,
     context: &JudgeContext<'_>,
@@ -309,7 +293,6 @@ pub(crate) fn is_persistent_text(text: &str) -> bool {
 }
 
 /// Returns a file for `/etc/sysctl.d` with the reasons as comments.
-#[must_use]
 pub fn persistent_text(plan: &ApplyPlan, command: &str) -> String {
     // Below the first line a command of several lines would be settings.
     let command = command.replace(char::is_control, " ");

@@ -22,19 +22,14 @@ use crate::setting::{Advice, Certainty, Role, RuleCondition, Setting, ValueRule,
 const IP: &str = "networking/ip-sysctl";
 /// Document of `net.core`.
 const NET: &str = "admin-guide/sysctl/net";
-/// Document of `kernel`.
 const KERNEL: &str = "admin-guide/sysctl/kernel";
-/// Document of `vm`.
 const VM: &str = "admin-guide/sysctl/vm";
-/// Document of `fs`.
 const FS: &str = "admin-guide/sysctl/fs";
 /// Document of connection tracking.
 const CONNTRACK: &str = "networking/nf_conntrack-sysctl";
 /// Document of receive and transmit steering.
 const SCALING: &str = "networking/scaling";
-/// Document of NAPI.
 const NAPI: &str = "networking/napi";
-/// Document of the boot parameters.
 const BOOT: &str = "admin-guide/kernel-parameters";
 
 /// Groups of rows, in the order of the output.
@@ -59,7 +54,6 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> {
 /// Returns the setting with this name.
 ///
 /// A per-interface sysctl (`net.ipv4.conf.eth0.rp_filter`) has the row of `all`.
-#[must_use]
 pub fn find_setting(name: &str) -> Option<&'static Setting> {
     let find = |name: &str| settings().find(|setting| setting.name == name);
     find(name).or_else(|| find(&general_name(name)?))
@@ -79,8 +73,6 @@ pub const EXCLUSIVE_PAIRS: [(&str, &str); 3] = [
     ("vm.overcommit_kbytes", "vm.overcommit_ratio"),
 ];
 
-/// Returns the other setting of an exclusive pair.
-#[must_use]
 pub fn counterpart(name: &str) -> Option<&'static str> {
     EXCLUSIVE_PAIRS.iter().find_map(|(one, other)| match name {
         _ if name == *one => Some(*other),
@@ -89,11 +81,8 @@ pub fn counterpart(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Every role.
 const ALL: &[Role] = &[Role::Client, Role::Proxy, Role::Origin];
-/// Roles that open connections.
 const OPENING: &[Role] = &[Role::Client, Role::Proxy];
-/// Roles that accept connections.
 const ACCEPTING: &[Role] = &[Role::Proxy, Role::Origin];
 
 /// Returns an advice whose value is worth a change by itself.
@@ -131,7 +120,6 @@ const fn no_effect(when: RuleCondition, certainty: Certainty, reason: &'static s
     ValueRule { when, verdict: Verdict::Obsolete, certainty, reason }
 }
 
-/// Returns a kernel version, for the tables.
 const fn v(major: u16, minor: u16) -> KernelVersion {
     KernelVersion(major, minor)
 }

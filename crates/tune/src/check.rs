@@ -9,8 +9,6 @@ use crate::observation::{MachineState, ObservedSetting};
 use crate::report::{Action, SettingFinding};
 use crate::setting::{Certainty, Role, Scope, Verdict};
 
-/// Returns the context of verdicts about this machine.
-#[must_use]
 pub fn judge_context<'a>(
     state: &'a MachineState,
     values: &'a BTreeMap<String, String>,
@@ -28,7 +26,6 @@ pub fn judge_context<'a>(
 }
 
 /// Checks every setting of a machine, in the order of the catalogue.
-#[must_use]
 pub fn check_machine(
     state: &MachineState,
     role: Role,
@@ -132,8 +129,6 @@ fn absence_reason(observed: &ObservedSetting, context: &JudgeContext<'_>) -> Str
     }
 }
 
-/// Returns the number of settings to change.
-#[must_use]
 pub fn count_changes(findings: &[SettingFinding]) -> usize {
     findings.iter().filter(|finding| finding.action == Action::Change).count()
 }

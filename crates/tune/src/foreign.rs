@@ -1,7 +1,8 @@
 //! Files of other people: `sysctl.conf`, `sysctl.d`, `limits.conf` and tuned profiles. Parses their lines and
-//! judges each. Pure: the texts are arguments.
+//! judges each. Pure, except for [`files`]: the texts are arguments.
 
 mod directories;
+pub mod files;
 mod limits;
 mod parse;
 mod tuned;
@@ -39,7 +40,6 @@ const UNITS: &[&str] =
 const NAMES_MAX: usize = 4;
 
 /// Names that a line sets, in the order of the lines.
-#[must_use]
 pub fn names_set(lines: &[ForeignLine], names: &BTreeMap<String, bool>) -> Vec<Vec<String>> {
     let explicit: BTreeSet<&str> =
         lines.iter().filter(|line| !line.is_pattern).map(|line| line.name.as_str()).collect();
@@ -55,7 +55,6 @@ pub fn names_set(lines: &[ForeignLine], names: &BTreeMap<String, bool>) -> Vec<V
 }
 
 /// Returns the values that a configuration leaves behind, with the line of each.
-#[must_use]
 pub fn values_left(lines: &[ForeignLine], names: &BTreeMap<String, bool>) -> BTreeMap<String, ReplacedValue> {
     let mut left = BTreeMap::new();
     for (line, set) in lines.iter().zip(names_set(lines, names)) {
@@ -69,7 +68,6 @@ pub fn values_left(lines: &[ForeignLine], names: &BTreeMap<String, bool>) -> BTr
 }
 
 /// Judges the lines of all files, in the order in which they take effect.
-#[must_use]
 pub fn judge_lines(
     lines: &[ForeignLine],
     context: &JudgeContext<'_>,
@@ -225,7 +223,6 @@ fn set_open(finding: &mut LineFinding, reason: String) {
     finding.reasons.push(reason);
 }
 
-/// Judges the value of a line for one name.
 fn judge_name(
     line: &ForeignLine,
     name: &str,

@@ -13,22 +13,18 @@ use serde::{Deserialize, Serialize};
 use crate::apply::{find_file, is_persistent_text};
 use crate::judge::same_value;
 
-/// Schema of the header.
 pub const SCHEMA: &str = "weir.tune-journal/1";
 /// Ending of the name of a journal.
 pub const EXTENSION: &str = "journal";
-/// Maximum length of a value.
 const VALUE_BYTES_MAX: usize = 4096;
 
 /// System whose settings were changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
-    /// The host, in the network namespace of weir.
     Host,
     /// A network namespace of `ip netns`.
     Namespace {
-        /// Its name.
         name: String,
         /// Its inode: another namespace of the same name is not the target.
         inode: u64,
@@ -36,8 +32,6 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns a description for messages.
-    #[must_use]
     pub fn description(&self) -> String {
         match self {
             Self::Host => "this host".to_owned(),
@@ -54,12 +48,9 @@ pub enum EndsWith {
     Revert,
     /// A time, RFC 3339, or the end of the process before it.
     Time {
-        /// End.
         at: String,
     },
-    /// The end of a command.
     Command {
-        /// Its words.
         command: Vec<String>,
     },
 }
@@ -67,44 +58,31 @@ pub enum EndsWith {
 /// First line of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalHeader {
-    /// [`SCHEMA`].
     pub schema: String,
-    /// Process that applies.
     pub owner: ProcessIdentity,
     /// Boot of the machine; after another boot there is nothing to revert.
     pub boot_id: String,
     /// Time of the apply, RFC 3339.
     pub started_at: String,
-    /// Requested profiles and settings.
     pub requested: Vec<String>,
-    /// Changed system.
     pub target: Target,
-    /// Event that ends it.
     pub ends_with: EndsWith,
     /// File of `--persist`, if it was written; a revert removes it if it has this text.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub persisted: Option<PersistedFile>,
 }
 
-/// File that `--persist` wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PersistedFile {
-    /// Path.
     pub path: PathBuf,
-    /// Text.
     pub text: String,
 }
 
-/// Change of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournaledChange {
-    /// Name of the setting.
     pub name: String,
-    /// File of the setting.
     pub path: PathBuf,
-    /// Value before.
     pub old: String,
-    /// Value written.
     pub new: String,
     /// True if the kernel makes this change with the one before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -121,10 +99,8 @@ enum JournalLine {
     Applied { values: Vec<String> },
 }
 
-/// Parsed journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TuneJournal {
-    /// Header.
     pub header: JournalHeader,
     /// Changes, in the order of writing.
     pub changes: Vec<JournaledChange>,
@@ -146,13 +122,10 @@ pub enum JournalAction {
 /// Decision about one setting of a revert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RevertStep {
-    /// Write the old value.
     Write,
-    /// The old value is in force.
     AlreadyReverted,
     /// Somebody changed it meanwhile: leave it.
     ChangedByOther,
-    /// The setting is gone.
     Missing,
 }
 
@@ -164,7 +137,6 @@ impl TuneJournal {
     }
 
     /// Returns the text to store before the first write.
-    #[must_use]
     pub fn initial_text(&self) -> String {
         let mut text = to_line(&self.header);
         for change in &self.changes {
@@ -174,7 +146,6 @@ impl TuneJournal {
     }
 
     /// Returns the line to store after the last write.
-    #[must_use]
     pub fn applied_text(values: &[String]) -> String {
         to_line(&JournalLine::Applied { values: values.to_vec() })
     }
@@ -205,7 +176,6 @@ impl TuneJournal {
     }
 
     /// Decides about a journal that a start of weir finds.
-    #[must_use]
     pub fn action(&self, owner_is_alive: bool, boot_id: &str, target_exists: bool) -> JournalAction {
         if self.header.boot_id != boot_id || !target_exists {
             return JournalAction::Discard;
@@ -218,7 +188,6 @@ impl TuneJournal {
     }
 
     /// Decides about the setting at `index`. `current` is its value; `force` overrides other people's changes.
-    #[must_use]
     pub fn revert_step(&self, index: usize, current: Option<&str>, force: bool) -> RevertStep {
         let (Some(change), Some(current)) = (self.changes.get(index), current) else {
             return RevertStep::Missing;
@@ -240,7 +209,6 @@ pub enum LineError {
     /// It is not JSON, or not of this form.
     #[error("not a line of a journal: {0}")]
     Syntax(String),
-    /// It has another schema.
     #[error("the schema is '{0}', and this weir reads {SCHEMA}")]
     Schema(String),
     /// The header names another process than the file.
@@ -254,27 +222,16 @@ pub enum LineError {
     Persisted(PathBuf),
     /// Weir does not write the setting.
     #[error("{name} is no setting that weir writes: {reason}")]
-    Setting {
-        /// Name.
-        name: String,
-        /// Reason.
-        reason: String,
-    },
+    Setting { name: String, reason: String },
     /// The file is not that of the setting.
     #[error("{path} is not the file of {name}", path = .path.display())]
-    OtherFile {
-        /// Name of the setting.
-        name: String,
-        /// Path.
-        path: PathBuf,
-    },
+    OtherFile { name: String, path: PathBuf },
     /// A value has several lines, or is too long.
     #[error("a value of {0} is not one line of text")]
     Value(String),
 }
 
 /// Returns whether a text can be a name of `ip netns`.
-#[must_use]
 pub fn is_namespace_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with(['.', '-'])
 }
@@ -313,8 +270,6 @@ fn check_change(change: &JournaledChange) -> Result<(), LineError> {
     }
 }
 
-/// Returns the owner in the name of a journal.
-#[must_use]
 pub fn owner_from_name(name: &str) -> Option<ProcessIdentity> {
     ProcessIdentity::from_file_stem(Path::new(name).file_stem()?.to_str()?)
 }

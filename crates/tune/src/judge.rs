@@ -10,13 +10,9 @@ use crate::setting::{Certainty, Role, RuleCondition, Setting, Verdict, WantedVal
 /// Facts that a verdict depends on.
 #[derive(Clone, Debug)]
 pub struct JudgeContext<'a> {
-    /// Version of the kernel.
     pub kernel: KernelVersion,
-    /// Memory of the machine, in bytes.
     pub memory_bytes: u64,
-    /// Size of a page, in bytes.
     pub page_bytes: u64,
-    /// Role of the machine.
     pub role: Role,
     /// Values of this machine, by setting name.
     pub machine: &'a BTreeMap<String, String>,
@@ -26,23 +22,17 @@ pub struct JudgeContext<'a> {
     pub replaced: BTreeMap<String, ReplacedValue>,
 }
 
-/// Value of a setting in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacedValue {
-    /// The value.
     pub value: String,
     /// Position: `FILE:LINE`.
     pub location: String,
 }
 
-/// Verdict on a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueJudgement {
-    /// Verdict.
     pub verdict: Verdict,
-    /// Basis.
     pub certainty: Certainty,
-    /// Reason.
     pub reason: String,
     /// True if a kernel rejects the line, or does not know it.
     pub is_rejected: bool,
@@ -58,8 +48,6 @@ impl ValueJudgement {
     }
 }
 
-/// Judges `value` for `setting`.
-#[must_use]
 pub fn judge_value(setting: &Setting, value: &str, context: &JudgeContext<'_>) -> ValueJudgement {
     if let Some(judged) = judge_existence(setting, context.kernel) {
         return judged;
@@ -83,7 +71,6 @@ pub fn judge_value(setting: &Setting, value: &str, context: &JudgeContext<'_>) -
 }
 
 /// Judges a value that is in force, so the kernel has accepted it.
-#[must_use]
 pub fn judge_observed(setting: &Setting, value: &str, context: &JudgeContext<'_>) -> ValueJudgement {
     let now = context.machine.get(setting.name).map(String::as_str);
     judge_existence(setting, context.kernel).unwrap_or_else(|| judge_in_force(setting, value, now, context))
@@ -248,7 +235,6 @@ fn rejection(
 const PRIVILEGED_PORTS_END: i128 = 1024;
 
 /// Returns whether two values are equal: field by field, as numbers or as words.
-#[must_use]
 pub fn same_value(one: &str, other: &str) -> bool {
     let fields = |text: &str| -> Vec<String> {
         let field = |one: &str| parse_number(one).map_or_else(|| one.to_owned(), |number| number.to_string());
@@ -258,7 +244,6 @@ pub fn same_value(one: &str, other: &str) -> bool {
 }
 
 /// Returns whether a value is what an advice asks for.
-#[must_use]
 pub fn is_satisfied(wanted: WantedValue, value: &str) -> bool {
     let compare = |text: &str, fits: fn(i128, i128) -> bool| {
         let ours: Vec<Option<i128>> = value.split_whitespace().map(parse_number).collect();

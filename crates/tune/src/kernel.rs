@@ -6,7 +6,6 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelVersion(pub u16, pub u16);
 
-/// Every version.
 pub(crate) const ANY: KernelVersion = KernelVersion(0, 0);
 
 impl KernelVersion {

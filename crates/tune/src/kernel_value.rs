@@ -1,18 +1,13 @@
 //! Values as the kernel parses them (`kernel/sysctl.c`), and the values that a setting accepts. Pure.
 
-/// Values that a setting accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptedValues {
     /// Up to this number of whole numbers, each in the range. A shorter list sets the first fields.
     Numbers {
-        /// Number of fields.
         fields: usize,
-        /// Smallest number.
         min: i128,
-        /// Largest number.
         max: i128,
     },
-    /// One of these words.
     Words(&'static [&'static str]),
     /// Ports and ranges of ports, with commas.
     PortList,
@@ -27,39 +22,17 @@ pub enum AcceptedValues {
 /// Reason why the kernel rejects a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RejectedValue {
-    /// There is none.
     #[error("the value is missing")]
     Missing,
     /// A number has a unit behind it.
     #[error("'{field}': the unit is {unit}; write the number alone")]
-    Unit {
-        /// Number with its unit.
-        field: String,
-        /// Unit of the setting.
-        unit: &'static str,
-    },
-    /// It is no number.
+    Unit { field: String, unit: &'static str },
     #[error("'{0}' is not a number")]
     NotNumber(String),
-    /// A number is out of range.
     #[error("{field} is not from {min} to {max}: the kernel rejects it")]
-    OutOfRange {
-        /// Number.
-        field: String,
-        /// Smallest number.
-        min: i128,
-        /// Largest number.
-        max: i128,
-    },
-    /// It is none of the words.
+    OutOfRange { field: String, min: i128, max: i128 },
     #[error("'{value}' is none of the words that the kernel knows: {words}")]
-    Word {
-        /// Value.
-        value: String,
-        /// Words.
-        words: String,
-    },
-    /// It is no list of ports.
+    Word { value: String, words: String },
     #[error("'{0}' is no port, and no range of ports with the lower one first")]
     Ports(String),
     /// The range of ports does not start with the lower one, or starts below the privileged ports.
@@ -69,19 +42,13 @@ pub enum RejectedValue {
     #[error(
         "'{value}' is no congestion control of this machine ({available}), and there is no module tcp_{value}"
     )]
-    CongestionControl {
-        /// Value.
-        value: String,
-        /// Available ones.
-        available: String,
-    },
+    CongestionControl { value: String, available: String },
     /// The setting cannot be written.
     #[error("read-only: the kernel shows it, and no line can set it")]
     ReadOnly,
 }
 
 /// Parses a whole number as the kernel does: decimal, hexadecimal with `0x`, octal with `0`, and an optional `-`.
-#[must_use]
 pub fn parse_number(text: &str) -> Option<i128> {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
     let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
@@ -140,7 +107,6 @@ impl AcceptedValues {
     }
 
     /// Returns the value that is in force after a write of `value`: decimal numbers, the missing ones from `now`.
-    #[must_use]
     pub fn in_force(self, value: &str, now: Option<&str>) -> String {
         let Self::Numbers { fields, .. } = self else {
             return value.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -73,13 +73,11 @@ fn is_of_interface(setting: &Setting) -> bool {
 }
 
 /// Returns whether a request is for the virtual links of a trial.
-#[must_use]
 pub fn is_of_link(request: &RequestedValue) -> bool {
     is_of_interface(request.setting) && !request.name.contains('@')
 }
 
 /// Returns the setting of a virtual link for a row of the catalogue; `None` if a virtual link does not have it.
-#[must_use]
 pub fn link_setting(setting: &Setting) -> Option<&'static LinkSetting> {
     find_link_setting(setting.name.strip_prefix(PREFIX)?)
 }

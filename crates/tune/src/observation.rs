@@ -11,24 +11,18 @@ use crate::setting::{Probe, Scope, Setting};
 /// One setting as found on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedSetting {
-    /// Row of the catalogue.
     pub setting: &'static Setting,
-    /// Interface, for a setting of each interface.
     pub interface: Option<String>,
     /// Value, or the reason why there is none.
     pub value: ObservedValue,
 }
 
-/// State of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineState {
-    /// Release of the kernel.
     pub release: String,
-    /// Version of the kernel.
     pub kernel: KernelVersion,
     /// Memory, in bytes; 0 if it cannot be read.
     pub memory_bytes: u64,
-    /// Size of a page, in bytes.
     pub page_bytes: u64,
     /// Congestion controls that have a module for this kernel.
     pub congestion_modules: Vec<String>,
@@ -38,7 +32,6 @@ pub struct MachineState {
 
 impl MachineState {
     /// Returns the values by name; those of interfaces are left out.
-    #[must_use]
     pub fn values(&self) -> BTreeMap<String, String> {
         let named = self.settings.iter().filter(|one| one.interface.is_none());
         let values =
@@ -48,7 +41,6 @@ impl MachineState {
 }
 
 /// Reads every setting of the catalogue. To be called in the network namespace in question.
-#[must_use]
 pub fn observe_machine() -> MachineState {
     let facts = host::facts::read();
     let interfaces = tuning::interfaces();
@@ -80,7 +72,6 @@ pub fn observe_machine() -> MachineState {
 }
 
 /// Reads one setting, of `interface` if the setting is one of each interface.
-#[must_use]
 pub fn observe(setting: &Setting, interface: Option<&str>) -> ObservedValue {
     match setting.probe {
         Probe::Sysctl => tuning::read_sysctl(setting.name),

@@ -2,21 +2,16 @@
 
 use crate::setting::Setting;
 
-/// One setting of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileSetting {
-    /// Name, as in the catalogue.
     pub name: &'static str,
-    /// Value.
     pub value: &'static str,
 }
 
 /// Named set of settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Name.
     pub name: &'static str,
-    /// Purpose, in a line.
     pub title: &'static str,
     /// Settings, in the order of writing.
     pub settings: &'static [ProfileSetting],
@@ -26,7 +21,6 @@ const fn set(name: &'static str, value: &'static str) -> ProfileSetting {
     ProfileSetting { name, value }
 }
 
-/// All profiles.
 pub const PROFILES: &[Profile] = &[
     Profile {
         name: "latency",
@@ -163,15 +157,11 @@ pub const PROFILES: &[Profile] = &[
     },
 ];
 
-/// Returns the profile with this name.
-#[must_use]
 pub fn find_profile(name: &str) -> Option<&'static Profile> {
     PROFILES.iter().find(|profile| profile.name == name)
 }
 
 impl ProfileSetting {
-    /// Returns its row of the catalogue.
-    #[must_use]
     pub fn setting(&self) -> Option<&'static Setting> {
         crate::catalogue::find_setting(self.name)
     }

@@ -4,25 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::setting::{Certainty, Role, Scope, Verdict};
 
-/// Name of this schema.
 pub const SCHEMA: &str = "weir.tune-check/1";
 
 /// Result of a check of this machine, or of files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckReport {
-    /// [`SCHEMA`].
     pub schema: String,
-    /// Version of weir that wrote it.
     pub weir_version: String,
-    /// Release of the kernel.
     pub kernel: String,
-    /// Memory, in bytes.
     pub memory_bytes: u64,
-    /// Role that the advice is for.
     pub role: Role,
     /// Settings of this machine; empty if files were checked.
     pub settings: Vec<SettingFinding>,
-    /// Lines of the files.
     pub lines: Vec<LineFinding>,
     /// True if values of network settings were tried in a new network namespace.
     #[serde(default)]
@@ -31,7 +24,6 @@ pub struct CheckReport {
     pub findings: usize,
 }
 
-/// Action for a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -39,7 +31,6 @@ pub enum Action {
     Change,
     /// Measure whether the recommended value helps.
     Consider,
-    /// Keep it.
     Keep,
     /// This kernel does not have it.
     Absent,
@@ -47,19 +38,15 @@ pub enum Action {
     NotObservable,
 }
 
-/// One setting of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingFinding {
-    /// Name of the setting.
     pub name: String,
-    /// Interface, for a setting of each interface.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interface: Option<String>,
     /// Part of the system that has one value.
     pub scope: Scope,
     /// Unit of the values; empty for words and switches.
     pub unit: String,
-    /// Value in force.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<String>,
     /// Line of this machine's files that sets it at boot; absent if none does.
@@ -68,41 +55,30 @@ pub struct SettingFinding {
     /// Default of this kernel, if it is the same on every machine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub default: Option<String>,
-    /// Recommended value for the role, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wanted: Option<String>,
-    /// Action.
     pub action: Action,
     /// Verdict on the value; absent without a value.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verdict: Option<Verdict>,
-    /// Basis of the verdict.
     pub certainty: Certainty,
-    /// Reason.
     pub reason: String,
-    /// Effect of the setting.
     pub effect: String,
-    /// Risk of a change.
     pub risk: String,
     /// Source: a document of the kernel, or a manual page.
     pub source: String,
 }
 
-/// One line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineFinding {
-    /// Path of the file.
     pub file: String,
     /// Number of the line, from 1.
     pub line: usize,
-    /// Name of the setting.
     pub name: String,
-    /// Value in the file.
     pub value: String,
     /// Users and limits, for a line of `limits.conf`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub limit: Option<LimitTarget>,
-    /// Value in force on this machine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub now: Option<String>,
     /// Line of this machine's own files that sets the name at boot; absent if none does.
@@ -111,9 +87,7 @@ pub struct LineFinding {
     /// Change of this machine: the value now, its origin, and the value afterwards.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub change: Option<String>,
-    /// Verdict.
     pub verdict: Verdict,
-    /// Basis of the verdict.
     pub certainty: Certainty,
     /// Reasons: first that of the verdict, then notes.
     pub reasons: Vec<String>,
@@ -129,15 +103,12 @@ pub struct LineFinding {
 pub struct LimitTarget {
     /// User, `@group`, `*`, `%group`, or a range of identifiers.
     pub domain: String,
-    /// True if it sets the soft limit.
     pub soft: bool,
-    /// True if it sets the hard limit.
     pub hard: bool,
 }
 
 impl LimitTarget {
     /// Returns `DOMAIN TYPE`, as in the file.
-    #[must_use]
     pub fn text(&self) -> String {
         let kind = match (self.soft, self.hard) {
             (true, true) => "-",

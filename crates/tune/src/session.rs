@@ -22,7 +22,6 @@ use crate::judge::same_value;
 /// Point of an apply, for tests that interrupt it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyStep {
-    /// Nothing was written.
     Start,
     /// The journal is on the disk, and no setting was written.
     Journaled,
@@ -30,7 +29,6 @@ pub enum ApplyStep {
     Written(usize),
     /// All settings were read back; the journal does not confirm it yet.
     Verified,
-    /// The journal confirms all values.
     Confirmed,
 }
 
@@ -46,20 +44,12 @@ pub enum ApplyFault {
     /// Another process changed the setting after the plan was made.
     #[error("{0}: changed by somebody else meanwhile")]
     ChangedMeanwhile(String),
-    /// The kernel refused the value.
     #[error("{name}: {source}")]
-    Write {
-        /// Name of the setting.
-        name: String,
-        /// Error of the kernel.
-        source: io::Error,
-    },
+    Write { name: String, source: io::Error },
     /// The kernel keeps another value than the written one.
     #[error("{name}: {written} was written, and {value} is in force")]
     NotInForce {
-        /// Name of the setting.
         name: String,
-        /// Written value.
         written: String,
         /// Value that was read back.
         value: String,
@@ -70,7 +60,6 @@ pub enum ApplyFault {
 /// names them.
 #[derive(Debug)]
 pub struct ApplyError {
-    /// Reason.
     pub reason: ApplyFault,
     /// Settings that could not be restored; the journal keeps them.
     pub not_restored: Vec<String>,
@@ -88,18 +77,13 @@ impl fmt::Display for ApplyError {
 
 impl std::error::Error for ApplyError {}
 
-/// Options of an apply.
 #[derive(Clone, Debug)]
 pub struct ApplyOptions {
-    /// Changed system.
     pub target: Target,
-    /// Event that ends the apply.
     pub ends_with: EndsWith,
-    /// Requested profiles and settings.
     pub requested: Vec<String>,
     /// Time of the start, RFC 3339.
     pub started_at: String,
-    /// File of `--persist`.
     pub persisted: Option<PersistedFile>,
 }
 
@@ -109,7 +93,6 @@ pub enum JournalError {
     /// Another user could have written it.
     #[error(transparent)]
     NotTrusted(#[from] TrustError),
-    /// The name of the file is not that of a journal.
     #[error("{path}: no name of a journal (PID-START.journal); it is not obeyed", path = .0.display())]
     Name(PathBuf),
     /// It has a line that no apply writes.
@@ -119,11 +102,9 @@ pub enum JournalError {
         path = .path.display()
     )]
     Line {
-        /// Path of the journal.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// Reason.
         reason: LineError,
     },
     /// The target cannot be entered.
@@ -136,7 +117,6 @@ pub const SUBDIRECTORY: &str = "tune";
 
 /// Returns the directory of journals of this user. It is empty after a boot, as the settings have their old values
 /// then.
-#[must_use]
 pub fn journal_directory() -> PathBuf {
     state_directory().join(SUBDIRECTORY)
 }
@@ -211,15 +191,11 @@ pub fn apply(
     }
 }
 
-/// Files of settings.
 trait SettingFiles {
-    /// Reads a value.
     fn read(&self, path: &Path) -> ObservedValue;
-    /// Writes a value.
     fn write(&self, path: &Path, value: &str) -> io::Result<()>;
 }
 
-/// Files of the kernel.
 struct KernelFiles;
 
 impl SettingFiles for KernelFiles {
@@ -275,7 +251,6 @@ fn undo(journal: &TuneJournal, file: &JournalFile, reason: ApplyFault) -> ApplyE
     ApplyError { reason, not_restored: failures }
 }
 
-/// Result of a revert.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RevertReport {
     /// Settings that have their old values again: name, old value.
@@ -290,7 +265,6 @@ pub struct RevertReport {
 
 impl RevertReport {
     /// Returns whether nothing is left to restore.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.changed_by_other.is_empty() && self.failures.is_empty()
     }
@@ -340,15 +314,11 @@ fn write_back(files: &impl SettingFiles, change: &JournaledChange) -> io::Result
 /// Journal on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredJournal {
-    /// Name in its directory.
     pub name: String,
-    /// Contents.
     pub journal: TuneJournal,
-    /// Decision about it.
     pub action: JournalAction,
 }
 
-/// Journals of a directory.
 #[derive(Debug, Default)]
 pub struct StoredJournals {
     /// Journals that are obeyed.
@@ -358,7 +328,6 @@ pub struct StoredJournals {
 }
 
 /// Returns all journals, with the decision about each.
-#[must_use]
 pub fn stored_journals(directory: &TrustedDir) -> StoredJournals {
     let mut stored = StoredJournals::default();
     let names = directory.names(EXTENSION).map_err(|error| stored.refused.push(error.into()));
@@ -431,17 +400,14 @@ pub fn remove_persisted(persisted: &PersistedFile) {
     }
 }
 
-/// Result of a recovery.
 #[derive(Debug, Default)]
 pub struct Recovery {
-    /// Reverted journals, with the result of each.
     pub reverted: Vec<(StoredJournal, Result<Option<RevertReport>, JournalError>)>,
     /// Reasons why other journals are not obeyed.
     pub refused: Vec<JournalError>,
 }
 
 /// Reverts the journals of killed processes, and removes those that are void.
-#[must_use]
 pub fn recover(directory: &TrustedDir) -> Recovery {
     for name in directory.names(EXTENSION).unwrap_or_default() {
         // Another process may be about to write its header, so only its owner's end makes it void.
@@ -461,7 +427,6 @@ pub fn recover(directory: &TrustedDir) -> Recovery {
 }
 
 /// Returns a text for each planned setting that another apply manages on the same target.
-#[must_use]
 pub fn conflicts(plan: &ApplyPlan, target: &Target, stored: &[StoredJournal]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for change in &plan.changes {
@@ -478,14 +443,10 @@ pub fn conflicts(plan: &ApplyPlan, target: &Target, stored: &[StoredJournal]) ->
     found
 }
 
-/// State of a managed setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagedState {
-    /// The value of weir is in force.
     InForce,
-    /// The old value is in force.
     Reverted,
-    /// Another value is in force.
     ChangedByOther,
     /// The setting cannot be read.
     NotReadable,

@@ -10,15 +10,11 @@ use crate::kernel::KernelVersion;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// The complete machine.
     Global,
-    /// Each network namespace.
     NetworkNamespace,
-    /// Each network interface.
     Interface,
     /// Each process, or its user session.
     Process,
-    /// Each control group.
     Cgroup,
     /// The kernel's command line: takes effect at the next boot.
     Boot,
@@ -27,8 +23,6 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Returns its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Global => "global",
@@ -42,7 +36,6 @@ impl Scope {
     }
 }
 
-/// Role of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -54,12 +47,9 @@ pub enum Role {
     Origin,
 }
 
-/// All roles.
 pub const ROLES: [Role; 3] = [Role::Client, Role::Proxy, Role::Origin];
 
 impl Role {
-    /// Returns its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -68,7 +58,6 @@ impl Role {
         }
     }
 
-    /// Returns the role of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         ROLES.into_iter().find(|role| role.name() == name)
@@ -92,8 +81,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Recommend => "recommend",
@@ -118,8 +105,6 @@ pub enum Certainty {
 }
 
 impl Certainty {
-    /// Returns its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -148,7 +133,6 @@ pub enum Probe {
     CgroupQuota,
     /// Word of the kernel's command line.
     BootParameter(&'static str),
-    /// Loaded kernel module.
     Module(&'static str),
     /// Not readable from outside the program.
     None,
@@ -157,7 +141,6 @@ pub enum Probe {
 /// Value that an advice asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WantedValue {
-    /// Exactly this value.
     Exactly(&'static str),
     /// One of these values; the first is the one to set.
     OneOf(&'static [&'static str]),
@@ -170,8 +153,6 @@ pub enum WantedValue {
 }
 
 impl WantedValue {
-    /// Returns the value to set.
-    #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Self::Exactly(text) | Self::AtLeast(text) | Self::AtMost(text) | Self::PortCount(_, text) => text,
@@ -180,25 +161,19 @@ impl WantedValue {
     }
 }
 
-/// Recommended value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// Roles that it applies to.
     pub roles: &'static [Role],
     /// Memory from which it applies, in GiB. The row with the highest matching minimum applies.
     pub memory_gib_min: u64,
-    /// Recommended value.
     pub wanted: WantedValue,
-    /// Basis of the advice.
     pub certainty: Certainty,
     /// True if a different value is worth a change by itself; false if it depends on the load.
     pub unconditional: bool,
 }
 
-/// Condition of a rule about a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleCondition {
-    /// The value is this text.
     Is(&'static str),
     /// The first field is below this number.
     Below(u64),
@@ -219,24 +194,19 @@ pub enum RuleCondition {
     AboveOther(&'static str),
     /// Another setting has this value, in the same file or on this machine.
     OtherIs(&'static str, &'static str),
-    /// Every value.
     Always,
 }
 
 /// Verdict on certain values of a setting. The first rule whose condition holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueRule {
-    /// Condition.
     pub when: RuleCondition,
-    /// Verdict on such a value.
     pub verdict: Verdict,
-    /// Basis of the verdict.
     pub certainty: Certainty,
     /// Reason, as the end of a sentence.
     pub reason: &'static str,
 }
 
-/// One setting of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Name: of sysctl(8), or `cpu.`, `nic.`, `process.`, `cgroup.`, `boot.`, `app.` and a word.
@@ -254,17 +224,13 @@ pub struct Setting {
     pub rules: &'static [ValueRule],
     /// Effect, and when it helps.
     pub effect: &'static str,
-    /// Risk of changing it.
     pub risk: &'static str,
     /// Verdict on changing it, where no rule applies.
     pub verdict: Verdict,
-    /// First kernel version with the setting.
     pub added: Option<KernelVersion>,
     /// First kernel version without it.
     pub removed: Option<KernelVersion>,
-    /// First kernel version that ignores it.
     pub ignored: Option<KernelVersion>,
-    /// Method to read it.
     pub probe: Probe,
     /// Source: a document of the kernel (below `Documentation`), or a manual page.
     pub source: &'static str,
@@ -288,19 +254,67 @@ pub(crate) const SETTING: Setting = Setting {
     source: "",
 };
 
-/// Row of a setting that each network namespace has.
 pub(crate) const NETNS: Setting = Setting { scope: Scope::NetworkNamespace, ..SETTING };
+
+/// Returns the row of a setting of the complete machine; rows change the fields that differ.
+pub(crate) const fn setting(name: &'static str, source: &'static str) -> Setting {
+    Setting { name, source, ..SETTING }
+}
+
+/// Returns the row of a setting of each network namespace.
+pub(crate) const fn netns(name: &'static str, source: &'static str) -> Setting {
+    setting(name, source).scope(Scope::NetworkNamespace)
+}
+
+impl Setting {
+    pub(crate) const fn scope(self, scope: Scope) -> Self {
+        Self { scope, ..self }
+    }
+
+    pub(crate) const fn unit(self, unit: &'static str) -> Self {
+        Self { unit, ..self }
+    }
+
+    pub(crate) const fn defaults(self, defaults: &'static [(KernelVersion, &'static str)]) -> Self {
+        Self { defaults, ..self }
+    }
+
+    pub(crate) const fn advice(self, advice: &'static [Advice]) -> Self {
+        Self { advice, ..self }
+    }
+
+    pub(crate) const fn rules(self, rules: &'static [ValueRule]) -> Self {
+        Self { rules, ..self }
+    }
+
+    pub(crate) const fn effect(self, effect: &'static str) -> Self {
+        Self { effect, ..self }
+    }
+
+    pub(crate) const fn risk(self, risk: &'static str) -> Self {
+        Self { risk, ..self }
+    }
+
+    pub(crate) const fn verdict(self, verdict: Verdict) -> Self {
+        Self { verdict, ..self }
+    }
+
+    pub(crate) const fn added(self, version: KernelVersion) -> Self {
+        Self { added: Some(version), ..self }
+    }
+
+    pub(crate) const fn probe(self, probe: Probe) -> Self {
+        Self { probe, ..self }
+    }
+}
 
 impl Setting {
     /// Returns the default of a kernel; `None` if it depends on the machine.
-    #[must_use]
     pub fn default_for(&self, kernel: KernelVersion) -> Option<&'static str> {
         let known = self.defaults.iter().filter(|(since, _)| *since <= kernel);
         known.map(|(_, value)| *value).next_back()
     }
 
-    /// Returns the advice for a role and a memory size.
-    #[must_use]
     pub fn advice_for(&self, role: Role, memory_bytes: u64) -> Option<&'static Advice> {
         let applies = |advice: &&Advice| {
             advice.roles.contains(&role) && advice.memory_gib_min.saturating_mul(GIB) <= memory_bytes
@@ -308,14 +322,11 @@ impl Setting {
         self.advice.iter().filter(applies).max_by_key(|advice| advice.memory_gib_min)
     }
 
-    /// Returns whether a kernel no longer has it.
-    #[must_use]
     pub fn is_removed_in(&self, kernel: KernelVersion) -> bool {
         self.removed.is_some_and(|removed| removed <= kernel)
     }
 
     /// Returns whether `weir tune apply` can write it.
-    #[must_use]
     pub fn is_writable(&self) -> bool {
         let is_file = match self.probe {
             Probe::Sysctl | Probe::InterfaceFile(_) => true,

@@ -15,7 +15,6 @@ use crate::setting::{Probe, Scope, Setting};
 const KERNEL_LINE: &str = "Kernel: ";
 
 /// Returns the page. Reads this machine, and a new network namespace if that is permitted.
-#[must_use]
 pub fn settings_markdown() -> String {
     let host = observe_machine();
     let namespace = run_in_new_netns(observe_machine).ok();

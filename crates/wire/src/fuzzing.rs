@@ -103,21 +103,15 @@ pub fn chunked_body(bytes: &[u8]) {
 /// Request of a connection, as parsed by [`accepted_requests`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedRequest {
-    /// The method.
     pub method: String,
-    /// The target.
     pub target: String,
-    /// The version.
     pub version: Version,
-    /// Content that has arrived.
     pub content: Vec<u8>,
-    /// True if the content is complete.
     pub is_complete: bool,
 }
 
 /// Reads a connection to its end like a server. Returns the accepted requests, up to the one that
 /// ends the connection or is refused. For comparisons with another server.
-#[must_use]
 pub fn accepted_requests(mut bytes: &[u8]) -> Vec<AcceptedRequest> {
     let limits = Limits::default();
     let mut requests = Vec::new();
@@ -257,7 +251,6 @@ fn check_fields(headers: &[crate::Header<'_>]) {
     }
 }
 
-/// Result of decoding a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DecodedBody {
     content: Vec<u8>,

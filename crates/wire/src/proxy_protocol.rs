@@ -11,9 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// Version of a PROXY protocol header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyVersion {
-    /// Text.
     V1,
-    /// Binary.
     V2,
 }
 
@@ -21,28 +19,17 @@ pub enum ProxyVersion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParsedHeader {
     /// A header of `bytes` bytes; what follows belongs to the connection.
-    Complete {
-        /// Contents.
-        header: Header,
-        /// Length of the header.
-        bytes: usize,
-    },
+    Complete { header: Header, bytes: usize },
     /// The header may still become complete. With [`HEADER_BYTES_MAX`] bytes it never will.
     Incomplete,
     /// Not a valid header; the connection must be closed.
     Invalid(HeaderError),
 }
 
-/// Contents of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// The client's address and the address that it connected to, over TCP.
-    Proxied {
-        /// Address of the client.
-        source: SocketAddr,
-        /// Address that the client connected to.
-        destination: SocketAddr,
-    },
+    Proxied { source: SocketAddr, destination: SocketAddr },
     /// The connection's own addresses apply: the sender knows no others (`UNKNOWN`, `UNSPEC`),
     /// connects for itself (`LOCAL`), or its client came over a unix socket or UDP.
     Unproxied,
@@ -59,7 +46,6 @@ macro_rules! header_errors {
 
         impl HeaderError {
             /// Returns the text for people.
-            #[must_use]
             pub fn text(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
@@ -97,7 +83,6 @@ const V2_FIXED_BYTES: usize = 16;
 /// Maximum size of the variable part: a header should fit the smallest segment that every host must
 /// accept.
 const V2_VARIABLE_BYTES_MAX: usize = 536;
-/// Maximum size of any header in bytes.
 pub const HEADER_BYTES_MAX: usize = V2_FIXED_BYTES + V2_VARIABLE_BYTES_MAX;
 
 const V1_PREFIX: &[u8] = b"PROXY ";
@@ -107,7 +92,6 @@ const TLV_CRC32C: u8 = 0x03;
 
 /// Parses the start of a connection. The result for a header does not depend on how many of the
 /// following bytes have arrived. An error is returned as soon as no further byte could fix it.
-#[must_use]
 pub fn parse(bytes: &[u8]) -> ParsedHeader {
     let parsed = if is_prefix_either_way(bytes, V2_SIGNATURE) {
         parse_v2(bytes)
@@ -123,7 +107,6 @@ pub fn parse(bytes: &[u8]) -> ParsedHeader {
     }
 }
 
-/// Returns whether one of the two is a prefix of the other.
 fn is_prefix_either_way(bytes: &[u8], signature: &[u8]) -> bool {
     let common = bytes.len().min(signature.len());
     bytes[..common] == signature[..common]

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-/// Maximum length of an event ID, in bytes.
 pub const EVENT_ID_BYTES_MAX: usize = 1024;
 /// Maximum number of digits of a reconnection time.
 const RETRY_DIGITS_MAX: usize = 12;
@@ -12,10 +11,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Length of the longest known field name, `event` and `retry`.
 const NAME_BYTES_MAX: usize = 5;
 
-/// One event that the stream dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamEvent {
-    /// Length of all its lines, in bytes.
     pub bytes: u64,
     /// True if one of its lines set the ID, which [`EventStreamReader::last_event_id`] returns.
     pub has_id: bool,
@@ -41,19 +38,16 @@ impl fmt::Display for EventStreamFault {
 
 impl std::error::Error for EventStreamFault {}
 
-/// Position in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LinePart {
     /// Number of bytes of the byte order mark that have arrived.
     ByteOrderMark(usize),
-    /// In the name; its bytes are in `name`.
     Name,
     /// Behind the colon: a space there is no part of the value.
     Colon,
     Value,
 }
 
-/// Field of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Data,
@@ -63,7 +57,6 @@ enum Field {
     Other,
 }
 
-/// Reader of one stream.
 #[derive(Clone, Debug)]
 pub struct EventStreamReader {
     event_bytes_max: u64,
@@ -111,13 +104,11 @@ impl EventStreamReader {
     }
 
     /// Returns the ID that a reconnect sends in `Last-Event-ID`; empty: none.
-    #[must_use]
     pub fn last_event_id(&self) -> &[u8] {
         &self.last_event_id
     }
 
     /// Returns the reconnection time that the server set, in ms.
-    #[must_use]
     pub fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
     }
@@ -149,7 +140,6 @@ impl EventStreamReader {
         Ok(None)
     }
 
-    /// Skips data up to the end of its line.
     fn skip_data(&mut self, input: &mut &[u8]) -> Result<(), EventStreamFault> {
         let bytes = memchr::memchr2(b'\r', b'\n', input).unwrap_or(input.len());
         *input = &input[bytes..];

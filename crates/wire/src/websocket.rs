@@ -13,13 +13,10 @@ pub enum Opcode {
     Continuation = 0,
     /// Text in UTF-8.
     Text = 1,
-    /// Bytes.
     Binary = 2,
-    /// Close handshake.
     Close = 8,
     /// Ping, whose content the pong repeats.
     Ping = 9,
-    /// Pong.
     Pong = 10,
 }
 

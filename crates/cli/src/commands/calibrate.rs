@@ -6,7 +6,7 @@ use load::calibrate::{
 };
 use load::plan::RunPlan;
 use record::invalid_value;
-use record::problem::{InputProblem, InvalidValue};
+use record::problem::InputProblem;
 use record::units::{
     DurationUnit, SECOND_NS, format_plural, format_rate, parse_count, parse_duration_ns, parse_size,
 };
@@ -17,7 +17,7 @@ use runner::embedded::Origin;
 use runner::store;
 
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, calibrate_flags};
+use crate::flags::{CommandArgs, FlagReader, calibrate_flags};
 use crate::output::file::write_json;
 use crate::output::print;
 use crate::preflight;
@@ -93,39 +93,26 @@ pub(super) fn parse_flags(
 }
 
 fn parse_options(args: CommandArgs<'_>) -> Result<CalibrateOptions, Vec<InputProblem>> {
-    let mut problems = Vec::new();
-    let mut read = |flag: &str, default: u64, parse: &dyn Fn(&str) -> Result<u64, InvalidValue>| {
-        let Some(text) = args.text(flag) else {
-            return default;
-        };
-        parse(&text).unwrap_or_else(|why| {
-            problems.push(InputProblem::new(format!("--{flag}"), why));
-            default
-        })
-    };
-    let size = read("size", 100, &parse_size);
-    let trials_per_kind = read("trials", 5, &|text| {
+    let mut flags = FlagReader::new(args);
+    let size = flags.parse("size", parse_size).unwrap_or(100);
+    let trials_per_kind = flags.parse("trials", |text| {
         let trials = parse_count(text)?;
         if (1..=100).contains(&trials) { Ok(trials) } else { Err(invalid_value!("1 to 100 trials")) }
     });
-    let duration_ns = read("trial-time", 2 * SECOND_NS, &|text| {
+    let duration_ns = flags.parse("trial-time", |text| {
         let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
         let within = (SECOND_NS..=60 * SECOND_NS).contains(&ns);
         if within { Ok(ns) } else { Err(invalid_value!("a trial takes 1s to 60s")) }
     });
-    let target = read("target", 0, &|text| match parse_count(text)? {
+    let target = flags.parse("target", |text| match parse_count(text)? {
         0 => Err(invalid_value!("must be above 0")),
         target => Ok(target),
     });
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    let target_per_s = (target > 0).then_some(target as f64);
-    Ok(CalibrateOptions {
+    flags.finish(CalibrateOptions {
         body_bytes: size,
-        trials_per_kind: trials_per_kind as usize,
-        duration_ns,
-        target_per_s,
+        trials_per_kind: trials_per_kind.unwrap_or(5) as usize,
+        duration_ns: duration_ns.unwrap_or(2 * SECOND_NS),
+        target_per_s: target.map(|target| target as f64),
     })
 }
 
@@ -157,7 +144,6 @@ fn describe_bad_trial(bad: u64, requests: u64, errors: Vec<(String, u64)>) -> St
     )
 }
 
-/// Formats a calibration as text.
 pub(super) fn format_calibration(calibration: &Calibration) -> String {
     let mut text = format!(
         "calibrated   {} ({} of each kind)\n\
@@ -178,7 +164,6 @@ pub(super) fn format_calibration(calibration: &Calibration) -> String {
     text
 }
 
-/// Formats the cost of a request in an open loop.
 fn format_open_loop(open: &Calibration) -> String {
     let rates = open.trials.iter().map(|trial| trial.responses_per_s);
     format!(

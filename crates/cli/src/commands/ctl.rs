@@ -14,7 +14,6 @@ use crate::streams::print_with_controls;
 
 /// Read and write timeout. A reload opens files and queries name servers, which takes time.
 const TIMEOUT: Duration = Duration::from_secs(90);
-/// Maximum size of a response.
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 /// Clears a terminal and moves the cursor to the top left (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -51,7 +50,6 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Sends a line to the proxy and returns its response.
 fn send_command(socket: &str, line: &str) -> Result<String, Failure> {
     let mut stream = UnixStream::connect(socket).map_err(|error| connect_failure(socket, &error))?;
     let response = exchange(&mut stream, line).map_err(|error| {

@@ -11,10 +11,13 @@ use load::capacity_search::{
     Explorer, SearchActivity, SearchIdentity, SearchObserver, SearchOptions, SearchQuantity, TrialDriver,
     TrialRunner, duration_ns,
 };
+use load::plan::RunPlan;
 use record::capacity_search::{CapacitySearch, SearchEnd, SearchTrial};
 use record::problem::InputProblem;
+use record::units::format_plural;
 use report::compare_searches;
 use report::text::decision::search_markdown;
+use report::text::edge::{answer, brief, result_sentence, summary, trial_line, trial_step};
 use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
 use runner::confirm::{ConfirmContext, Throttle};
 use runner::local_driver::LocalDriver;
@@ -28,7 +31,6 @@ use super::load::with_less_cpu_time;
 use super::pages::write_edge_page;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::edge::{announcement, answer, brief, result_sentence, summary, trial_line, trial_step};
 use crate::output::file::{write_json, write_text};
 use crate::output::{is_coloured, print};
 use crate::preflight;
@@ -71,7 +73,6 @@ pub(super) fn check_outputs(args: CommandArgs<'_>, options: &SearchOptions) -> R
     Ok(())
 }
 
-/// Flags whose value `-` is stdout.
 const STDOUT_FLAGS: &[&str] = &["json", "markdown"];
 
 /// Returns the file of the record: that of `--json`, or one beside the page. A file there that is no record of a
@@ -93,7 +94,6 @@ fn record_file(args: CommandArgs<'_>) -> Result<Option<String>, Vec<InputProblem
     Ok(Some(file.display().to_string()))
 }
 
-/// Reads the search to compare with.
 fn earlier_search(args: CommandArgs<'_>) -> Result<Option<(String, CapacitySearch)>, Vec<InputProblem>> {
     let Some(name) = args.text("baseline") else { return Ok(None) };
     match record::file::read_record(Path::new(&name), record::capacity_search::SCHEMA) {
@@ -109,12 +109,10 @@ fn announced_ns(options: &SearchOptions, untested_reason: Option<&str>) -> (u64,
     (usual_ns + test_ns, max_ns + test_ns_max)
 }
 
-/// Search with its output.
 pub(super) struct EdgeSearch<'a> {
     pub(super) args: CommandArgs<'a>,
     pub(super) identity: &'a CommandIdentity,
     pub(super) options: &'a SearchOptions,
-    /// Request of the user to stop.
     pub(super) stop: &'a DrainWatch,
     /// Sentence that reports a limit of the connections by descriptors.
     pub(super) descriptor_limit: Option<String>,
@@ -238,5 +236,36 @@ fn exit_code(edge: &CapacitySearch, bounded: bool) -> Exit {
         | SearchEnd::NotVerified
         | SearchEnd::Drifted
         | SearchEnd::Stopped => Exit::Invalid,
+    }
+}
+
+/// Announces the search and its duration.
+fn announcement(base: &RunPlan, quantity: SearchQuantity, (usual_ns, max_ns): (u64, u64)) -> String {
+    let urls = base.requests.iter().map(|request| request.url.to_string()).collect::<Vec<_>>();
+    let unit_text =
+        SearchQuantity::ALL.iter().find(|(one, _, _)| *one == quantity).map_or("", |(_, _, what)| what);
+    let connections = match (quantity, &base.http2) {
+        (SearchQuantity::Connections, _) => String::new(),
+        (SearchQuantity::Streams, _) | (_, None) => {
+            format!(", {}", format_plural(base.connections, "connection"))
+        }
+        (_, Some(http2)) => {
+            let streams = format_plural(http2.streams, "stream");
+            format!(", {} x {streams}", format_plural(base.connections, "connection"))
+        }
+    };
+    format!(
+        "{}\nsearching for the max {unit_text}{connections}, {}; takes about {}, at most {}\n",
+        urls.join("\n"),
+        format_plural(base.threads as u64, "thread"),
+        format_minutes(usual_ns),
+        format_minutes(max_ns)
+    )
+}
+
+fn format_minutes(ns: u64) -> String {
+    match ns.div_ceil(1_000_000_000) {
+        seconds if seconds < 120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds.div_ceil(60)),
     }
 }

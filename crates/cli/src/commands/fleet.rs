@@ -64,7 +64,6 @@ fn connect(
     session::connect(nats, signals, notice)
 }
 
-/// Checks the flags of the server.
 fn check_nats(args: CommandArgs<'_>) -> Result<(), Failure> {
     let problems = nats_problems(args);
     if problems.is_empty() { Ok(()) } else { Err(problems.into()) }

@@ -33,10 +33,10 @@ use crate::exit::{Exit, Failure, OnInvalid};
 use crate::flags::{CommandArgs, embedded_placeholder_url, load_flags, subject_pids};
 use crate::load_control::LoadController;
 use crate::output::live::LiveTable;
-use crate::output::load_plan::{announce_load, describe_plan};
 use crate::output::print;
 use crate::preflight;
 use crate::streams::notice;
+use load::plan::describe::{announce_load, describe_plan};
 
 /// Results that may go to stdout.
 const STDOUT_FLAGS: &[&str] = &["json", "csv", "markdown", "junit"];
@@ -193,7 +193,6 @@ fn round_to_two_digits(rate: f64) -> f64 {
     (rate / unit).round() * unit
 }
 
-/// Runs a load, and writes its results.
 fn run_job(
     args: CommandArgs<'_>,
     job: &LoadJob<'_>,

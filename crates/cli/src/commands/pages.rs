@@ -55,7 +55,6 @@ impl Baseline {
     }
 }
 
-/// Parses the conditions of a regression.
 pub(super) fn conditions(args: CommandArgs<'_>) -> Result<Vec<RegressionCondition>, Vec<InputProblem>> {
     let mut problems = Vec::new();
     let mut conditions = Vec::new();

@@ -28,7 +28,6 @@ use crate::output::{print, print_valid};
 use crate::preflight;
 use crate::streams::notice;
 
-/// Plan with its verification, if there was one.
 #[derive(Serialize)]
 struct PlanRecord {
     #[serde(flatten)]

@@ -96,7 +96,6 @@ fn compare_problems(args: CommandArgs<'_>, records: usize) -> Vec<InputProblem> 
     problems
 }
 
-/// Flags whose value `-` is stdout.
 const STDOUT_FLAGS: &[&str] = &["json", "markdown", "junit"];
 
 fn show(args: CommandArgs<'_>, run: &Run, json: Option<&str>) -> Result<Exit, Failure> {

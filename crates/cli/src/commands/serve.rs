@@ -88,7 +88,6 @@ fn serve_stats(running: &RunningOrigin, address: SocketAddr, drain: &Drain) -> R
     Ok(())
 }
 
-/// Formats the listening addresses, one a line.
 fn format_addresses(running: &RunningOrigin, threads: usize, uses_tls: bool) -> String {
     let line = |(address, mode): (Address, AcceptMode)| {
         let shown = match (&address, uses_tls) {
@@ -103,7 +102,6 @@ fn format_addresses(running: &RunningOrigin, threads: usize, uses_tls: bool) -> 
     running.addresses().into_iter().map(line).collect()
 }
 
-/// Formats the counts of a complete run.
 fn format_totals(stats: &OriginStats, uses_tls: bool) -> String {
     let totals = &stats.sum.totals;
     let handshakes = format!(

@@ -5,7 +5,6 @@ use record::problem::InputProblem;
 
 use crate::input_file::without_byte_order_mark;
 
-/// Reads a text file.
 pub(super) fn read_text_file(path: &str) -> Result<String, InputProblem> {
     let bytes =
         std::fs::read(path).map_err(|error| InputProblem::new(path, format!("cannot be read: {error}")))?;

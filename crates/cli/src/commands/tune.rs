@@ -3,7 +3,6 @@
 mod apply;
 mod check;
 mod command;
-mod files;
 mod revert;
 mod trial;
 mod trial_links;
@@ -34,7 +33,6 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     }
 }
 
-/// Parses `--role`.
 fn parse_role(args: CommandArgs<'_>) -> Result<Role, InputProblem> {
     let Some(text) = args.text("role") else { return Ok(Role::Proxy) };
     Role::from_name(&text).ok_or_else(|| {
@@ -43,7 +41,6 @@ fn parse_role(args: CommandArgs<'_>) -> Result<Role, InputProblem> {
     })
 }
 
-/// Parses `--for`.
 fn parse_time_limit(args: CommandArgs<'_>) -> Result<Option<u64>, InputProblem> {
     let Some(text) = args.text("for") else { return Ok(None) };
     match parse_duration_ns(&text, DurationUnit::Seconds) {
@@ -53,7 +50,6 @@ fn parse_time_limit(args: CommandArgs<'_>) -> Result<Option<u64>, InputProblem> 
     }
 }
 
-/// Returns the path of the directory of journals.
 fn journals_path(args: CommandArgs<'_>) -> PathBuf {
     args.text("journals").map_or_else(journal_directory, PathBuf::from)
 }
@@ -65,7 +61,6 @@ fn open_journals(args: CommandArgs<'_>) -> Result<Option<TrustedDir>, Failure> {
         .map_err(|error| Failure::CannotRun(format!("the journals are not obeyed: {error}")))
 }
 
-/// Reports journals that are not obeyed.
 fn report_refused(refused: &[JournalError]) {
     for reason in refused {
         warn!("weir: not obeyed: {reason}");

@@ -139,7 +139,6 @@ impl WatchView<'_> {
 struct LastShown {
     /// Number of samples that were due when it was shown.
     due: u64,
-    /// End time of the sample.
     end_s: f64,
 }
 

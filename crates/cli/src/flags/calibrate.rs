@@ -7,7 +7,7 @@ use super::load::{
     CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT, request_body,
 };
 use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags};
-use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandArgs, CommandInfo, flag, switch};
 
 pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
     name: "calibrate",
@@ -19,27 +19,17 @@ pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
     values: None,
     flags: &[
         CONNECTIONS,
-        Flag {
-            long: "size",
-            value: "SIZE",
-            default: "100",
-            doc: "Size of the response bodies",
-            valid: &["0", "10k"],
-            invalid: &["x"],
-            ..FLAG_DEFAULTS
-        },
+        flag("size", "SIZE").default("100").values(&["0", "10k"], &["x"]).doc("Size of the response bodies"),
         REQUESTS_PER_CONNECTION,
         METHOD,
         HEADER,
         DATA,
         TIMEOUT,
         PIN,
-        Flag {
-            long: "tls",
-            doc: "Calibrate with TLS, for later loads of https URLs: a calibration without TLS says \
-                  nothing about them",
-            ..FLAG_DEFAULTS
-        },
+        switch("tls").doc(
+            "Calibrate with TLS, for later loads of https URLs: a calibration without TLS says \
+             nothing about them",
+        ),
         TLS_MIN,
         TLS_MAX,
         TLS_RESUME,
@@ -48,32 +38,14 @@ pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
         STREAMS,
         TLS_CIPHERS,
         TLS_GROUPS,
-        Flag {
-            long: "trials",
-            value: "N",
-            default: "5",
-            doc: "Trials per thread count",
-            valid: &["3"],
-            invalid: &["0", "1000", "x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "trial-time",
-            value: "TIME",
-            default: "2s",
-            doc: "Duration of a trial, 1 s or more; default unit: s",
-            valid: &["1"],
-            invalid: &["0", "10ms", "x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "target",
-            value: "RATE",
-            doc: "Target rate; prints the number of such machines that it needs",
-            valid: &["2M"],
-            invalid: &["x", "0"],
-            ..FLAG_DEFAULTS
-        },
+        flag("trials", "N").default("5").values(&["3"], &["0", "1000", "x"]).doc("Trials per thread count"),
+        flag("trial-time", "TIME")
+            .default("2s")
+            .values(&["1"], &["0", "10ms", "x"])
+            .doc("Duration of a trial, 1 s or more; default unit: s"),
+        flag("target", "RATE")
+            .values(&["2M"], &["x", "0"])
+            .doc("Target rate; prints the number of such machines that it needs"),
         JSON,
     ],
     examples: &[(

@@ -1,6 +1,6 @@
 //! The flags of `weir ctl`.
 
-use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandInfo, flag, switch};
 
 /// Default path of a proxy's control socket.
 pub(crate) const SOCKET_DEFAULT: &str = "/run/weir.sock";
@@ -15,26 +15,16 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
           config is invalid. Exit code 1: the proxy does not respond.",
     values: Some(("COMMAND", "Command and its arguments, see below")),
     flags: &[
-        Flag {
-            long: "socket",
-            short: Some('s'),
-            value: "PATH",
-            default: SOCKET_DEFAULT,
-            doc: "Control socket of the proxy",
-            valid: &["/run/weir.sock"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "json",
-            doc: "Print JSON, with units in the names; for show, top and profile",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "once",
-            doc: "Print one sample of 1 s and exit; for top; the default if stdout is not a \
-                  terminal",
-            ..FLAG_DEFAULTS
-        },
+        flag("socket", "PATH")
+            .short('s')
+            .default(SOCKET_DEFAULT)
+            .values(&["/run/weir.sock"], &[])
+            .doc("Control socket of the proxy"),
+        switch("json").doc("Print JSON, with units in the names; for show, top and profile"),
+        switch("once").doc(
+            "Print one sample of 1 s and exit; for top; the default if stdout is not a \
+             terminal",
+        ),
     ],
     examples: &[
         ("weir ctl --socket ctl.sock show", "overview"),

@@ -3,7 +3,7 @@
 use super::fleet_nats::NATS_FLAGS;
 use super::fleet_run::flag_arguments;
 use super::load::{BRIEF, JSON, LOAD_FLAGS, VERBOSE};
-use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag, join_flags};
+use super::{CommandArgs, CommandInfo, Flag, FlagNames, flag, join_flags, switch};
 
 pub(crate) const FLEET: CommandInfo = CommandInfo {
     name: "fleet",
@@ -79,134 +79,73 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
     ],
 };
 
-const ALLOW: Flag = Flag {
-    long: "allow",
-    value: "ROLES",
-    default: "load",
-    doc: "Allowed roles, separated by commas: load, serve, proxy and observe",
-    valid: &["load", "load,observe"],
-    invalid: &["shell", ""],
-    ..FLAG_DEFAULTS
-};
-const LABEL: Flag = Flag {
-    long: "label",
-    value: "KEY=VALUE",
-    repeatable: true,
-    doc: "Label by which --agents of weir fleet load selects this agent; repeatable",
-    valid: &["zone=eu"],
-    invalid: &["zone", "=eu", "name=a"],
-    ..FLAG_DEFAULTS
-};
-const STATE: Flag = Flag {
-    long: "state",
-    value: "DIR",
-    default: "$XDG_STATE_HOME/weir/fleet, or ~/.local/state/weir/fleet",
-    doc: "Directory of the records that were not delivered yet; one directory per agent",
-    ..FLAG_DEFAULTS
-};
-const CALIBRATE: Flag = Flag {
-    long: "calibrate",
-    doc: "Calibrate the load generator first, with an embedded origin; about 10 s; without it the calibration of \
-          weir calibrate counts, if there is one",
-    ..FLAG_DEFAULTS
-};
+const ALLOW: Flag = flag("allow", "ROLES")
+    .default("load")
+    .values(&["load", "load,observe"], &["shell", ""])
+    .doc("Allowed roles, separated by commas: load, serve, proxy and observe");
+const LABEL: Flag = flag("label", "KEY=VALUE")
+    .repeatable()
+    .values(&["zone=eu"], &["zone", "=eu", "name=a"])
+    .doc("Label by which --agents of weir fleet load selects this agent; repeatable");
+const STATE: Flag = flag("state", "DIR")
+    .default("$XDG_STATE_HOME/weir/fleet, or ~/.local/state/weir/fleet")
+    .doc("Directory of the records that were not delivered yet; one directory per agent");
+const CALIBRATE: Flag = switch("calibrate").doc(
+    "Calibrate the load generator first, with an embedded origin; about 10 s; without it the calibration of \
+     weir calibrate counts, if there is one",
+);
 
-pub(super) const AGENTS: Flag = Flag {
-    long: "agents",
-    value: "N|all|LABEL=VALUE",
-    default: "all",
-    doc: "Agents that drive the load: a number of them, all, or those with these labels, separated by commas; \
-          the label name is the name of an agent",
-    valid: &["2", "all", "zone=eu,name=a"],
-    invalid: &["0", "zone", "=x"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const WAIT: Flag = Flag {
-    long: "wait",
-    value: "TIME",
-    default: "10s",
-    doc: "Max time after the end for records of agents that are lost; default unit: s",
-    valid: &["5", "1m"],
-    invalid: &["x", "1d"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const AGENTS: Flag = flag("agents", "N|all|LABEL=VALUE")
+    .default("all")
+    .values(&["2", "all", "zone=eu,name=a"], &["0", "zone", "=x"])
+    .doc(
+        "Agents that drive the load: a number of them, all, or those with these labels, separated by commas; \
+         the label name is the name of an agent",
+    );
+pub(super) const WAIT: Flag = flag("wait", "TIME")
+    .default("10s")
+    .values(&["5", "1m"], &["x", "1d"])
+    .doc("Max time after the end for records of agents that are lost; default unit: s");
 
 const SERVE_FLAGS: &[Flag] = &[
-    Flag {
-        long: "embedded",
-        doc: "Start the program nats-server on this machine; required, because weir has no server of its own",
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "agents",
-        value: "N",
-        default: "0",
-        doc: "Number of agents in this process, up to 64; they are for a try, since all share one machine",
-        valid: &["0", "2"],
-        invalid: &["x", "65"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "port",
-        value: "PORT",
-        default: "4222",
-        doc: "Port of the NATS server on 127.0.0.1; 0 takes a free one",
-        valid: &["0", "4223"],
-        invalid: &["x", "65536"],
-        ..FLAG_DEFAULTS
-    },
+    switch("embedded").doc(
+        "Start the program nats-server on this machine; required, because weir has no server of its own",
+    ),
+    flag("agents", "N")
+        .default("0")
+        .values(&["0", "2"], &["x", "65"])
+        .doc("Number of agents in this process, up to 64; they are for a try, since all share one machine"),
+    flag("port", "PORT")
+        .default("4222")
+        .values(&["0", "4223"], &["x", "65536"])
+        .doc("Port of the NATS server on 127.0.0.1; 0 takes a free one"),
     STATE,
 ];
 
 const AGENT_FLAGS: &[Flag] = &[
-    Flag {
-        long: "name",
-        value: "NAME",
-        default: "the host name",
-        doc: "Name of the agent, unique in the fleet; its permissions on the NATS server contain it",
-        valid: &["node-1"],
-        invalid: &["a.b", "", "*"],
-        ..FLAG_DEFAULTS
-    },
+    flag("name", "NAME")
+        .default("the host name")
+        .values(&["node-1"], &["a.b", "", "*"])
+        .doc("Name of the agent, unique in the fleet; its permissions on the NATS server contain it"),
     LABEL,
     ALLOW,
     STATE,
     CALIBRATE,
 ];
 
-pub(super) const OUTPUT: Flag = Flag {
-    long: "output",
-    value: "DIR",
-    doc: "Directory for the record of each agent and the merged record, in a subdirectory per run",
-    ..FLAG_DEFAULTS
-};
-pub(super) const STORE: Flag = Flag {
-    long: "store",
-    value: "jetstream[:BUCKET]",
-    doc: "Store the merged record and those of the agents in a bucket of the NATS server (JetStream object store; \
-          default weir-runs), for weir fleet runs. A bucket has up to 1,000 runs and 1 GiB; the oldest make way",
-    valid: &["jetstream", "jetstream:nightly"],
-    invalid: &["disk", "jetstream:a b", "jetstream:"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const RUN_NAME: Flag = Flag {
-    long: "run-name",
-    value: "NAME",
-    default: "the time of its start with a part of its ID",
-    doc: "Name of the stored run; it replaces a run with this name; needs --store",
-    valid: &["nightly-17"],
-    invalid: &["a b", "", "../x"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const OUTPUT: Flag = flag("output", "DIR")
+    .doc("Directory for the record of each agent and the merged record, in a subdirectory per run");
+pub(super) const STORE: Flag = flag("store", "jetstream[:BUCKET]").values(&["jetstream", "jetstream:nightly"], &["disk", "jetstream:a b", "jetstream:"]).doc("Store the merged record and those of the agents in a bucket of the NATS server (JetStream object store; \
+                                                                                                                                                              default weir-runs), for weir fleet runs. A bucket has up to 1,000 runs and 1 GiB; the oldest make way");
+pub(super) const RUN_NAME: Flag = flag("run-name", "NAME")
+    .default("the time of its start with a part of its ID")
+    .values(&["nightly-17"], &["a b", "", "../x"])
+    .doc("Name of the stored run; it replaces a run with this name; needs --store");
 
 const RUNS_FLAGS: &[Flag] = &[
     Flag { default: "jetstream", doc: "Bucket of the runs, as in weir fleet load", ..STORE },
-    Flag {
-        long: "fetch",
-        value: "DIR",
-        doc: "Write the records of the named runs, or of all, into a subdirectory of DIR per run",
-        ..FLAG_DEFAULTS
-    },
+    flag("fetch", "DIR")
+        .doc("Write the records of the named runs, or of all, into a subdirectory of DIR per run"),
     VERBOSE,
     BRIEF,
 ];
@@ -227,16 +166,10 @@ pub(crate) const RUNS: CommandInfo = CommandInfo {
 /// Flags of `weir fleet load` itself.
 const OWN_LOAD_FLAGS: &[Flag] = &[
     AGENTS,
-    Flag {
-        long: "on-loss",
-        value: "mark|redistribute",
-        default: "mark",
-        doc: "Reaction to the loss of an agent: mark the result, or also let the others take over its rate; \
-              only an open loop has a rate to take over",
-        valid: &["mark"],
-        invalid: &["ignore"],
-        ..FLAG_DEFAULTS
-    },
+    flag("on-loss", "mark|redistribute").default("mark").values(&["mark"], &["ignore"]).doc(
+        "Reaction to the loss of an agent: mark the result, or also let the others take over its rate; \
+         only an open loop has a rate to take over",
+    ),
     WAIT,
     OUTPUT,
     STORE,
@@ -244,80 +177,18 @@ const OWN_LOAD_FLAGS: &[Flag] = &[
 ];
 
 /// Flags of `weir load` that a coordinator sends to its agents. They neither read nor write files.
-pub(super) const AGENT_LOAD_FLAGS: &[&str] = &[
-    "connections",
-    "rate",
-    "arrivals",
-    "duration",
-    "requests",
-    "threads",
-    "requests-per-connection",
-    "ramp",
-    "timeout",
-    "timeout-from",
-    "think",
-    "method",
-    "header",
-    "data",
-    "insecure",
-    "tls-min",
-    "tls-max",
-    "tls-resume",
-    "tls-new",
-    "tls-ciphers",
-    "tls-groups",
-    "http",
-    "streams",
-    "window",
-    "connection-window",
-    "mix",
-    "grpc",
-    "source",
-    "pin",
-    "spin",
-    "max-pending",
-    "drain",
-    "expect-status",
-    "expect-bytes",
-    "expect-hash",
-    "expect-body",
-    "expect-header",
-    "weights",
-    "cookies",
-    "capture",
-    "connect-to",
-    "addresses",
-    "proxy-protocol",
-    "proxy-source",
-    "stages",
-    "pipeline",
-    "ws",
-    "message-size",
-    "binary",
-    "sse",
-    "slo",
-    "max-error-rate",
-    "on-invalid",
-    "seed",
-    "no-watch",
-    "no-baseline",
-];
+pub(super) const AGENT_LOAD_FLAGS: FlagNames = FlagNames(
+    "connections rate arrivals duration requests threads requests-per-connection ramp timeout \
+    timeout-from think method header data insecure tls-min tls-max tls-resume tls-new tls-ciphers \
+    tls-groups http streams window connection-window mix grpc source pin spin max-pending drain \
+    expect-status expect-bytes expect-hash expect-body expect-header weights cookies capture connect-to \
+    addresses proxy-protocol proxy-source stages pipeline ws message-size binary sse slo max-error-rate \
+    on-invalid seed no-watch no-baseline",
+);
 
 /// Flags of `weir load` that the coordinator handles itself.
-const COORDINATOR_LOAD_FLAGS: &[&str] = &[
-    "json",
-    "csv",
-    "markdown",
-    "junit",
-    "format",
-    "check",
-    "live",
-    "quiet",
-    "verbose",
-    "brief",
-    "openmetrics",
-    "metrics-listen",
-];
+const COORDINATOR_LOAD_FLAGS: FlagNames =
+    FlagNames("json csv markdown junit format check live quiet verbose brief openmetrics metrics-listen");
 
 /// Returns false for a flag that the command only knows to say why it does not have it.
 pub(super) fn is_listed(command: &str, flag: &Flag) -> bool {
@@ -326,7 +197,7 @@ pub(super) fn is_listed(command: &str, flag: &Flag) -> bool {
     }
     command != "fleet load"
         || [NATS_FLAGS, OWN_LOAD_FLAGS].iter().any(|table| table.iter().any(|own| own.long == flag.long))
-        || [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS].iter().any(|list| list.contains(&flag.long))
+        || [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS].iter().any(|list| list.contains(flag.long))
 }
 
 /// Arguments of `weir load` for an agent, in one form whatever the user typed; and the flags that a fleet does
@@ -334,10 +205,10 @@ pub(super) fn is_listed(command: &str, flag: &Flag) -> bool {
 pub(crate) fn agent_load_arguments(args: CommandArgs<'_>) -> (Vec<String>, Vec<&'static str>) {
     let (mut arguments, mut refused) = (Vec::new(), Vec::new());
     for flag in LOAD_FLAGS.iter().filter(|flag| args.is_given(flag.long)) {
-        if COORDINATOR_LOAD_FLAGS.contains(&flag.long) {
+        if COORDINATOR_LOAD_FLAGS.contains(flag.long) {
             continue;
         }
-        match AGENT_LOAD_FLAGS.contains(&flag.long) {
+        match AGENT_LOAD_FLAGS.contains(flag.long) {
             true => arguments.extend(flag_arguments(flag, args)),
             false => refused.push(flag.long),
         }
@@ -349,7 +220,7 @@ pub(crate) fn agent_load_arguments(args: CommandArgs<'_>) -> (Vec<String>, Vec<&
 
 /// Returns the flags that the coordinator handles itself and that were given; an agent has none of them.
 pub(crate) fn coordinator_flags_given(args: CommandArgs<'_>) -> Vec<&'static str> {
-    COORDINATOR_LOAD_FLAGS.iter().copied().filter(|flag| args.is_given(flag)).collect()
+    COORDINATOR_LOAD_FLAGS.given(args)
 }
 
 #[cfg(test)]
@@ -359,35 +230,13 @@ mod tests {
     #[test]
     fn every_flag_of_a_load_is_for_agents_for_the_coordinator_or_refused_on_purpose() {
         // Files of one machine, outputs of one process, and what makes a process part of a fleet.
-        let refused = [
-            "data-file",
-            "unix",
-            "cacert",
-            "cert",
-            "key",
-            "tls",
-            "tls-key-log",
-            "targets",
-            "values",
-            "replay",
-            "speed",
-            "strict",
-            "har-hosts",
-            "file",
-            "hdr",
-            "percentiles",
-            "tui",
-            "html",
-            "baseline",
-            "fail-if",
-            "subject",
-            "confirm",
-            "control",
-            "slice",
-        ];
+        let refused = FlagNames(
+            "data-file unix cacert cert key tls tls-key-log targets values replay speed strict har-hosts file hdr \
+    percentiles tui html baseline fail-if subject confirm control slice",
+        );
         for flag in LOAD_FLAGS {
-            let lists = [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS, &refused];
-            let count = lists.iter().filter(|list| list.contains(&flag.long)).count();
+            let lists = [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS, refused];
+            let count = lists.iter().filter(|list| list.contains(flag.long)).count();
             assert_eq!(count, 1, "--{} belongs to one of the lists", flag.long);
         }
     }

@@ -8,7 +8,7 @@ use super::edge::EDGE_FLAGS;
 use super::fleet::{AGENT_LOAD_FLAGS, AGENTS, WAIT};
 use super::fleet_nats::NATS_FLAGS;
 use super::fleet_run::flag_arguments;
-use super::{CommandArgs, CommandInfo, Flag, join_flags};
+use super::{CommandArgs, CommandInfo, Flag, FlagNames, join_flags};
 
 pub(crate) const EDGE: CommandInfo = CommandInfo {
     name: "fleet edge",
@@ -30,37 +30,22 @@ pub(crate) const EDGE: CommandInfo = CommandInfo {
 };
 
 /// Flags of the search itself, which no agent gets.
-const SEARCH_FLAGS: &[&str] = &[
-    "find",
-    "from",
-    "to",
-    "quick",
-    "thorough",
-    "target",
-    "baseline",
-    "markdown",
-    "trial",
-    "precision",
-    "search-only",
-    "no-baseline",
-    "keep",
-    "json",
-    "html",
-    "brief",
-];
-/// Flags of the load that each trial sets.
-const TRIAL_FLAGS: &[&str] = &["connections", "requests-per-connection", "streams", "slo", "arrivals"];
+const SEARCH_FLAGS: FlagNames = FlagNames(
+    "find from to quick thorough target baseline markdown trial precision search-only no-baseline keep \
+    json html brief",
+);
+const TRIAL_FLAGS: FlagNames = FlagNames("connections requests-per-connection streams slo arrivals");
 /// Flags that a fleet does not have: files of one machine, and a second target.
-const REFUSED_FLAGS: &[&str] = &["direct", "confirm", "cacert", "cert", "key"];
+const REFUSED_FLAGS: FlagNames = FlagNames("direct confirm cacert cert key");
 
 /// Returns false for a flag that the command only knows to say why it does not have it.
 pub(super) fn is_listed(flag: &Flag) -> bool {
-    !REFUSED_FLAGS.contains(&flag.long)
+    !REFUSED_FLAGS.contains(flag.long)
 }
 
 /// Returns the flags that were given and that a fleet does not have.
 pub(crate) fn refused_edge_flags(args: CommandArgs<'_>) -> Vec<&'static str> {
-    REFUSED_FLAGS.iter().copied().filter(|flag| args.is_given(flag)).collect()
+    REFUSED_FLAGS.given(args)
 }
 
 /// Returns the load of a trial as flags of `weir fleet load`, without its targets.
@@ -70,8 +55,8 @@ pub(crate) fn edge_trial_arguments(
     searches_streams: bool,
 ) -> Vec<String> {
     let is_of_agents =
-        |flag: &&Flag| AGENT_LOAD_FLAGS.contains(&flag.long) && !TRIAL_FLAGS.contains(&flag.long);
-    let own = |flag: &&Flag| !SEARCH_FLAGS.contains(&flag.long) && args.is_given(flag.long);
+        |flag: &&Flag| AGENT_LOAD_FLAGS.contains(flag.long) && !TRIAL_FLAGS.contains(flag.long);
+    let own = |flag: &&Flag| !SEARCH_FLAGS.contains(flag.long) && args.is_given(flag.long);
     let mut arguments: Vec<String> = EDGE_FLAGS
         .iter()
         .filter(is_of_agents)
@@ -105,10 +90,10 @@ mod tests {
     #[test]
     fn every_flag_of_a_search_is_for_agents_for_the_search_or_refused_on_purpose() {
         for flag in EDGE_FLAGS {
-            let is_of_agents = AGENT_LOAD_FLAGS.contains(&flag.long) && !SEARCH_FLAGS.contains(&flag.long);
-            let counts = [is_of_agents, SEARCH_FLAGS.contains(&flag.long), !is_listed(flag)];
+            let is_of_agents = AGENT_LOAD_FLAGS.contains(flag.long) && !SEARCH_FLAGS.contains(flag.long);
+            let counts = [is_of_agents, SEARCH_FLAGS.contains(flag.long), !is_listed(flag)];
             assert_eq!(counts.iter().filter(|is_of| **is_of).count(), 1, "--{}", flag.long);
-            assert!(!TRIAL_FLAGS.contains(&flag.long) || is_of_agents, "--{}", flag.long);
+            assert!(!TRIAL_FLAGS.contains(flag.long) || is_of_agents, "--{}", flag.long);
         }
     }
 

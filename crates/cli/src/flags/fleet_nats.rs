@@ -6,53 +6,27 @@ use fleet::embedded::token_path;
 use fleet::transport::NatsOptions;
 use record::problem::InputProblem;
 
-use super::{CommandArgs, FLAG_DEFAULTS, Flag};
+use super::{CommandArgs, Flag, flag};
 use runner::store::{check_trusted, state_directory};
 
-const NATS: Flag = Flag {
-    long: "nats",
-    value: "URL",
-    default: "nats://127.0.0.1:4222",
-    doc: "NATS server: nats://host:4222, or tls://host:4222; may contain user:password@",
-    ..FLAG_DEFAULTS
-};
+const NATS: Flag = flag("nats", "URL")
+    .default("nats://127.0.0.1:4222")
+    .doc("NATS server: nats://host:4222, or tls://host:4222; may contain user:password@");
 
 /// The server, and the credentials for it.
 pub(super) const NATS_FLAGS: &[Flag] = &[
     NATS,
-    Flag {
-        long: "creds",
-        value: "FILE",
-        doc: "Credentials for the NATS server: a file with a JWT and its nkey",
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "nkey",
-        value: "FILE",
-        doc: "File with the seed of an nkey for the NATS server",
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "nats-token",
-        value: "FILE",
-        default: "that of weir fleet serve --embedded, if it runs there",
-        doc: "File with the token of the NATS server",
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "nats-ca",
-        value: "FILE",
-        default: "the certificate authorities that this host trusts",
-        doc: "PEM file of the certificate authorities of the NATS server; requires TLS",
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "nats-cert",
-        value: "FILE",
-        doc: "PEM file of this client's certificate for the NATS server (mutual TLS); needs --nats-key",
-        ..FLAG_DEFAULTS
-    },
-    Flag { long: "nats-key", value: "FILE", doc: "PEM file of the key of --nats-cert", ..FLAG_DEFAULTS },
+    flag("creds", "FILE").doc("Credentials for the NATS server: a file with a JWT and its nkey"),
+    flag("nkey", "FILE").doc("File with the seed of an nkey for the NATS server"),
+    flag("nats-token", "FILE")
+        .default("that of weir fleet serve --embedded, if it runs there")
+        .doc("File with the token of the NATS server"),
+    flag("nats-ca", "FILE")
+        .default("the certificate authorities that this host trusts")
+        .doc("PEM file of the certificate authorities of the NATS server; requires TLS"),
+    flag("nats-cert", "FILE")
+        .doc("PEM file of this client's certificate for the NATS server (mutual TLS); needs --nats-key"),
+    flag("nats-key", "FILE").doc("PEM file of the key of --nats-cert"),
 ];
 
 /// Returns the server and the credentials.
@@ -89,12 +63,10 @@ fn embedded_directory() -> Option<PathBuf> {
     Some(state_directory()?.join("fleet/nats"))
 }
 
-/// Returns the flags of the server that were given.
 pub(crate) fn nats_flags_given(args: CommandArgs<'_>) -> Vec<&'static str> {
     NATS_FLAGS.iter().map(|flag| flag.long).filter(|flag| args.is_given(flag)).collect()
 }
 
-/// Returns the problems with the credentials for the server.
 pub(crate) fn nats_problems(args: CommandArgs<'_>) -> Vec<InputProblem> {
     let missing = match (args.is_given("nats-cert"), args.is_given("nats-key")) {
         (true, false) => ("--nats-key", "missing: the key of --nats-cert"),

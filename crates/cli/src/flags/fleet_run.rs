@@ -5,7 +5,7 @@ use super::fleet_nats::NATS_FLAGS;
 use super::load::{JSON, VERBOSE};
 use super::load_output::{CHECK, JUNIT, MARKDOWN};
 use super::load_requests::METRICS_LISTEN;
-use super::{COMMANDS, CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag, join_flags};
+use super::{COMMANDS, CommandArgs, CommandInfo, Flag, FlagNames, flag, join_flags};
 
 pub(crate) const RUN: CommandInfo = CommandInfo {
     name: "fleet run",
@@ -38,24 +38,14 @@ pub(crate) const ROLE: CommandInfo = CommandInfo {
           with it.",
     values: Some(("COMMAND", "serve, proxy or watch with its flags, after --")),
     flags: &[
-        Flag {
-            long: "as",
-            value: "ROLE",
-            default: "subject",
-            doc: "Role in the record: subject, origin, or another name",
-            valid: &["origin"],
-            invalid: &["generator", "a b"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "duration",
-            value: "TIME",
-            default: "1h",
-            doc: "Max duration, up to 24h; default unit: s",
-            valid: &["90"],
-            invalid: &["0", "25h", "x"],
-            ..FLAG_DEFAULTS
-        },
+        flag("as", "ROLE")
+            .default("subject")
+            .values(&["origin"], &["generator", "a b"])
+            .doc("Role in the record: subject, origin, or another name"),
+        flag("duration", "TIME")
+            .default("1h")
+            .values(&["90"], &["0", "25h", "x"])
+            .doc("Max duration, up to 24h; default unit: s"),
         JSON,
     ],
     examples: &[(
@@ -65,55 +55,32 @@ pub(crate) const ROLE: CommandInfo = CommandInfo {
 };
 
 /// Flags of the programs of a role. They neither read nor write files.
-const ROLE_FLAGS: &[(&str, &[&str])] = &[
+const ROLE_FLAGS: &[(&str, FlagNames)] = &[
     (
         "serve",
-        &[
-            "listen",
-            "threads",
-            "pin",
-            "spin",
-            "connections-max",
-            "idle-timeout",
-            "head-timeout",
-            "body-timeout",
-            "write-timeout",
-            "drain-timeout",
-            "head-bytes-max",
-            "http",
-            "h2-streams-max",
-            "h2-stream-window",
-            "h2-connection-window",
-            "proxy-protocol",
-            "tls-self-signed",
-        ],
+        FlagNames(
+            "listen threads pin spin connections-max idle-timeout head-timeout body-timeout write-timeout \
+    drain-timeout head-bytes-max http h2-streams-max h2-stream-window h2-connection-window \
+    proxy-protocol tls-self-signed",
+        ),
     ),
     (
         "proxy",
-        &[
-            "listen",
-            "to",
-            "mode",
-            "threads",
-            "pin",
-            "balance",
-            "reuse",
-            "to-http",
-            "connections-max",
-            "drain-timeout",
-            "tls-self-signed",
-        ],
+        FlagNames(
+            "listen to mode threads pin balance reuse to-http connections-max drain-timeout tls-self-signed",
+        ),
     ),
-    ("watch", &["pid", "port", "url", "interval"]),
+    ("watch", FlagNames("pid port url interval")),
 ];
 
 /// Arguments of a role's program in one form whatever the user typed, and the flags that a role does not have.
 pub(crate) fn role_arguments(command: &str, args: CommandArgs<'_>) -> (Vec<String>, Vec<&'static str>) {
-    let allowed = ROLE_FLAGS.iter().find(|(name, _)| *name == command).map_or(&[][..], |(_, flags)| flags);
+    let allowed =
+        ROLE_FLAGS.iter().find(|(name, _)| *name == command).map_or(FlagNames(""), |(_, flags)| *flags);
     let flags = COMMANDS.iter().find(|row| row.name == command).map_or(&[][..], |row| row.flags);
     let (mut arguments, mut refused) = (Vec::new(), Vec::new());
     for flag in flags.iter().filter(|flag| args.is_given(flag.long)) {
-        if !allowed.contains(&flag.long) {
+        if !allowed.contains(flag.long) {
             refused.push(flag.long);
         } else {
             arguments.extend(flag_arguments(flag, args));

@@ -9,17 +9,14 @@ use super::{COMMANDS, CommandInfo, Flag, is_subcommand};
 
 /// Maximum number of columns of a line.
 pub(super) const WIDTH: usize = 100;
-/// Maximum number of lines of `-h`.
 #[cfg(test)]
 pub(super) const LINES_MAX: usize = 30;
-/// Number of examples in `-h`.
 const EXAMPLES_SHOWN: usize = 2;
 /// Minimum length of the first part of a doc; `Open loop:` alone explains no flag.
 const FIRST_PART_MIN: usize = 16;
 /// Widest column of flags in `-h`; the help of a longer flag begins behind it.
 const FLAG_COLUMN_MAX: usize = 38;
 
-/// Returns the text of `-h` of a command.
 pub(super) fn short_help(row: &'static CommandInfo) -> String {
     let mut lines = vec![fit(row.about), String::new(), fit(&usage(row))];
     lines.extend(row.values.map(|(name, doc)| fit(&format!("  {name}  {}", first_part(doc)))));
@@ -49,7 +46,6 @@ pub(super) fn short_help(row: &'static CommandInfo) -> String {
     lines.join("\n")
 }
 
-/// Returns the text of `--help` of a command.
 pub(super) fn long_help(row: &'static CommandInfo) -> String {
     let mut text = format!("{}\n\n{}\n\n{}\n", row.about, wrapped(row.doc, 0), usage(row));
     if let Some((name, doc)) = row.values {
@@ -87,17 +83,14 @@ pub(super) fn program_short_help() -> String {
     lines.join("\n")
 }
 
-/// Returns the text of `--help` of the program itself.
 pub(super) fn program_long_help() -> String {
     let subcommands = COMMANDS.iter().filter(|row| row.name.contains(' '));
     let subcommands = subcommands.map(|row| fit(&format!("  {:<18} {}", row.name, row.about)) + "\n");
     format!("{}\n\nSubcommands:\n{}\n{}", program_short_help(), subcommands.collect::<String>(), exit_codes())
 }
 
-/// Description of the program.
 pub(super) const ABOUT: &str = "HTTP/TCP proxy, load generator and bottleneck diagnosis";
 
-/// Returns the exit codes with their meanings.
 pub(super) fn exit_codes() -> String {
     let lines = crate::exit::EXIT_CODES.iter().map(|(exit, meaning)| {
         let text = wrapped(meaning, 5);
@@ -114,7 +107,6 @@ pub(super) fn proxy_commands(row: &CommandInfo) -> String {
     }
 }
 
-/// Returns the examples with their effects.
 pub(super) fn examples(row: &CommandInfo) -> String {
     let lines = row.examples.iter().map(|(line, description)| format!("  # {description}\n  {line}"));
     match row.examples.is_empty() {

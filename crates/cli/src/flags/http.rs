@@ -2,67 +2,39 @@
 
 use load::plan::HttpFlags;
 
-use super::{CommandArgs, FLAG_DEFAULTS, Flag};
+use super::{CommandArgs, Flag, flag, switch};
 
-pub(super) const HTTP: Flag = Flag {
-    long: "http",
-    value: "1.1|2",
-    default: "1.1",
-    doc: "Version of HTTP; 2: with https the server must choose it (ALPN h2), with http it is \
-          spoken from the first byte (prior knowledge)",
-    valid: &["2", "1.1"],
-    invalid: &["3", "1.0", "h2"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const STREAMS: Flag = Flag {
-    long: "streams",
-    short: Some('m'),
-    value: "N",
-    default: "1",
-    doc: "Number of concurrent streams of each HTTP/2 connection, up to 10,000; each carries one \
-          request at a time, like a connection of HTTP/1.1. A lower limit of the server applies, \
-          and makes the result suspect (streams_limited)",
-    valid: &["1", "32", "10k"],
-    invalid: &["0", "10001", "x"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const WINDOW: Flag = Flag {
-    long: "window",
-    value: "SIZE",
-    default: "1 GiB",
-    doc: "Receive window of each HTTP/2 stream, 1 byte to 2 GiB - 1; a smaller one limits a \
-          response to the window per round trip",
-    valid: &["64k", "1"],
-    invalid: &["0", "2G", "x"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const CONNECTION_WINDOW: Flag = Flag {
-    long: "connection-window",
-    value: "SIZE",
-    default: "1 GiB",
-    doc: "Receive window of each HTTP/2 connection, 65,535 bytes to 2 GiB - 1",
-    valid: &["64k", "1m"],
-    invalid: &["1k", "2G", "x"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const MIX: Flag = Flag {
-    long: "mix",
-    value: "VERSION=WEIGHT,...",
-    doc: "Share of the connections per version of HTTP, evenly distributed, such as 1.1=70,2=30; \
-          replaces --http",
-    valid: &["1.1=70,2=30", "2=1"],
-    invalid: &["x", "3=1", "2=0"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const GRPC: Flag = Flag {
-    long: "grpc",
-    doc: "Send gRPC calls: the body is one message, and a response is good if its status is 200, its \
-          grpc-status 0 and its messages are complete and at least one; others are errors of kind \
-          grpc_status or parse; needs --http 2",
-    ..FLAG_DEFAULTS
-};
+pub(super) const HTTP: Flag =
+    flag("http", "1.1|2").default("1.1").values(&["2", "1.1"], &["3", "1.0", "h2"]).doc(
+        "Version of HTTP; 2: with https the server must choose it (ALPN h2), with http it is \
+         spoken from the first byte (prior knowledge)",
+    );
+pub(super) const STREAMS: Flag =
+    flag("streams", "N").short('m').default("1").values(&["1", "32", "10k"], &["0", "10001", "x"]).doc(
+        "Number of concurrent streams of each HTTP/2 connection, up to 10,000; each carries one \
+         request at a time, like a connection of HTTP/1.1. A lower limit of the server applies, \
+         and makes the result suspect (streams_limited)",
+    );
+pub(super) const WINDOW: Flag =
+    flag("window", "SIZE").default("1 GiB").values(&["64k", "1"], &["0", "2G", "x"]).doc(
+        "Receive window of each HTTP/2 stream, 1 byte to 2 GiB - 1; a smaller one limits a \
+         response to the window per round trip",
+    );
+pub(super) const CONNECTION_WINDOW: Flag = flag("connection-window", "SIZE")
+    .default("1 GiB")
+    .values(&["64k", "1m"], &["1k", "2G", "x"])
+    .doc("Receive window of each HTTP/2 connection, 65,535 bytes to 2 GiB - 1");
+pub(super) const MIX: Flag =
+    flag("mix", "VERSION=WEIGHT,...").values(&["1.1=70,2=30", "2=1"], &["x", "3=1", "2=0"]).doc(
+        "Share of the connections per version of HTTP, evenly distributed, such as 1.1=70,2=30; \
+         replaces --http",
+    );
+pub(super) const GRPC: Flag = switch("grpc").doc(
+    "Send gRPC calls: the body is one message, and a response is good if its status is 200, its \
+     grpc-status 0 and its messages are complete and at least one; others are errors of kind \
+     grpc_status or parse; needs --http 2",
+);
 
-/// Returns the texts of the flags.
 pub(super) fn http_flags(args: CommandArgs<'_>) -> HttpFlags {
     HttpFlags {
         http: args.text("http"),

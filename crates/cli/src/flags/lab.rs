@@ -1,11 +1,11 @@
 //! The flags of `weir lab` and its subcommands, except those of `lab_experiment` and
 //! `lab_profile`.
 
-use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandInfo, Flag, flag, switch};
 
 const ALLOW_GLOBAL_DOC: &str = "Allow changes of host-wide settings (restored afterwards)";
 /// Flag of the commands that run scenarios.
-pub(super) const ALLOW_GLOBAL: Flag = Flag { long: "allow-global", doc: ALLOW_GLOBAL_DOC, ..FLAG_DEFAULTS };
+pub(super) const ALLOW_GLOBAL: Flag = switch("allow-global").doc(ALLOW_GLOBAL_DOC);
 
 pub(crate) const LAB: CommandInfo = CommandInfo {
     name: "lab",
@@ -31,13 +31,9 @@ pub(crate) const DIAGNOSE: CommandInfo = CommandInfo {
         "FILE",
         "Record of a run, a search or a trial; then records of weir watch from other machines",
     )),
-    flags: &[Flag {
-        long: "json",
-        value: "FILE|-",
-        doc: "Write the record with its diagnosis; - writes it to stdout",
-        valid: &["-"],
-        ..FLAG_DEFAULTS
-    }],
+    flags: &[flag("json", "FILE|-")
+        .values(&["-"], &[])
+        .doc("Write the record with its diagnosis; - writes it to stdout")],
     examples: &[("weir lab diagnose run.json", "find the limit of a recorded run")],
 };
 
@@ -52,28 +48,16 @@ pub(crate) const TRY: CommandInfo = CommandInfo {
           validity).",
     values: Some(("FILE", "Scenario file in TOML")),
     flags: &[
-        Flag {
-            long: "duration",
-            short: Some('d'),
-            value: "TIME",
-            default: "8s",
-            doc: "Duration of the load; replaces {duration} in the file; default unit: s",
-            valid: &["8s"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the record of the load; - writes it to stdout, and nothing else",
-            valid: &["run.json"],
-            ..FLAG_DEFAULTS
-        },
+        flag("duration", "TIME")
+            .short('d')
+            .default("8s")
+            .values(&["8s"], &[])
+            .doc("Duration of the load; replaces {duration} in the file; default unit: s"),
+        flag("json", "FILE|-")
+            .values(&["run.json"], &[])
+            .doc("Write the record of the load; - writes it to stdout, and nothing else"),
         ALLOW_GLOBAL,
-        Flag {
-            long: "check",
-            doc: "Check the file without running it; as weir lab run --check does",
-            ..FLAG_DEFAULTS
-        },
+        switch("check").doc("Check the file without running it; as weir lab run --check does"),
     ],
     examples: &[
         ("weir lab try --check slow-origin.toml", "check a file"),
@@ -95,84 +79,35 @@ pub(crate) const SELFTEST: CommandInfo = CommandInfo {
           if fewer than 90 % of all its runs are correct, or fewer than 97 % of the healthy ones.",
     values: Some(("FILE", "Results to combine, for --reliability")),
     flags: &[
-        Flag {
-            long: "set",
-            value: "induced|foreign",
-            default: "induced",
-            doc: "Set of cases",
-            valid: &["foreign"],
-            invalid: &["mine"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "part",
-            value: "development|held-out|all",
-            default: "all",
-            doc: "Part of the foreign set: development cases may be read while thresholds change, \
-                  held-out cases may only be run; a fixed seed split them",
-            valid: &["held-out"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "only",
-            value: "CODE,...",
-            default: "all that this machine supports",
-            doc: "Verdicts or cases to run",
-            valid: &["none,link_bound"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "repetitions",
-            value: "N",
-            default: "5",
-            doc: "Runs per case",
-            valid: &["5"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "duration",
-            short: Some('d'),
-            value: "TIME",
-            default: "8s",
-            doc: "Duration of each load; default unit: s",
-            valid: &["8s"],
-            ..FLAG_DEFAULTS
-        },
-        Flag { long: "quick", doc: "Run each case once, for 3 s", ..FLAG_DEFAULTS },
-        Flag {
-            long: "seed",
-            value: "N",
-            default: "from the clock; printed",
-            doc: "Seed of the order",
-            valid: &["1"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "keep",
-            value: "DIR",
-            doc: "Directory for the records of the loads",
-            valid: &["records"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the result as JSON; - writes it to stdout, and nothing else",
-            valid: &["selftest.json"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "markdown",
-            value: "FILE",
-            doc: "Write the tables as Markdown; into the marked sections of the file (`<!-- begin \
-                  selftest foreign-development -->` ... `<!-- end selftest -->`), or as a new \
-                  file",
-            valid: &["docs/proving-ground.md"],
-            ..FLAG_DEFAULTS
-        },
-        Flag { long: "reliability", doc: "Combine results that --json wrote; runs no case", ..FLAG_DEFAULTS },
+        flag("set", "induced|foreign").default("induced").values(&["foreign"], &["mine"]).doc("Set of cases"),
+        flag("part", "development|held-out|all").default("all").values(&["held-out"], &[]).doc(
+            "Part of the foreign set: development cases may be read while thresholds change, \
+             held-out cases may only be run; a fixed seed split them",
+        ),
+        flag("only", "CODE,...")
+            .default("all that this machine supports")
+            .values(&["none,link_bound"], &[])
+            .doc("Verdicts or cases to run"),
+        flag("repetitions", "N").default("5").values(&["5"], &[]).doc("Runs per case"),
+        flag("duration", "TIME")
+            .short('d')
+            .default("8s")
+            .values(&["8s"], &[])
+            .doc("Duration of each load; default unit: s"),
+        switch("quick").doc("Run each case once, for 3 s"),
+        flag("seed", "N").default("from the clock; printed").values(&["1"], &[]).doc("Seed of the order"),
+        flag("keep", "DIR").values(&["records"], &[]).doc("Directory for the records of the loads"),
+        flag("json", "FILE|-")
+            .values(&["selftest.json"], &[])
+            .doc("Write the result as JSON; - writes it to stdout, and nothing else"),
+        flag("markdown", "FILE").values(&["docs/proving-ground.md"], &[]).doc(
+            "Write the tables as Markdown; into the marked sections of the file (`<!-- begin \
+             selftest foreign-development -->` ... `<!-- end selftest -->`), or as a new \
+             file",
+        ),
+        switch("reliability").doc("Combine results that --json wrote; runs no case"),
         ALLOW_GLOBAL,
-        Flag { long: "list", doc: "List the cases, including those that cannot run here", ..FLAG_DEFAULTS },
+        switch("list").doc("List the cases, including those that cannot run here"),
     ],
     examples: &[("weir lab selftest --list", "cases, and those that this machine does not support")],
 };
@@ -184,152 +119,51 @@ pub(crate) const FAULTY_SERVER: CommandInfo = CommandInfo {
           bodies of 100 bytes.",
     values: None,
     flags: &[
-        Flag {
-            long: "listen",
-            value: "ADDRESS",
-            default: "127.0.0.1:8000",
-            doc: "Address to listen on; port 0 lets the kernel choose",
-            valid: &["127.0.0.1:8000"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "threads",
-            short: Some('t'),
-            value: "N",
-            default: "one per connection",
-            doc: "Worker threads, each with many connections",
-            valid: &["1"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "burn",
-            value: "TIME",
-            doc: "CPU time in user space per response; without a unit: µs",
-            valid: &["200us"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "syscalls",
-            value: "N",
-            doc: "System calls per response: small reads of /dev/zero",
-            valid: &["100"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "lock",
-            value: "TIME",
-            doc: "CPU time per response under one global lock; without a unit: µs",
-            valid: &["100us"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "allocations",
-            value: "N",
-            doc: "Allocations per response",
-            valid: &["1000"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "data",
-            value: "FILE",
-            doc: "Create this data file at the start",
-            valid: &["server.data"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "data-bytes",
-            value: "SIZE",
-            default: "one page",
-            doc: "Size of the data file",
-            valid: &["64m"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "pages",
-            value: "N",
-            default: "none",
-            doc: "Pages of 4 KiB that each response reads from the data file, at random",
-            valid: &["16"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "log",
-            value: "FILE",
-            doc: "Write a log line per response",
-            valid: &["server.log"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "log-dsync",
-            doc: "Write each log line to the disk before the response is sent",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "log-pipe",
-            value: "SIZE",
-            doc: "Write a log line per response into a pipe that is read at this rate in bytes per second",
-            valid: &["64k"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "split-write",
-            doc: "Send head and body in two writes, with Nagle's algorithm enabled",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "backlog",
-            value: "N",
-            default: "1024",
-            doc: "Length of the accept queue",
-            valid: &["8"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "accept-delay",
-            value: "TIME",
-            doc: "Pause before each accept; without a unit: ms",
-            valid: &["20ms"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "delay",
-            value: "TIME",
-            doc: "Pause before each response; without a unit: ms",
-            valid: &["20ms"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "error-fraction",
-            value: "FRACTION",
-            doc: "Fraction of requests that get a 500 response",
-            valid: &["5%"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "drop-fraction",
-            value: "FRACTION",
-            doc: "Fraction of requests whose connection is closed without a response",
-            valid: &["5%"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "body",
-            value: "SIZE",
-            default: "100",
-            doc: "Size of a response body",
-            valid: &["10k"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "close-after-response",
-            doc: "Close the connection after each response",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "ignore-close",
-            doc: "Never close a connection, even if the client asks for it",
-            ..FLAG_DEFAULTS
-        },
+        flag("listen", "ADDRESS")
+            .default("127.0.0.1:8000")
+            .values(&["127.0.0.1:8000"], &[])
+            .doc("Address to listen on; port 0 lets the kernel choose"),
+        flag("threads", "N")
+            .short('t')
+            .default("one per connection")
+            .values(&["1"], &[])
+            .doc("Worker threads, each with many connections"),
+        flag("burn", "TIME")
+            .values(&["200us"], &[])
+            .doc("CPU time in user space per response; without a unit: µs"),
+        flag("syscalls", "N")
+            .values(&["100"], &[])
+            .doc("System calls per response: small reads of /dev/zero"),
+        flag("lock", "TIME")
+            .values(&["100us"], &[])
+            .doc("CPU time per response under one global lock; without a unit: µs"),
+        flag("allocations", "N").values(&["1000"], &[]).doc("Allocations per response"),
+        flag("data", "FILE").values(&["server.data"], &[]).doc("Create this data file at the start"),
+        flag("data-bytes", "SIZE").default("one page").values(&["64m"], &[]).doc("Size of the data file"),
+        flag("pages", "N")
+            .default("none")
+            .values(&["16"], &[])
+            .doc("Pages of 4 KiB that each response reads from the data file, at random"),
+        flag("log", "FILE").values(&["server.log"], &[]).doc("Write a log line per response"),
+        switch("log-dsync").doc("Write each log line to the disk before the response is sent"),
+        flag("log-pipe", "SIZE")
+            .values(&["64k"], &[])
+            .doc("Write a log line per response into a pipe that is read at this rate in bytes per second"),
+        switch("split-write").doc("Send head and body in two writes, with Nagle's algorithm enabled"),
+        flag("backlog", "N").default("1024").values(&["8"], &[]).doc("Length of the accept queue"),
+        flag("accept-delay", "TIME")
+            .values(&["20ms"], &[])
+            .doc("Pause before each accept; without a unit: ms"),
+        flag("delay", "TIME").values(&["20ms"], &[]).doc("Pause before each response; without a unit: ms"),
+        flag("error-fraction", "FRACTION")
+            .values(&["5%"], &[])
+            .doc("Fraction of requests that get a 500 response"),
+        flag("drop-fraction", "FRACTION")
+            .values(&["5%"], &[])
+            .doc("Fraction of requests whose connection is closed without a response"),
+        flag("body", "SIZE").default("100").values(&["10k"], &[]).doc("Size of a response body"),
+        switch("close-after-response").doc("Close the connection after each response"),
+        switch("ignore-close").doc("Never close a connection, even if the client asks for it"),
     ],
     examples: &[(
         "weir lab faulty-server --listen 127.0.0.1:0 --threads 1 --burn 200us",

@@ -4,108 +4,57 @@
 use super::fleet::STORE;
 use super::fleet_nats::NATS_FLAGS;
 use super::lab::ALLOW_GLOBAL;
-use super::{CommandInfo, FLAG_DEFAULTS, Flag, join_flags};
+use super::{CommandInfo, Flag, flag, join_flags, switch};
 
-pub(super) const SET: Flag = Flag {
-    long: "set",
-    value: "NAME=VALUE",
-    repeatable: true,
-    doc: "Set a parameter of the experiment file; repeatable",
-    valid: &["threads=2"],
-    invalid: &["threads", "=2"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const SET: Flag = flag("set", "NAME=VALUE")
+    .repeatable()
+    .values(&["threads=2"], &["threads", "=2"])
+    .doc("Set a parameter of the experiment file; repeatable");
 
-pub(super) const DISCARD: Flag = Flag {
-    long: "discard",
-    value: "NAME=BOUND",
-    repeatable: true,
-    doc: "Discard trials above this external disturbance, e.g. steal=5%; overrides the limit in \
-          [discard]; off removes it; a discarded trial does not count; with --resume for all its trials; \
-          repeatable",
-    valid: &["steal=30%", "wake-up-ratio=10", "generator-lag=off"],
-    invalid: &["steal", "stele=1%", "steal=x"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const DISCARD: Flag = flag("discard", "NAME=BOUND")
+    .repeatable()
+    .values(&["steal=30%", "wake-up-ratio=10", "generator-lag=off"], &["steal", "stele=1%", "steal=x"])
+    .doc(
+        "Discard trials above this external disturbance, e.g. steal=5%; overrides the limit in \
+         [discard]; off removes it; a discarded trial does not count; with --resume for all its trials; \
+         repeatable",
+    );
 
-pub(super) const BLOCKS: Flag = Flag {
-    long: "blocks",
-    value: "MIN[..MAX]",
-    default: "the file's, or 4..30",
-    doc: "Repetitions: a block runs every arm once; min and max number, a single number is both; with --resume the \
-          new numbers",
-    valid: &["10", "10..30"],
-    invalid: &["0", "x", "30..10", "1..", "..5", "1000000"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const BLOCKS: Flag = flag("blocks", "MIN[..MAX]").default("the file's, or 4..30").values(&["10", "10..30"], &["0", "x", "30..10", "1..", "..5", "1000000"]).doc("Repetitions: a block runs every arm once; min and max number, a single number is both; with --resume the \
+                                                                                                                                                                            new numbers");
 
-pub(super) const RERUNS: Flag = Flag {
-    long: "reruns",
-    value: "FRACTION",
-    default: "the file's, or 50%",
-    doc: "Max reruns of a block's arms under a load after discarded or failed trials, as a fraction of the blocks; with \
-          --resume the new fraction",
-    valid: &["100%", "0.5"],
-    invalid: &["x", "2000%"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const RERUNS: Flag = flag("reruns", "FRACTION").default("the file's, or 50%").values(&["100%", "0.5"], &["x", "2000%"]).doc("Max reruns of a block's arms under a load after discarded or failed trials, as a fraction of the blocks; with \
+                                                                                                                                        --resume the new fraction");
 
-pub(super) const DURATION: Flag = Flag {
-    long: "duration",
-    short: Some('d'),
-    value: "TIME",
-    default: "the file's, or 8s",
-    doc: "Duration of the load per trial; default unit: s",
-    valid: &["8s", "500ms"],
-    invalid: &["0", "x", "2h"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const DURATION: Flag = flag("duration", "TIME")
+    .short('d')
+    .default("the file's, or 8s")
+    .values(&["8s", "500ms"], &["0", "x", "2h"])
+    .doc("Duration of the load per trial; default unit: s");
 
-pub(super) const QUICK: Flag =
-    Flag { long: "quick", doc: "Short run: 3 s loads, four to six blocks", ..FLAG_DEFAULTS };
+pub(super) const QUICK: Flag = switch("quick").doc("Short run: 3 s loads, four to six blocks");
 
-pub(super) const SEED: Flag = Flag {
-    long: "seed",
-    value: "N",
-    default: "from the clock; printed",
-    doc: "Seed of trial order and resampling",
-    valid: &["1"],
-    invalid: &["x", "-1"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const SEED: Flag = flag("seed", "N")
+    .default("from the clock; printed")
+    .values(&["1"], &["x", "-1"])
+    .doc("Seed of trial order and resampling");
 
-pub(super) const OUTPUT: Flag = Flag {
-    long: "output",
-    value: "DIR",
-    default: "weir-lab/NAME-DATE-TIME",
-    doc: "Output directory; must not exist",
-    valid: &["allocators"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const OUTPUT: Flag = flag("output", "DIR")
+    .default("weir-lab/NAME-DATE-TIME")
+    .values(&["allocators"], &[])
+    .doc("Output directory; must not exist");
 
-pub(super) const RESUME: Flag = Flag {
-    long: "resume",
-    value: "DIR",
-    doc: "Continue the experiment in this directory, after any stop; it keeps its options, except --blocks, --reruns and \
-          --discard",
-    valid: &["weir-lab/allocator-20260102-030405"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const RESUME: Flag = flag("resume", "DIR").values(&["weir-lab/allocator-20260102-030405"], &[]).doc("Continue the experiment in this directory, after any stop; it keeps its options, except --blocks, --reruns and \
+                                                                                                                --discard");
 
-pub(super) const ALLOW_CHANGED_ENVIRONMENT: Flag = Flag {
-    long: "allow-changed-environment",
-    doc: "Resume although machine, weir or programs have changed; the report lists the \
-          changes",
-    ..FLAG_DEFAULTS
-};
+pub(super) const ALLOW_CHANGED_ENVIRONMENT: Flag = switch("allow-changed-environment").doc(
+    "Resume although machine, weir or programs have changed; the report lists the \
+     changes",
+);
 
-pub(super) const JSON: Flag = Flag {
-    long: "json",
-    value: "FILE|-",
-    doc: "Write the result as JSON too; - writes it to stdout, and nothing else",
-    valid: &["result.json"],
-    ..FLAG_DEFAULTS
-};
+pub(super) const JSON: Flag = flag("json", "FILE|-")
+    .values(&["result.json"], &[])
+    .doc("Write the result as JSON too; - writes it to stdout, and nothing else");
 
 pub(crate) const RUN: CommandInfo = CommandInfo {
     name: "lab run",
@@ -141,21 +90,14 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
 };
 
 const RUN_FLAGS: &[Flag] = &[
-    Flag { long: "list", doc: "List the ready-made experiments and their requirements", ..FLAG_DEFAULTS },
-    Flag {
-        long: "print",
-        value: "NAME",
-        doc: "Print the file of a ready-made experiment, as a template",
-        valid: &["allocator"],
-        invalid: &["no-such-experiment"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "check",
-        doc: "Check the experiment without running it; compares it with this machine, and \
-              prints the plan and the expected duration",
-        ..FLAG_DEFAULTS
-    },
+    switch("list").doc("List the ready-made experiments and their requirements"),
+    flag("print", "NAME")
+        .values(&["allocator"], &["no-such-experiment"])
+        .doc("Print the file of a ready-made experiment, as a template"),
+    switch("check").doc(
+        "Check the experiment without running it; compares it with this machine, and \
+         prints the plan and the expected duration",
+    ),
     SET,
     DISCARD,
     BLOCKS,
@@ -176,7 +118,7 @@ pub(crate) const LIST: CommandInfo = CommandInfo {
     doc: "Prints start time, name, arms, blocks and conclusion of each. Unfinished experiments are \
           included.",
     values: Some(("DIR", "Directory of experiments; weir-lab by default")),
-    flags: &[Flag { long: "json", doc: "Print the list as JSON", ..FLAG_DEFAULTS }],
+    flags: &[switch("json").doc("Print the list as JSON")],
     examples: &[("weir lab list .", "experiments in this directory")],
 };
 
@@ -187,27 +129,15 @@ pub(crate) const SHOW: CommandInfo = CommandInfo {
           may report more than the one that ran them. It does not change the directory.",
     values: Some(("DIR", "Directory of the experiment")),
     flags: &[
-        Flag {
-            long: "html",
-            value: "FILE",
-            doc: "Write the report as a self-contained HTML page",
-            valid: &["report.html"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "markdown",
-            value: "FILE|-",
-            doc: "Write the report as Markdown; - writes it to stdout, and nothing else",
-            valid: &["report.md"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the result as JSON; - writes it to stdout, and nothing else",
-            valid: &["result.json"],
-            ..FLAG_DEFAULTS
-        },
+        flag("html", "FILE")
+            .values(&["report.html"], &[])
+            .doc("Write the report as a self-contained HTML page"),
+        flag("markdown", "FILE|-")
+            .values(&["report.md"], &[])
+            .doc("Write the report as Markdown; - writes it to stdout, and nothing else"),
+        flag("json", "FILE|-")
+            .values(&["result.json"], &[])
+            .doc("Write the result as JSON; - writes it to stdout, and nothing else"),
     ],
     examples: &[
         ("weir lab show first", "print the result"),
@@ -226,38 +156,21 @@ pub(crate) const COMPARE: CommandInfo = CommandInfo {
           they are not independent observations. Differences of plans and machines are listed.",
     values: Some(("A B", "Two experiment directories, or two records of weir load")),
     flags: &[
-        Flag {
-            long: "a",
-            value: "PATTERN",
-            repeatable: true,
-            doc: "Records of the first set; * matches any part of a file name; repeatable",
-            valid: &["before*.json"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "b",
-            value: "PATTERN",
-            repeatable: true,
-            doc: "Records of the second set; * matches any part of a file name; repeatable",
-            valid: &["after*.json"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "effect",
-            value: "FRACTION",
-            default: "2%",
-            doc: "Smallest relevant difference",
-            valid: &["1%", "0.05"],
-            invalid: &["x", "0", "101%"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the comparison as JSON; - writes it to stdout, and nothing else",
-            valid: &["comparison.json"],
-            ..FLAG_DEFAULTS
-        },
+        flag("a", "PATTERN")
+            .repeatable()
+            .values(&["before*.json"], &[])
+            .doc("Records of the first set; * matches any part of a file name; repeatable"),
+        flag("b", "PATTERN")
+            .repeatable()
+            .values(&["after*.json"], &[])
+            .doc("Records of the second set; * matches any part of a file name; repeatable"),
+        flag("effect", "FRACTION")
+            .default("2%")
+            .values(&["1%", "0.05"], &["x", "0", "101%"])
+            .doc("Smallest relevant difference"),
+        flag("json", "FILE|-")
+            .values(&["comparison.json"], &[])
+            .doc("Write the comparison as JSON; - writes it to stdout, and nothing else"),
     ],
     examples: &[
         ("weir lab compare first first", "two runs of an experiment"),
@@ -277,15 +190,10 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
     values: Some(("DIR", "Directory of experiments and runs; weir-lab by default")),
     flags: join_flags!(
         &[
-            Flag {
-                long: "listen",
-                value: "ADDRESS",
-                default: "127.0.0.1:0",
-                doc: "Address to listen on; port 0: chosen by the kernel",
-                valid: &["127.0.0.1:8800", "[::1]:0"],
-                invalid: &["8800", "unix:/tmp/x", "localhost:x"],
-                ..FLAG_DEFAULTS
-            },
+            flag("listen", "ADDRESS")
+                .default("127.0.0.1:0")
+                .values(&["127.0.0.1:8800", "[::1]:0"], &["8800", "unix:/tmp/x", "localhost:x"])
+                .doc("Address to listen on; port 0: chosen by the kernel"),
             Flag {
                 doc: "List the runs in a bucket of the NATS server, too (default bucket weir-runs)",
                 ..STORE

@@ -1,6 +1,6 @@
 //! The flags of `weir lab profile`.
 
-use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandInfo, flag};
 
 pub(crate) const PROFILE: CommandInfo = CommandInfo {
     name: "lab profile",
@@ -17,93 +17,46 @@ pub(crate) const PROFILE: CommandInfo = CommandInfo {
           and its output goes to stderr. It is stopped at the end of the duration.",
     values: Some(("COMMAND", "Command to start and profile, after --")),
     flags: &[
-        Flag {
-            long: "pid",
-            short: Some('p'),
-            value: "PID",
-            repeatable: true,
-            doc: "Process to profile, with its children; repeatable",
-            valid: &["1"],
-            invalid: &["0", "x", "3000000000"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "port",
-            value: "PORT",
-            doc: "TCP port whose listening processes are profiled",
-            valid: &["8080"],
-            invalid: &["0", "70000", "x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "duration",
-            short: Some('d'),
-            value: "TIME",
-            default: "10s",
-            doc: "Duration, 1 h or less; default unit: s",
-            valid: &["2s", "500ms"],
-            invalid: &["0", "2h", "x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "frequency",
-            short: Some('F'),
-            value: "HZ",
-            default: "999",
-            doc: "Samples per second of CPU time, 10,000 or less",
-            valid: &["99", "4999"],
-            invalid: &["0", "20k", "x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "svg",
-            value: "FILE|-",
-            doc: "Write a flame graph; with --baseline a differential one: red has grown, blue has \
-                  shrunk",
-            valid: &["flame.svg"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "folded",
-            value: "FILE|-",
-            doc: "Write folded stacks, the input of flame graph tools",
-            valid: &["run.folded"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the profile as JSON; - writes it to stdout instead of the tables; --svg \
-                  and --folded accept - too, one of the three at a time",
-            valid: &["-"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "baseline",
-            value: "FILE",
-            doc: "Folded stacks of another run to compare with",
-            valid: &["before.folded"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "calls",
-            value: "LIST",
-            doc: "Functions whose calls are counted, for 1 s each: syscalls, malloc, calloc, \
-                  realloc, free, allocations (all functions that return new memory, so that \
-                  allocators are comparable), or the name of a system call",
-            valid: &["malloc,syscalls,futex", "allocations"],
-            invalid: &["Malloc", "malloc,,free", "a/b"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "top",
-            value: "N",
-            default: "20",
-            doc: "Number of functions to print",
-            valid: &["5"],
-            invalid: &["0", "x"],
-            ..FLAG_DEFAULTS
-        },
+        flag("pid", "PID")
+            .short('p')
+            .repeatable()
+            .values(&["1"], &["0", "x", "3000000000"])
+            .doc("Process to profile, with its children; repeatable"),
+        flag("port", "PORT")
+            .values(&["8080"], &["0", "70000", "x"])
+            .doc("TCP port whose listening processes are profiled"),
+        flag("duration", "TIME")
+            .short('d')
+            .default("10s")
+            .values(&["2s", "500ms"], &["0", "2h", "x"])
+            .doc("Duration, 1 h or less; default unit: s"),
+        flag("frequency", "HZ")
+            .short('F')
+            .default("999")
+            .values(&["99", "4999"], &["0", "20k", "x"])
+            .doc("Samples per second of CPU time, 10,000 or less"),
+        flag("svg", "FILE|-").values(&["flame.svg"], &[]).doc(
+            "Write a flame graph; with --baseline a differential one: red has grown, blue has \
+             shrunk",
+        ),
+        flag("folded", "FILE|-")
+            .values(&["run.folded"], &[])
+            .doc("Write folded stacks, the input of flame graph tools"),
+        flag("json", "FILE|-").values(&["-"], &[]).doc(
+            "Write the profile as JSON; - writes it to stdout instead of the tables; --svg \
+             and --folded accept - too, one of the three at a time",
+        ),
+        flag("baseline", "FILE")
+            .values(&["before.folded"], &[])
+            .doc("Folded stacks of another run to compare with"),
+        flag("calls", "LIST")
+            .values(&["malloc,syscalls,futex", "allocations"], &["Malloc", "malloc,,free", "a/b"])
+            .doc(
+                "Functions whose calls are counted, for 1 s each: syscalls, malloc, calloc, \
+                 realloc, free, allocations (all functions that return new memory, so that \
+                 allocators are comparable), or the name of a system call",
+            ),
+        flag("top", "N").default("20").values(&["5"], &["0", "x"]).doc("Number of functions to print"),
     ],
     examples: &[
         (

@@ -22,7 +22,7 @@ use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME,
     tls_flags,
 };
-use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandArgs, CommandInfo, Flag, flag, switch};
 use crate::input_file;
 
 pub(crate) const LOAD: CommandInfo = CommandInfo {
@@ -45,224 +45,130 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
 };
 
 /// Flags that shape the requests; `calibrate` has them too.
-pub(super) const CONNECTIONS: Flag = Flag {
-    long: "connections",
-    short: Some('c'),
-    value: "N",
-    default: "64",
-    doc: "Number of concurrent connections",
-    valid: &["1", "10k"],
-    invalid: &["0", "-1", "ten", "5M"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const REQUESTS_PER_CONNECTION: Flag = Flag {
-    long: "requests-per-connection",
-    short: Some('r'),
-    value: "N",
-    default: "unlimited",
-    doc: "Max requests per connection; then it is closed and a new one opened",
-    valid: &["1", "100"],
-    invalid: &["0", "x"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const METHOD: Flag = Flag {
-    long: "method",
-    short: Some('X'),
-    value: "METHOD",
-    default: "GET, or POST with a body",
-    doc: "Request method",
-    valid: &["HEAD", "DELETE"],
-    invalid: &["GE T", "", "CONNECT"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const HEADER: Flag = Flag {
-    long: "header",
-    short: Some('H'),
-    value: "'NAME: VALUE'",
-    repeatable: true,
-    doc: "Request header field; repeatable",
-    valid: &["Accept: */*", "X-Empty:"],
-    invalid: &["no colon", "A b: c", "Content-Length: 3"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const DATA: Flag = Flag {
-    long: "data",
-    aliases: &["--body"],
-    value: "TEXT|@FILE",
-    doc: "Request body, or @ and the name of a file with it; the default method is then POST",
-    valid: &["hello"],
-    invalid: &["@/no/such/file"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const TIMEOUT: Flag = Flag {
-    long: "timeout",
-    short: Some('w'),
-    value: "TIME",
-    default: "5s",
-    doc: "Request timeout; later responses are errors. A bare number is rejected: it would be \
-          milliseconds in h1load, and seconds in wrk and hey",
-    valid: &["500ms", "2s"],
-    invalid: &["0", "500", "soon", "1d"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const PIN: Flag = Flag {
-    long: "pin",
-    value: "CPUS",
-    default: "not pinned",
-    doc: "CPUs to pin threads to, round-robin: 0,2 or 0-3",
-    valid: &["0", "0,1", "0-0"],
-    invalid: &["x", "3-1", "0-9999"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const ARRIVALS: Flag = Flag {
-    long: "arrivals",
-    value: "constant|poisson",
-    default: "constant",
-    doc: "Distribution of arrivals in an open loop",
-    invalid: &["bursty"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const THREADS: Flag = Flag {
-    long: "threads",
-    short: Some('t'),
-    value: "N",
-    default: "all CPUs, half if the server is local",
-    doc: "Generator threads; they share the connections and the rate",
-    valid: &["1", "2"],
-    invalid: &["0", "two", "65"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const SOURCE: Flag = Flag {
-    long: "source",
-    value: "ADDRESS",
-    repeatable: true,
-    default: "the kernel's choice",
-    doc: "Source addresses, round-robin: one, a range a-b, or a network a/n",
-    valid: &["127.0.0.2", "127.0.0.2-127.0.0.9,127.0.1.0/28"],
-    invalid: &["localhost", "127.0.0.1/33", "127.0.0.9-127.0.0.2"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const SEED: Flag = Flag {
-    long: "seed",
-    value: "N",
-    default: "1",
-    doc: "Seed of the random numbers; used for Poisson arrivals, think times and templates",
-    valid: &["42"],
-    invalid: &["x", "-1"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const JSON: Flag = Flag {
-    long: "json",
-    short: Some('o'),
-    value: "FILE|-",
-    doc: "Write the record of the run as JSON; - writes it to stdout, and nothing else",
-    ..FLAG_DEFAULTS
-};
+pub(super) const CONNECTIONS: Flag = flag("connections", "N")
+    .short('c')
+    .default("64")
+    .values(&["1", "10k"], &["0", "-1", "ten", "5M"])
+    .doc("Number of concurrent connections");
+pub(super) const REQUESTS_PER_CONNECTION: Flag = flag("requests-per-connection", "N")
+    .short('r')
+    .default("unlimited")
+    .values(&["1", "100"], &["0", "x"])
+    .doc("Max requests per connection; then it is closed and a new one opened");
+pub(super) const METHOD: Flag = flag("method", "METHOD")
+    .short('X')
+    .default("GET, or POST with a body")
+    .values(&["HEAD", "DELETE"], &["GE T", "", "CONNECT"])
+    .doc("Request method");
+pub(super) const HEADER: Flag = flag("header", "'NAME: VALUE'")
+    .short('H')
+    .repeatable()
+    .values(&["Accept: */*", "X-Empty:"], &["no colon", "A b: c", "Content-Length: 3"])
+    .doc("Request header field; repeatable");
+pub(super) const DATA: Flag = flag("data", "TEXT|@FILE")
+    .aliases(&["--body"])
+    .values(&["hello"], &["@/no/such/file"])
+    .doc("Request body, or @ and the name of a file with it; the default method is then POST");
+pub(super) const TIMEOUT: Flag = flag("timeout", "TIME")
+    .short('w')
+    .default("5s")
+    .values(&["500ms", "2s"], &["0", "500", "soon", "1d"])
+    .doc(
+        "Request timeout; later responses are errors. A bare number is rejected: it would be \
+         milliseconds in h1load, and seconds in wrk and hey",
+    );
+pub(super) const PIN: Flag = flag("pin", "CPUS")
+    .default("not pinned")
+    .values(&["0", "0,1", "0-0"], &["x", "3-1", "0-9999"])
+    .doc("CPUs to pin threads to, round-robin: 0,2 or 0-3");
+pub(super) const ARRIVALS: Flag = flag("arrivals", "constant|poisson")
+    .default("constant")
+    .values(&[], &["bursty"])
+    .doc("Distribution of arrivals in an open loop");
+pub(super) const THREADS: Flag = flag("threads", "N")
+    .short('t')
+    .default("all CPUs, half if the server is local")
+    .values(&["1", "2"], &["0", "two", "65"])
+    .doc("Generator threads; they share the connections and the rate");
+pub(super) const SOURCE: Flag = flag("source", "ADDRESS")
+    .repeatable()
+    .default("the kernel's choice")
+    .values(
+        &["127.0.0.2", "127.0.0.2-127.0.0.9,127.0.1.0/28"],
+        &["localhost", "127.0.0.1/33", "127.0.0.9-127.0.0.2"],
+    )
+    .doc("Source addresses, round-robin: one, a range a-b, or a network a/n");
+pub(super) const SEED: Flag = flag("seed", "N")
+    .default("1")
+    .values(&["42"], &["x", "-1"])
+    .doc("Seed of the random numbers; used for Poisson arrivals, think times and templates");
+pub(super) const JSON: Flag = flag("json", "FILE|-")
+    .short('o')
+    .doc("Write the record of the run as JSON; - writes it to stdout, and nothing else");
 
 /// Flag for the complete summary; a stored record has it too.
-pub(super) const VERBOSE: Flag = Flag {
-    long: "verbose",
-    short: Some('v'),
-    doc: "Print everything: connect and first byte latencies, generator, calibration, CPU use, \
-          ruled-out limits, cost of the observation",
-    ..FLAG_DEFAULTS
-};
+pub(super) const VERBOSE: Flag = switch("verbose").short('v').doc(
+    "Print everything: connect and first byte latencies, generator, calibration, CPU use, \
+     ruled-out limits, cost of the observation",
+);
 
-/// Flag for the result in one line.
-pub(super) const BRIEF: Flag = Flag {
-    long: "brief",
-    doc: "Print the result in one line: rate, p50 and p99, failures, and the limit in a sentence",
-    ..FLAG_DEFAULTS
-};
+pub(super) const BRIEF: Flag = switch("brief")
+    .doc("Print the result in one line: rate, p50 and p99, failures, and the limit in a sentence");
 
 pub(super) const LOAD_FLAGS: &[Flag] = &[
     CONNECTIONS,
-    Flag {
-        long: "rate",
-        short: Some('R'),
-        value: "N",
-        default: "no rate, closed loop",
-        doc: "Total requests per second (open loop)",
-        valid: &["0.5", "10k", "2M/s"],
-        invalid: &["0", "fast", "-3", "nan", "inf"],
-        ..FLAG_DEFAULTS
-    },
+    flag("rate", "N")
+        .short('R')
+        .default("no rate, closed loop")
+        .values(&["0.5", "10k", "2M/s"], &["0", "fast", "-3", "nan", "inf"])
+        .doc("Total requests per second (open loop)"),
     ARRIVALS,
-    Flag {
-        long: "duration",
-        short: Some('d'),
-        aliases: &["-z"],
-        value: "TIME",
-        default: "10s, or 1h with -n",
-        doc: "Duration of the load; requests in flight are then drained; default unit: s",
-        valid: &["10", "1m30s", "500ms"],
-        invalid: &["0", "1d", "long", "30s1m"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "requests",
-        short: Some('n'),
-        value: "N",
-        doc: "Stop after this number of requests",
-        valid: &["1", "10k"],
-        invalid: &["0", "many"],
-        ..FLAG_DEFAULTS
-    },
+    flag("duration", "TIME")
+        .short('d')
+        .aliases(&["-z"])
+        .default("10s, or 1h with -n")
+        .values(&["10", "1m30s", "500ms"], &["0", "1d", "long", "30s1m"])
+        .doc("Duration of the load; requests in flight are then drained; default unit: s"),
+    flag("requests", "N")
+        .short('n')
+        .values(&["1", "10k"], &["0", "many"])
+        .doc("Stop after this number of requests"),
     THREADS,
     REQUESTS_PER_CONNECTION,
-    Flag {
-        long: "ramp",
-        short: Some('s'),
-        value: "TIME",
-        default: "none",
-        doc: "Ramp-up time of connections and rate; not part of the percentiles; default unit: s",
-        valid: &["2", "500ms"],
-        invalid: &["x", "10s"],
-        ..FLAG_DEFAULTS
-    },
+    flag("ramp", "TIME")
+        .short('s')
+        .default("none")
+        .values(&["2", "500ms"], &["x", "10s"])
+        .doc("Ramp-up time of connections and rate; not part of the percentiles; default unit: s"),
     TIMEOUT,
-    Flag {
-        long: "timeout-from",
-        value: "due|send",
-        default: "due",
-        doc: "Start of the timeout. due: when the request was due, as a user experiences it; a \
-              request that waits for a connection until less time is left than a response usually \
-              takes is not sent but counted as too_late, so that overload does not keep the \
-              server busy with responses that come too late. send: when the request was sent, \
-              however long it was pending; --max-pending limits the queue",
-        invalid: &["now"],
-        valid: &["send"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "think",
-        short: Some('T'),
-        value: "TIME",
-        default: "0",
-        doc: "Pause between a response and the next request; closed loop only; default unit: ms; \
-              exp:TIME, uniform:MIN-MAX and lognormal:TIME:SIGMA are random",
-        valid: &["5", "1s", "exp:50ms", "uniform:10ms-90ms", "lognormal:50ms:0.5"],
-        invalid: &["x", "normal:5ms", "uniform:9ms-1ms"],
-        ..FLAG_DEFAULTS
-    },
+    flag("timeout-from", "due|send").default("due").values(&["send"], &["now"]).doc(
+        "Start of the timeout. due: when the request was due, as a user experiences it; a \
+         request that waits for a connection until less time is left than a response usually \
+         takes is not sent but counted as too_late, so that overload does not keep the \
+         server busy with responses that come too late. send: when the request was sent, \
+         however long it was pending; --max-pending limits the queue",
+    ),
+    flag("think", "TIME")
+        .short('T')
+        .default("0")
+        .values(
+            &["5", "1s", "exp:50ms", "uniform:10ms-90ms", "lognormal:50ms:0.5"],
+            &["x", "normal:5ms", "uniform:9ms-1ms"],
+        )
+        .doc(
+            "Pause between a response and the next request; closed loop only; default unit: ms; \
+             exp:TIME, uniform:MIN-MAX and lognormal:TIME:SIGMA are random",
+        ),
     METHOD,
     HEADER,
     DATA,
-    Flag {
-        long: "data-file",
-        short: Some('D'),
-        value: "FILE",
-        doc: "Request body from a file, a pipe or stdin (-); 64 MiB or less",
-        invalid: &["/no/such/file"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "unix",
-        value: "PATH",
-        doc: "Unix socket to connect to; replaces the URL's host and port",
-        valid: &["/run/weir.sock"],
-        ..FLAG_DEFAULTS
-    },
+    flag("data-file", "FILE")
+        .short('D')
+        .values(&[], &["/no/such/file"])
+        .doc("Request body from a file, a pipe or stdin (-); 64 MiB or less"),
+    flag("unix", "PATH")
+        .values(&["/run/weir.sock"], &[])
+        .doc("Unix socket to connect to; replaces the URL's host and port"),
     CACERT,
     INSECURE,
     CERT,
@@ -271,12 +177,10 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
     TLS_MAX,
     TLS_RESUME,
     TLS_NEW,
-    Flag {
-        long: "tls",
-        doc: "Use TLS with the embedded origin, which is loaded if there is no URL; with a URL its \
-              scheme decides",
-        ..FLAG_DEFAULTS
-    },
+    switch("tls").doc(
+        "Use TLS with the embedded origin, which is loaded if there is no URL; with a URL its \
+         scheme decides",
+    ),
     HTTP,
     STREAMS,
     WINDOW,
@@ -288,30 +192,18 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
     TLS_GROUPS,
     SOURCE,
     PIN,
-    Flag {
-        long: "spin",
-        doc: "Busy-poll instead of sleeping; latencies then exclude the wake-up latency of an idle \
-              CPU; each thread uses a complete core",
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "max-pending",
-        value: "N",
-        default: "rate x timeout",
-        doc: "Max requests waiting for a free connection; open loop only; more are dropped and \
-              counted",
-        invalid: &["x", "11M"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "drain",
-        value: "TIME",
-        default: "the timeout",
-        doc: "Max time for requests in flight after the end; default unit: s",
-        valid: &["0", "1s"],
-        invalid: &["x"],
-        ..FLAG_DEFAULTS
-    },
+    switch("spin").doc(
+        "Busy-poll instead of sleeping; latencies then exclude the wake-up latency of an idle \
+         CPU; each thread uses a complete core",
+    ),
+    flag("max-pending", "N").default("rate x timeout").values(&[], &["x", "11M"]).doc(
+        "Max requests waiting for a free connection; open loop only; more are dropped and \
+         counted",
+    ),
+    flag("drain", "TIME")
+        .default("the timeout")
+        .values(&["0", "1s"], &["x"])
+        .doc("Max time for requests in flight after the end; default unit: s"),
     EXPECT_STATUS,
     EXPECT_BYTES,
     EXPECT_HASH,
@@ -337,26 +229,17 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
     MESSAGE_SIZE,
     BINARY,
     SSE,
-    Flag {
-        long: "slo",
-        value: "LIST",
-        repeatable: true,
-        doc: "Objectives, e.g. 'p99<5ms,errors<0.1%,rate>=10k'; latency is any percentile \
-              (p50, p99.9), mean or max of the response time; exit code 3 if one is missed",
-        valid: &["p99<5ms,errors<0.1%,rate>=10k", "max<1s"],
-        invalid: &["p99", "q<1ms", "errors<2", "p50<x"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "max-error-rate",
-        value: "FRACTION",
-        default: "0.1%",
-        doc: "Max fraction of failed requests in a valid result; --slo errors<1% sets it too, \
-              unless it is given here",
-        valid: &["1%", "0.5", "100%"],
-        invalid: &["x", "101%"],
-        ..FLAG_DEFAULTS
-    },
+    flag("slo", "LIST")
+        .repeatable()
+        .values(&["p99<5ms,errors<0.1%,rate>=10k", "max<1s"], &["p99", "q<1ms", "errors<2", "p50<x"])
+        .doc(
+            "Objectives, e.g. 'p99<5ms,errors<0.1%,rate>=10k'; latency is any percentile \
+             (p50, p99.9), mean or max of the response time; exit code 3 if one is missed",
+        ),
+    flag("max-error-rate", "FRACTION").default("0.1%").values(&["1%", "0.5", "100%"], &["x", "101%"]).doc(
+        "Max fraction of failed requests in a valid result; --slo errors<1% sets it too, \
+         unless it is given here",
+    ),
     ON_INVALID,
     SEED,
     JSON,
@@ -372,17 +255,14 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
     CHECK,
     HDR,
     PERCENTILES,
-    Flag { long: "live", default: "on a terminal", doc: "Print a line per second", ..FLAG_DEFAULTS },
+    switch("live").default("on a terminal").doc("Print a line per second"),
     TUI,
-    Flag { long: "quiet", short: Some('q'), doc: "Do not print a line per second", ..FLAG_DEFAULTS },
+    switch("quiet").short('q').doc("Do not print a line per second"),
     VERBOSE,
     BRIEF,
     SUBJECT,
-    Flag {
-        long: "no-watch",
-        doc: "Do not sample the machine, its sockets and the server; there is no diagnosis then",
-        ..FLAG_DEFAULTS
-    },
+    switch("no-watch")
+        .doc("Do not sample the machine, its sockets and the server; there is no diagnosis then"),
     NO_BASELINE,
     CONFIRM,
     CONTROL,
@@ -492,7 +372,6 @@ pub(super) fn request_body(
     }
 }
 
-/// Returns the content of the file of a body.
 pub(super) fn read_body(path: &str) -> io::Result<Vec<u8>> {
     input_file::read_bytes(path, load::plan::BODY_BYTES_MAX)
 }

@@ -2,7 +2,7 @@
 
 use super::load::{BRIEF, VERBOSE};
 use super::load_output::{FAIL_IF, HTML, JUNIT, MARKDOWN};
-use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandInfo, Flag, flag, switch};
 
 pub(crate) const REPORT: CommandInfo = CommandInfo {
     name: "load report",
@@ -12,19 +12,10 @@ pub(crate) const REPORT: CommandInfo = CommandInfo {
           percentiles come from the merged histogram, never from averages.",
     values: Some(("FILE", "Records written by weir load --json")),
     flags: &[
-        Flag {
-            long: "merge",
-            doc: "Merge the records into one; they must have one plan, driven from several \
-                  machines",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the merged record, or of two records the second with its comparison with the first: figures, \
-                  intervals, decisions and the exit code",
-            ..FLAG_DEFAULTS
-        },
+        switch("merge").doc("Merge the records into one; they must have one plan, driven from several \
+                             machines"),
+        flag("json", "FILE|-").doc("Write the merged record, or of two records the second with its comparison with the first: figures, \
+                                    intervals, decisions and the exit code"),
         Flag {
             doc: "Write the result as Markdown tables, of two records with their comparison; - writes it to stdout, and \
                   nothing else",

@@ -6,7 +6,7 @@ use super::server::{
     ACCESS_LOG, CONNECTIONS_MAX, DRAIN_TIMEOUT, LISTEN, PIN, THREADS, TLS_CERT, TLS_KEY, TLS_SELF_SIGNED,
     UNTIL_STDIN_CLOSES,
 };
-use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandArgs, CommandInfo, Flag, flag, switch};
 
 pub(crate) const PROXY: CommandInfo = CommandInfo {
     name: "proxy",
@@ -18,144 +18,67 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
     values: None,
     flags: &[
         Flag { default: "127.0.0.1:8080", ..LISTEN },
-        Flag {
-            long: "to",
-            value: "ADDRESS[,ADDRESS]",
-            doc: "Servers to forward to (one pool)",
-            valid: &["127.0.0.1:8000", "127.0.0.1:8000,127.0.0.1:8001"],
-            invalid: &["8000", "127.0.0.1:8000,,"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "config",
-            value: "FILE",
-            doc: "Config file in TOML, excludes --listen and --to; also excludes the other flags that are \
-                  keys of the file",
-            valid: &["weir.toml"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "reload-on-change",
-            doc: "Reload when the config file, a certificate or a key changes, as SIGHUP does; also \
-                  in mounted ConfigMaps and Secrets; polls twice a second",
-            ..FLAG_DEFAULTS
-        },
-        Flag { long: "check", doc: "Validate the config and exit", ..FLAG_DEFAULTS },
-        Flag {
-            long: "explain",
-            value: "'[METHOD] URL'",
-            doc: "Print which route and pool a request would use, and exit; includes the reason",
-            valid: &["http://example.org/a?b", "POST /a"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "header",
-            short: Some('H'),
-            value: "'NAME: VALUE'",
-            repeatable: true,
-            doc: "Header field of the request for --explain; repeatable",
-            valid: &["X-Debug: 1"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "source",
-            value: "IP",
-            doc: "Client address for --explain",
-            valid: &["192.0.2.1"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "certificate",
-            value: "SUBJECT",
-            doc: "Subject of the client's certificate for --explain (RFC 4514)",
-            valid: &["CN=client1"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "schema",
-            doc: "Print the JSON schema of the config, for editors, and exit",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "mode",
-            value: "http|tcp",
-            default: "http",
-            doc: "Protocol",
-            valid: &["tcp"],
-            invalid: &["udp"],
-            ..FLAG_DEFAULTS
-        },
+        flag("to", "ADDRESS[,ADDRESS]")
+            .values(&["127.0.0.1:8000", "127.0.0.1:8000,127.0.0.1:8001"], &["8000", "127.0.0.1:8000,,"])
+            .doc("Servers to forward to (one pool)"),
+        flag("config", "FILE").values(&["weir.toml"], &[]).doc(
+            "Config file in TOML, excludes --listen and --to; also excludes the other flags that are \
+             keys of the file",
+        ),
+        switch("reload-on-change").doc(
+            "Reload when the config file, a certificate or a key changes, as SIGHUP does; also \
+             in mounted ConfigMaps and Secrets; polls twice a second",
+        ),
+        switch("check").doc("Validate the config and exit"),
+        flag("explain", "'[METHOD] URL'")
+            .values(&["http://example.org/a?b", "POST /a"], &[])
+            .doc("Print which route and pool a request would use, and exit; includes the reason"),
+        flag("header", "'NAME: VALUE'")
+            .short('H')
+            .repeatable()
+            .values(&["X-Debug: 1"], &[])
+            .doc("Header field of the request for --explain; repeatable"),
+        flag("source", "IP").values(&["192.0.2.1"], &[]).doc("Client address for --explain"),
+        flag("certificate", "SUBJECT")
+            .values(&["CN=client1"], &[])
+            .doc("Subject of the client's certificate for --explain (RFC 4514)"),
+        switch("schema").doc("Print the JSON schema of the config, for editors, and exit"),
+        flag("mode", "http|tcp").default("http").values(&["tcp"], &["udp"]).doc("Protocol"),
         TLS_CERT,
         TLS_KEY,
         TLS_SELF_SIGNED,
         THREADS,
         PIN,
-        Flag {
-            long: "admin",
-            value: "ADDRESS",
-            default: "off",
-            doc: "Address of the status page, /metrics and /health; metrics are in Prometheus \
-                  format",
-            valid: &["127.0.0.1:0"],
-            invalid: &["x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "control",
-            value: "PATH",
-            default: "none",
-            doc: "Unix socket for weir ctl; root and the proxy's own user may use it",
-            valid: &["/tmp/weir-ctl.sock"],
-            invalid: &["/tmp/"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "upgrade-from",
-            value: "PATH",
-            doc: "Control socket of the proxy to replace; takes over its listening sockets, and \
-                  the old process drains and exits. If nothing listens there, this is a normal \
-                  start",
-            valid: &["/run/weir.sock"],
-            ..FLAG_DEFAULTS
-        },
+        flag("admin", "ADDRESS").default("off").values(&["127.0.0.1:0"], &["x"]).doc(
+            "Address of the status page, /metrics and /health; metrics are in Prometheus \
+             format",
+        ),
+        flag("control", "PATH")
+            .default("none")
+            .values(&["/tmp/weir-ctl.sock"], &["/tmp/"])
+            .doc("Unix socket for weir ctl; root and the proxy's own user may use it"),
+        flag("upgrade-from", "PATH").values(&["/run/weir.sock"], &[]).doc(
+            "Control socket of the proxy to replace; takes over its listening sockets, and \
+             the old process drains and exits. If nothing listens there, this is a normal \
+             start",
+        ),
         ACCESS_LOG,
-        Flag {
-            long: "log-format",
-            value: "json|combined|haproxy",
-            default: "json",
-            doc: "Format of the access log; needs --access-log",
-            valid: &[],
-            invalid: &["xml"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "balance",
-            value: "random-of-two|latency|round-robin|least-connections|consistent-hash|first",
-            default: "random-of-two",
-            doc: "Load balancing algorithm; consistent-hash uses the client's address",
-            valid: &["round-robin", "latency", "consistent-hash"],
-            invalid: &["x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "reuse",
-            value: "never|safe|always",
-            default: "safe",
-            doc: "Reuse of server connections. never: each client has its own; safe: any idle one, \
-                  but a client's first request only if it may be retried; always: any",
-            valid: &["always"],
-            invalid: &["x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "to-http",
-            value: "1.1|2|auto",
-            default: "1.1",
-            doc: "HTTP version of the connections to the servers; 2: with prior knowledge",
-            valid: &["2"],
-            invalid: &["3"],
-            ..FLAG_DEFAULTS
-        },
+        flag("log-format", "json|combined|haproxy")
+            .default("json")
+            .values(&[], &["xml"])
+            .doc("Format of the access log; needs --access-log"),
+        flag("balance", "random-of-two|latency|round-robin|least-connections|consistent-hash|first")
+            .default("random-of-two")
+            .values(&["round-robin", "latency", "consistent-hash"], &["x"])
+            .doc("Load balancing algorithm; consistent-hash uses the client's address"),
+        flag("reuse", "never|safe|always").default("safe").values(&["always"], &["x"]).doc(
+            "Reuse of server connections. never: each client has its own; safe: any idle one, \
+             but a client's first request only if it may be retried; always: any",
+        ),
+        flag("to-http", "1.1|2|auto")
+            .default("1.1")
+            .values(&["2"], &["3"])
+            .doc("HTTP version of the connections to the servers; 2: with prior knowledge"),
         Flag { default: "half of the descriptor limit", ..CONNECTIONS_MAX },
         DRAIN_TIMEOUT,
         UNTIL_STDIN_CLOSES,
@@ -169,7 +92,6 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
     ],
 };
 
-/// Returns the texts of a proxy's flags.
 pub(crate) fn proxy_flags(args: CommandArgs<'_>) -> ProxyFlags {
     let text = |long| args.text(long).unwrap_or_default();
     ProxyFlags {

@@ -1,89 +1,45 @@
 //! Flags that all servers have: `weir serve` and `weir proxy`.
 
-use super::{FLAG_DEFAULTS, Flag};
+use super::{Flag, flag, switch};
 
-pub(super) const LISTEN: Flag = Flag {
-    long: "listen",
-    short: Some('l'),
-    value: "ADDRESS",
-    repeatable: true,
-    doc: "Address to listen on, repeatable: 127.0.0.1:8080, [::1]:8080, :8080 or \
-          unix:/path; port 0: chosen by the kernel",
-    valid: &["127.0.0.1:0", "unix:/tmp/weir.sock", ":8001"],
-    invalid: &["8000", "127.0.0.1:99999", "unix:"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const THREADS: Flag = Flag {
-    long: "threads",
-    short: Some('t'),
-    value: "N",
-    default: "one per CPU",
-    doc: "Worker threads",
-    valid: &["1"],
-    invalid: &["0", "x"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const PIN: Flag = Flag {
-    long: "pin",
-    value: "CPUS",
-    default: "not pinned",
-    doc: "CPUs to pin threads to, round-robin: 0,2 or 0-3, or all",
-    valid: &["0", "all"],
-    invalid: &["x", "3-1"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const TLS_CERT: Flag = Flag {
-    long: "tls-cert",
-    value: "FILE",
-    repeatable: true,
-    default: "none",
-    doc: "Speak TLS on all listeners, with this certificate chain (PEM); the client's server \
-          name selects one of several; may contain its key; repeatable",
-    invalid: &["/no/such/file"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const TLS_KEY: Flag = Flag {
-    long: "tls-key",
-    value: "FILE",
-    repeatable: true,
-    default: "the files of --tls-cert",
-    doc: "Private keys of the certificates, in the order of --tls-cert",
-    invalid: &["/no/such/file"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const TLS_SELF_SIGNED: Flag = Flag {
-    long: "tls-self-signed",
-    doc: "Speak TLS on all listeners, with a new self-signed certificate for localhost, \
-          127.0.0.1 and ::1",
-    ..FLAG_DEFAULTS
-};
-pub(super) const ACCESS_LOG: Flag = Flag {
-    long: "access-log",
-    value: "FILE|-",
-    default: "off",
-    doc: "Access log, one line per request; if the disk is too slow, lines are dropped and counted",
-    valid: &["-"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const CONNECTIONS_MAX: Flag = Flag {
-    long: "connections-max",
-    value: "N",
-    doc: "Max client connections; at the limit weir stops accepting until one closes",
-    valid: &["1k"],
-    invalid: &["0", "x"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const DRAIN_TIMEOUT: Flag = Flag {
-    long: "drain-timeout",
-    value: "TIME",
-    default: "30s",
-    doc: "Max time for requests in flight after SIGTERM; default unit: s",
-    valid: &["5"],
-    invalid: &["0", "x"],
-    ..FLAG_DEFAULTS
-};
-pub(super) const UNTIL_STDIN_CLOSES: Flag = Flag {
-    long: "until-stdin-closes",
-    doc: "Stop as on SIGTERM when stdin closes; for parent processes",
-    ..FLAG_DEFAULTS
-};
+pub(super) const LISTEN: Flag = flag("listen", "ADDRESS")
+    .short('l')
+    .repeatable()
+    .values(&["127.0.0.1:0", "unix:/tmp/weir.sock", ":8001"], &["8000", "127.0.0.1:99999", "unix:"])
+    .doc(
+        "Address to listen on, repeatable: 127.0.0.1:8080, [::1]:8080, :8080 or \
+         unix:/path; port 0: chosen by the kernel",
+    );
+pub(super) const THREADS: Flag =
+    flag("threads", "N").short('t').default("one per CPU").values(&["1"], &["0", "x"]).doc("Worker threads");
+pub(super) const PIN: Flag = flag("pin", "CPUS")
+    .default("not pinned")
+    .values(&["0", "all"], &["x", "3-1"])
+    .doc("CPUs to pin threads to, round-robin: 0,2 or 0-3, or all");
+pub(super) const TLS_CERT: Flag =
+    flag("tls-cert", "FILE").repeatable().default("none").values(&[], &["/no/such/file"]).doc(
+        "Speak TLS on all listeners, with this certificate chain (PEM); the client's server \
+         name selects one of several; may contain its key; repeatable",
+    );
+pub(super) const TLS_KEY: Flag = flag("tls-key", "FILE")
+    .repeatable()
+    .default("the files of --tls-cert")
+    .values(&[], &["/no/such/file"])
+    .doc("Private keys of the certificates, in the order of --tls-cert");
+pub(super) const TLS_SELF_SIGNED: Flag = switch("tls-self-signed").doc(
+    "Speak TLS on all listeners, with a new self-signed certificate for localhost, \
+     127.0.0.1 and ::1",
+);
+pub(super) const ACCESS_LOG: Flag = flag("access-log", "FILE|-")
+    .default("off")
+    .values(&["-"], &[])
+    .doc("Access log, one line per request; if the disk is too slow, lines are dropped and counted");
+pub(super) const CONNECTIONS_MAX: Flag = flag("connections-max", "N")
+    .values(&["1k"], &["0", "x"])
+    .doc("Max client connections; at the limit weir stops accepting until one closes");
+pub(super) const DRAIN_TIMEOUT: Flag = flag("drain-timeout", "TIME")
+    .default("30s")
+    .values(&["5"], &["0", "x"])
+    .doc("Max time for requests in flight after SIGTERM; default unit: s");
+pub(super) const UNTIL_STDIN_CLOSES: Flag =
+    switch("until-stdin-closes").doc("Stop as on SIGTERM when stdin closes; for parent processes");

@@ -185,10 +185,10 @@ fn every_key_of_a_fault_is_a_flag_of_the_faulty_server() {
     assert_eq!(file_keys, flag_names);
 
     let text = "[scenario.fault]\nthreads = 2\nburn = \"1.5us\"\nsyscalls = 3\nlock = \"4us\"\n\
-        allocations = 5\ndata-bytes = \"6k\"\npages = 7\nlog-dsync = true\nlog-pipe = \"8k\"\n\
-        split-write = true\nbacklog = 9\naccept-delay = \"10ms\"\ndelay = \"11ms\"\n\
-        error-fraction = \"12%\"\ndrop-fraction = 0.13\nbody = 14\nclose-after-response = true\n\
-        ignore-close = true\n[load]\nflags = \"u\"\n";
+                allocations = 5\ndata-bytes = \"6k\"\npages = 7\nlog-dsync = true\nlog-pipe = \"8k\"\n\
+                split-write = true\nbacklog = 9\naccept-delay = \"10ms\"\ndelay = \"11ms\"\n\
+                error-fraction = \"12%\"\ndrop-fraction = 0.13\nbody = 14\nclose-after-response = true\n\
+                ignore-close = true\n[load]\nflags = \"u\"\n";
     let words = experiment::scenario::setup::LabSetup::parse("a", text).unwrap().subject.command;
     let words: Vec<&str> = words[5..].iter().map(|word| word.as_str()).collect();
     let args = typed("lab faulty-server", &words);

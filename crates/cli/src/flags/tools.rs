@@ -1,6 +1,6 @@
 //! Commands that print text generated from the flag tables.
 
-use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandInfo, flag};
 
 pub(crate) const COMPLETIONS: CommandInfo = CommandInfo {
     name: "completions",
@@ -32,14 +32,8 @@ pub(crate) const REFERENCE: CommandInfo = CommandInfo {
         "Page: the name of a command (`load`, `lab-run`), `exit-codes`, `validity`, `bottlenecks`, `figures`, `errors`, \
          `targets`, `config`, `import` or `settings`; without it: all pages except the last three",
     )),
-    flags: &[Flag {
-        long: "directory",
-        value: "DIR",
-        doc: "Write each page into a file of this directory, README.md as their index; the directory is created if \
-              missing",
-        valid: &["reference"],
-        ..FLAG_DEFAULTS
-    }],
+    flags: &[flag("directory", "DIR").values(&["reference"], &[]).doc("Write each page into a file of this directory, README.md as their index; the directory is created if \
+                                                                       missing")],
     examples: &[
         ("weir reference load", "the reference of a command"),
         ("weir reference --directory reference", "a file for each command, and an index"),

@@ -4,18 +4,11 @@ use super::lab::ALLOW_GLOBAL;
 use super::lab_experiment::{
     ALLOW_CHANGED_ENVIRONMENT, BLOCKS, DISCARD, DURATION, OUTPUT, QUICK, RERUNS, RESUME, SEED, SET,
 };
-use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandInfo, Flag, flag, switch};
 
 /// Directory of journals, for tests and for machines without `/run`. Only the user and root may be able to change it.
-const JOURNALS: Flag = Flag {
-    long: "journals",
-    value: "DIR",
-    default: "/run/weir-root/tune",
-    doc: "Directory of the journals of applied settings; journals are obeyed only if no other user can change them, \
-          the directory, or a directory above it",
-    valid: &["journals"],
-    ..FLAG_DEFAULTS
-};
+const JOURNALS: Flag = flag("journals", "DIR").default("/run/weir-root/tune").values(&["journals"], &[]).doc("Directory of the journals of applied settings; journals are obeyed only if no other user can change them, \
+                                                                                                              the directory, or a directory above it");
 
 pub(crate) const TUNE: CommandInfo = CommandInfo {
     name: "tune",
@@ -47,36 +40,11 @@ pub(crate) const CHECK: CommandInfo = CommandInfo {
           by the kernel. Conditional and obsolete lines do not count. Exit code 2: a file cannot be read.",
     values: None,
     flags: &[
-        Flag {
-            long: "role",
-            value: "client|proxy|origin",
-            default: "proxy",
-            doc: "Role of this machine",
-            valid: &["origin"],
-            invalid: &["server"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "file",
-            value: "FILE|DIR",
-            repeatable: true,
-            doc: "File to judge: sysctl.conf, limits.conf, a tuned profile, a sysctl.d directory, or a root directory; \
-                  repeatable, in the order in which they take effect",
-            valid: &["sysctl.conf"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "all",
-            doc: "Also list the settings that need no change, and the options of servers and boot parameters",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the result as JSON (weir.tune-check/1); - writes it to stdout, and nothing else",
-            valid: &["-"],
-            ..FLAG_DEFAULTS
-        },
+        flag("role", "client|proxy|origin").default("proxy").values(&["origin"], &["server"]).doc("Role of this machine"),
+        flag("file", "FILE|DIR").repeatable().values(&["sysctl.conf"], &[]).doc("File to judge: sysctl.conf, limits.conf, a tuned profile, a sysctl.d directory, or a root directory; \
+                                                                                 repeatable, in the order in which they take effect"),
+        switch("all").doc("Also list the settings that need no change, and the options of servers and boot parameters"),
+        flag("json", "FILE|-").values(&["-"], &[]).doc("Write the result as JSON (weir.tune-check/1); - writes it to stdout, and nothing else"),
     ],
     examples: &[
         ("weir tune check", "settings of this machine that a proxy should change"),
@@ -104,39 +72,21 @@ pub(crate) const APPLY: CommandInfo = CommandInfo {
         "Profiles, settings and files; then `-- COMMAND` to run with them",
     )),
     flags: &[
-        Flag { long: "host", doc: "Change this host", ..FLAG_DEFAULTS },
-        Flag {
-            long: "netns",
-            value: "NAME",
-            doc: "Change the network namespace NAME (ip netns), and run the command there",
-            valid: &["lab"],
-            ..FLAG_DEFAULTS
-        },
-        Flag { long: "dry-run", doc: "Print the changes and write nothing", ..FLAG_DEFAULTS },
-        Flag {
-            long: "for",
-            value: "TIME",
-            doc: "Restore the settings after this time; default unit: s",
-            valid: &["10m"],
-            invalid: &["soon", "0"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "persist",
-            value: "FILE",
-            doc: "Also write the settings to FILE for sysctl.d, with the reasons as comments",
-            valid: &["/etc/sysctl.d/90-weir.conf"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "role",
-            value: "client|proxy|origin",
-            default: "proxy",
-            doc: "Role of this machine, for the verdicts",
-            valid: &["client"],
-            invalid: &["server"],
-            ..FLAG_DEFAULTS
-        },
+        switch("host").doc("Change this host"),
+        flag("netns", "NAME")
+            .values(&["lab"], &[])
+            .doc("Change the network namespace NAME (ip netns), and run the command there"),
+        switch("dry-run").doc("Print the changes and write nothing"),
+        flag("for", "TIME")
+            .values(&["10m"], &["soon", "0"])
+            .doc("Restore the settings after this time; default unit: s"),
+        flag("persist", "FILE")
+            .values(&["/etc/sysctl.d/90-weir.conf"], &[])
+            .doc("Also write the settings to FILE for sysctl.d, with the reasons as comments"),
+        flag("role", "client|proxy|origin")
+            .default("proxy")
+            .values(&["client"], &["server"])
+            .doc("Role of this machine, for the verdicts"),
         JOURNALS,
     ],
     examples: &[
@@ -163,60 +113,14 @@ pub(crate) const TRIAL: CommandInfo = CommandInfo {
           Exit codes are those of weir lab run.",
     values: Some(("PROFILE|NAME=VALUE|FILE", "Profiles, settings and files in the form of sysctl.conf")),
     flags: &[
-        Flag {
-            long: "experiment",
-            value: "FILE|NAME",
-            doc: "Experiment without arms (weir lab run): its programs, network and loads; connection-per-request is \
-                  ready-made",
-            valid: &["connection-per-request"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "at",
-            value: "client|subject|origin",
-            default: "subject",
-            doc: "Node whose namespace gets the settings",
-            valid: &["client", "origin"],
-            invalid: &["server"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "metric",
-            value: "NAME",
-            default: "the file's, or responses_per_s",
-            doc: "Metric that decides",
-            valid: &["p99_ns"],
-            invalid: &["p98_ns"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "method",
-            value: "both|leave-one-out|one-by-one",
-            default: "both",
-            doc: "Arms of each setting; up to 15 settings with both, and 30 with one",
-            valid: &["leave-one-out", "one-by-one"],
-            invalid: &["all"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "role",
-            value: "client|proxy|origin",
-            default: "proxy",
-            doc: "Role of the node, for the verdicts",
-            valid: &["client"],
-            invalid: &["server"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "no-confirm",
-            doc: "Do not run the minimal profile beside the complete one",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "check",
-            doc: "Check the settings and the experiment without running it; prints the plan and the expected duration",
-            ..FLAG_DEFAULTS
-        },
+        flag("experiment", "FILE|NAME").values(&["connection-per-request"], &[]).doc("Experiment without arms (weir lab run): its programs, network and loads; connection-per-request is \
+                                                                                      ready-made"),
+        flag("at", "client|subject|origin").default("subject").values(&["client", "origin"], &["server"]).doc("Node whose namespace gets the settings"),
+        flag("metric", "NAME").default("the file's, or responses_per_s").values(&["p99_ns"], &["p98_ns"]).doc("Metric that decides"),
+        flag("method", "both|leave-one-out|one-by-one").default("both").values(&["leave-one-out", "one-by-one"], &["all"]).doc("Arms of each setting; up to 15 settings with both, and 30 with one"),
+        flag("role", "client|proxy|origin").default("proxy").values(&["client"], &["server"]).doc("Role of the node, for the verdicts"),
+        switch("no-confirm").doc("Do not run the minimal profile beside the complete one"),
+        switch("check").doc("Check the settings and the experiment without running it; prints the plan and the expected duration"),
         SET,
         DISCARD,
         BLOCKS,
@@ -227,13 +131,7 @@ pub(crate) const TRIAL: CommandInfo = CommandInfo {
         OUTPUT,
         RESUME,
         ALLOW_CHANGED_ENVIRONMENT,
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the result as JSON (weir.tune-trial/1); - writes it to stdout, and nothing else",
-            valid: &["-"],
-            ..FLAG_DEFAULTS
-        },
+        flag("json", "FILE|-").values(&["-"], &[]).doc("Write the result as JSON (weir.tune-trial/1); - writes it to stdout, and nothing else"),
         ALLOW_GLOBAL,
     ],
     examples: &[(
@@ -248,10 +146,7 @@ pub(crate) const REVERT: CommandInfo = CommandInfo {
     doc: "Restores the old values of every apply, and reads them back. A setting that somebody else changed meanwhile \
           is left alone and reported, with exit code 1; --force restores it too.",
     values: None,
-    flags: &[
-        Flag { long: "force", doc: "Restore settings that somebody else has changed, too", ..FLAG_DEFAULTS },
-        JOURNALS,
-    ],
+    flags: &[switch("force").doc("Restore settings that somebody else has changed, too"), JOURNALS],
     examples: &[("weir tune revert", "restore everything")],
 };
 
@@ -262,13 +157,9 @@ pub(crate) const STATUS: CommandInfo = CommandInfo {
           setting. Restores the settings of killed processes first.",
     values: None,
     flags: &[
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the result as JSON (weir.tune-status/1); - writes it to stdout, and nothing else",
-            valid: &["-"],
-            ..FLAG_DEFAULTS
-        },
+        flag("json", "FILE|-")
+            .values(&["-"], &[])
+            .doc("Write the result as JSON (weir.tune-status/1); - writes it to stdout, and nothing else"),
         JOURNALS,
     ],
     examples: &[("weir tune status --json -", "the same as JSON")],

@@ -7,7 +7,6 @@ pub(crate) fn variable_name(row: &CommandInfo, flag: &Flag) -> String {
     format!("{}{}", variable_prefix(row), upper(flag.long))
 }
 
-/// Returns the start of the variables of a command.
 pub(crate) fn variable_prefix(row: &CommandInfo) -> String {
     format!("WEIR_{}_", upper(row.name))
 }

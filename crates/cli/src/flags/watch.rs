@@ -1,7 +1,7 @@
 //! The flags of `weir watch`.
 
 use super::load::JSON;
-use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandInfo, Flag, flag, switch};
 
 pub(crate) const WATCH: CommandInfo = CommandInfo {
     name: "watch",
@@ -30,53 +30,30 @@ pub(crate) const WATCH: CommandInfo = CommandInfo {
 };
 
 const WATCH_FLAGS: &[Flag] = &[
-    Flag {
-        long: "pid",
-        value: "[NAME=]PID",
-        repeatable: true,
-        doc: "Process to watch, with its children; repeatable",
-        valid: &["1", "origin=1"],
-        invalid: &["0", "nginx", "=1", "4294967296"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "port",
-        value: "[NAME=]PORT",
-        repeatable: true,
-        doc: "TCP port whose listening process is watched; servers behind it on this machine too; \
-              repeatable",
-        valid: &["8000", "origin=9000"],
-        invalid: &["0", "65536", "http", "=1"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "url",
-        value: "URL",
-        repeatable: true,
-        doc: "URL whose server on this machine is watched; servers behind it too; repeatable",
-        valid: &["http://127.0.0.1:8000/"],
-        invalid: &["127.0.0.1", "ftp://x/", ""],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "duration",
-        short: Some('d'),
-        value: "TIME",
-        default: "until Ctrl-C, or 1s with --once",
-        doc: "Duration, 100 ms or more; default unit: s",
-        valid: &["10", "1m"],
-        invalid: &["0", "10ms", "1d", "long"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "interval",
-        value: "TIME",
-        default: "1s",
-        doc: "Sampling interval, 100 ms to 1 min; default unit: s",
-        valid: &["2", "500ms"],
-        invalid: &["0", "10ms", "2m", "often"],
-        ..FLAG_DEFAULTS
-    },
-    Flag { long: "once", doc: "Print one sample as text and exit", ..FLAG_DEFAULTS },
+    flag("pid", "[NAME=]PID")
+        .repeatable()
+        .values(&["1", "origin=1"], &["0", "nginx", "=1", "4294967296"])
+        .doc("Process to watch, with its children; repeatable"),
+    flag("port", "[NAME=]PORT")
+        .repeatable()
+        .values(&["8000", "origin=9000"], &["0", "65536", "http", "=1"])
+        .doc(
+            "TCP port whose listening process is watched; servers behind it on this machine too; \
+             repeatable",
+        ),
+    flag("url", "URL")
+        .repeatable()
+        .values(&["http://127.0.0.1:8000/"], &["127.0.0.1", "ftp://x/", ""])
+        .doc("URL whose server on this machine is watched; servers behind it too; repeatable"),
+    flag("duration", "TIME")
+        .short('d')
+        .default("until Ctrl-C, or 1s with --once")
+        .values(&["10", "1m"], &["0", "10ms", "1d", "long"])
+        .doc("Duration, 100 ms or more; default unit: s"),
+    flag("interval", "TIME")
+        .default("1s")
+        .values(&["2", "500ms"], &["0", "10ms", "2m", "often"])
+        .doc("Sampling interval, 100 ms to 1 min; default unit: s"),
+    switch("once").doc("Print one sample as text and exit"),
     JSON,
 ];

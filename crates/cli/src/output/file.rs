@@ -9,7 +9,6 @@ use super::print;
 use crate::exit::Failure;
 use crate::preflight::STDOUT;
 
-/// Writes a value as JSON, if there is a destination.
 pub(crate) fn write_json<T: Serialize>(value: &T, to: Option<&str>) -> Result<(), Failure> {
     match to {
         None => Ok(()),
@@ -23,7 +22,6 @@ pub(crate) fn write_json<T: Serialize>(value: &T, to: Option<&str>) -> Result<()
     }
 }
 
-/// Writes a text, if there is a destination.
 pub(crate) fn write_text(text: &str, to: Option<&str>) -> Result<(), Failure> {
     match to {
         None => Ok(()),

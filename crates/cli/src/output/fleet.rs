@@ -9,7 +9,6 @@ use report::text::layout::fit;
 use report::text::summary::{format_plan, format_target};
 use report::text::table::table;
 
-/// Formats the known agents, one a line.
 pub(crate) fn format_agents(agents: &[KnownAgent]) -> String {
     let titles =
         ["agent", "state", "stored", "roles", "CPUs", "memory", "capacity", "fastest link", "NTP", "labels"];
@@ -53,7 +52,6 @@ fn state_text(status: Option<&AgentStatus>) -> &'static str {
 /// Maximum length of the description of a load.
 const LOAD_WIDTH: usize = 200;
 
-/// Describes a run for lists.
 pub(crate) fn run_description(run: &Run) -> RunDescription {
     let agents = run.fleet.as_ref().map_or(0, |fleet| fleet.agents.len());
     RunDescription {

@@ -87,7 +87,6 @@ fn header(interval: &Interval) -> String {
     format!("{}\n", names.join(" "))
 }
 
-/// Formats the line of a second.
 fn second_line(interval: &Interval) -> String {
     let errors: u64 = interval.errors.values().sum();
     let per_s = |count: u64| count as f64 / interval.length_s;

@@ -17,14 +17,11 @@ use record::units::{format_byte_rate, format_count, format_duration_ns, format_p
 /// Number of seconds that graphs show.
 const HISTORY_MAX: usize = 600;
 
-/// Figures of a running load.
 #[derive(Debug)]
 pub(crate) struct LoadView {
     /// Method and URL.
     pub(crate) target: String,
-    /// The plan in a line.
     pub(crate) plan: String,
-    /// Planned duration, in s.
     pub(crate) duration_s: f64,
     /// Factor of the rate; `None` if it cannot be changed.
     pub(crate) factor: Option<f64>,
@@ -60,7 +57,6 @@ impl LoadView {
         }
     }
 
-    /// Adds a second.
     pub(crate) fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
         if self.seconds.len() == HISTORY_MAX {
             self.seconds.pop_front();
@@ -84,7 +80,6 @@ impl LoadView {
     }
 }
 
-/// Draws the screen.
 pub(crate) fn draw_load(frame: &mut Frame<'_>, view: &LoadView, elapsed_s: f64, has_colour: bool) {
     let paint = |colour: Color| if has_colour { Style::new().fg(colour) } else { Style::new() };
     let [head, graphs, charts, counts, keys] = Layout::vertical([

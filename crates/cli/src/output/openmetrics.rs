@@ -140,7 +140,6 @@ fn lock(shared: &Mutex<ScrapedText>) -> MutexGuard<'_, ScrapedText> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the server of the scrapes.
 fn listen(address: SocketAddr, shared: Arc<(Mutex<ScrapedText>, Condvar)>) -> Result<Listener, Failure> {
     let drain = Drain::default();
     let stop = drain.watch();

@@ -12,7 +12,6 @@ use report::text::answer::format_answer;
 use report::text::layout::{page_width, wrap};
 use report::text::table::table;
 
-/// Columns of the name and of the value.
 const NAME: usize = 26;
 const VALUE: usize = 12;
 

@@ -12,11 +12,9 @@ use record::failure::FAILURE_KINDS;
 use crate::exit::EXIT_CODES;
 use crate::flags::{COMMANDS, CommandInfo, Flag};
 
-/// Page of the reference.
 pub(crate) struct ReferencePage {
     /// Name of the file, without `.md`, and of the page on the command line.
     pub(crate) name: String,
-    /// Description in one line, for the index.
     about: &'static str,
     pub(crate) text: String,
 }

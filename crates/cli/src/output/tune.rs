@@ -245,7 +245,6 @@ fn lines_answer(report: &CheckReport, findings: &[&LineFinding]) -> Answer {
     }
 }
 
-/// Formats the plan of a change.
 pub(crate) fn format_plan(plan: &ApplyPlan, target: &Target, is_dry_run: bool) -> String {
     let mode = if is_dry_run { "would change" } else { "changes" };
     let settings = format_plural(plan.changes.len() as u64, "setting");

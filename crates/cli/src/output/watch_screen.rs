@@ -21,7 +21,6 @@ pub(crate) const KEYS: &[(&str, &str)] = &[
     ("?", "this page, and back"),
 ];
 
-/// A key with a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Quit,
@@ -44,9 +43,7 @@ pub(crate) struct ViewState {
     pub(crate) tab: usize,
     /// Number of rows above the first visible one.
     pub(crate) scroll: usize,
-    /// True if the screen is paused.
     pub(crate) paused: bool,
-    /// True if the help is shown.
     pub(crate) help: bool,
 }
 

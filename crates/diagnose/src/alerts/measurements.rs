@@ -35,7 +35,6 @@ pub(super) struct Measurement {
     pub(super) section: ScreenSection,
     pub(super) label: String,
     pub(super) value: f64,
-    /// Additional facts, as text.
     pub(super) facts: [String; 2],
 }
 
@@ -88,7 +87,6 @@ pub(super) fn counters_max(view: &Places<'_>, names: &[&str], out: &mut Vec<Meas
     each(&view.namespaces, ScreenSection::Tcp, max, out);
 }
 
-/// Reads the ratio of one counter to another.
 fn ratio(view: &Places<'_>, numerator: &str, denominator: &str, out: &mut Vec<Measurement>) {
     let ratio = |space: &Place<'_, _>| {
         let (numerator, denominator) = (counter(space, &[numerator]), counter(space, &[denominator]));

@@ -11,13 +11,11 @@ use record::observed::{
 use crate::figures as f;
 use crate::window::{MachineWindow, Series};
 
-/// Label of the complete machine.
 pub(super) const MACHINE: &str = "all";
 /// Label of connection tracking.
 pub(super) const CONNTRACK: &str = "conntrack";
 /// Label of pressure stall information.
 pub(super) const PRESSURE: &str = "pressure";
-/// Label of the cost of the observation.
 pub(super) const OBSERVATION_COST: &str = "observation cost";
 
 /// Place with its values, the newest last.
@@ -29,7 +27,6 @@ pub(super) struct Place<'a, P> {
     pub(super) values: Series<'a, P>,
 }
 
-/// Places of a machine.
 #[derive(Debug)]
 pub(super) struct Places<'a> {
     pub(super) window: MachineWindow<'a>,

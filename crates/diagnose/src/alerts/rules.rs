@@ -15,17 +15,12 @@ use crate::unit::Unit;
 /// Rule that marks lines.
 #[derive(Debug)]
 pub struct AlertRule {
-    /// Fixed code of the rule.
     pub code: &'static str,
-    /// Description of the measured figure.
     pub description: &'static str,
     /// Threshold in the unit: the rule holds above it.
     pub threshold: f64,
-    /// Unit of the measured figure.
     pub unit: Unit,
-    /// Source of the threshold.
     pub source: &'static str,
-    /// Mark that the rule sets.
     pub severity: Severity,
     /// Sentence for a newcomer: `{of}` is the line, `{value}` the measured figure, `{a}` and `{b}`
     /// the additional facts.
@@ -370,7 +365,6 @@ pub const RULES: &[AlertRule] = &[
     ),
 ];
 
-/// Finding of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Finding {
     pub(super) rule: &'static AlertRule,

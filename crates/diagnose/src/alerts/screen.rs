@@ -5,7 +5,6 @@
 pub enum ScreenSection {
     /// Alerts, in sentences.
     Now,
-    /// Each CPU.
     Cpus,
     /// The watched processes, and their busiest threads.
     Processes,
@@ -34,8 +33,6 @@ impl ScreenSection {
         Self::NotObservable,
     ];
 
-    /// Returns the heading.
-    #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
             Self::Now => "now",
@@ -50,7 +47,6 @@ impl ScreenSection {
     }
 
     /// Explains the figures to a first-time reader.
-    #[must_use]
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Now => {
@@ -92,7 +88,6 @@ impl ScreenSection {
 /// Importance of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Normal.
     #[default]
     Normal,
     /// Unusual; may be the cause of something.
@@ -101,7 +96,6 @@ pub enum Severity {
     Alarm,
 }
 
-/// Figure of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScreenCell {
     /// Name of the figure; empty if the line names it.
@@ -116,25 +110,19 @@ impl ScreenCell {
     }
 }
 
-/// Kind of a part of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarPart {
-    /// User space.
     User,
-    /// The kernel.
     System,
     /// Interrupts, hard and soft.
     Interrupt,
     /// Taken by the hypervisor.
     Steal,
-    /// Any other fraction.
     Other,
 }
 
-/// Line of the screen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScreenLine {
-    /// Section of the line.
     pub section: ScreenSection,
     /// Subject of the line: `cpu0`, `subject`, `port 8080 server`.
     pub label: String,
@@ -147,7 +135,6 @@ pub struct ScreenLine {
     /// Main figure of the line over the last samples, the newest last, for a small graph. Fractions
     /// of the resource if the line has a fraction.
     pub history: Vec<f64>,
-    /// Current importance of the line.
     pub severity: Severity,
     /// Reason for the alert, in one sentence; `None` for a normal line.
     pub reason: Option<String>,
@@ -185,12 +172,10 @@ impl ScreenLine {
     }
 }
 
-/// Content of the screen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Screen {
     /// Lines in the order of the screen, the important ones first.
     pub lines: Vec<ScreenLine>,
-    /// The worst severity.
     pub severity: Severity,
 }
 

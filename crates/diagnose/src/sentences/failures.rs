@@ -212,7 +212,6 @@ fn main_cause(run: &Run) -> Cause {
 }
 
 impl Cause {
-    /// Describes the cause for the user.
     fn description(&self, run: &Run) -> String {
         let connecting = run.totals.timeouts_by_phase.get("connect").copied().unwrap_or(0);
         match self {

@@ -34,7 +34,6 @@ impl<'a> Pushed<'a> {
 }
 
 /// Returns the noun and the rate of what the server of a run sent by itself; `None` for another load, or if nothing came.
-#[must_use]
 pub fn pushed_rate(run: &Run) -> Option<(&'static str, f64)> {
     Pushed::of_run(run).filter(|pushed| pushed.count > 0).map(|pushed| (pushed.noun, pushed.per_s))
 }

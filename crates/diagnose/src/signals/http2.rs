@@ -72,13 +72,11 @@ pub(super) fn round_trip_ns(view: &RunView<'_>) -> Option<f64> {
 
 /// Settings of the generator's connections with HTTP/2.
 struct Http2Settings {
-    /// Number of connections.
     connections: f64,
     /// Concurrent streams of each, as the server admits them.
     streams: f64,
     /// Initial window of a stream (SETTINGS_INITIAL_WINDOW_SIZE).
     window_bytes: f64,
-    /// Window of a connection.
     connection_window_bytes: f64,
 }
 

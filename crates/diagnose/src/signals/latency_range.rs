@@ -14,17 +14,13 @@ const REQUESTS_MIN: f64 = 5.0;
 /// Minimum ratio of its density to that of its surroundings.
 const DENSITY_RATIO_MIN: f64 = 3.0;
 
-/// Range of latencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencyRange {
-    /// Start, in ns.
     pub from_ns: u64,
-    /// End, in ns.
     pub to_ns: u64,
 }
 
 impl LatencyRange {
-    /// Returns the fraction of the latencies in the range.
     pub(crate) fn fraction_of(self, latencies: &LatencyHistogram) -> f64 {
         if latencies.is_empty() {
             return 0.0;

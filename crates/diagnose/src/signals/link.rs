@@ -10,10 +10,8 @@ use crate::figures as f;
 use crate::run_view::RunView;
 use crate::window::median;
 
-/// Minimum number of samples for a spread.
 const SPREAD_SAMPLES_MIN: usize = 3;
 
-/// Samples of one link.
 type LinkSamples<'a> = Vec<&'a LinkUse>;
 
 /// Returns all links. Loopback counts only if a queue gives it a rate.
@@ -40,14 +38,12 @@ fn median_over_samples(link: &LinkSamples<'_>, figure: fn(&LinkUse) -> Option<f6
     median(link.iter().filter_map(|link| figure(link)).collect())
 }
 
-/// Returns the link with the highest value of a figure, and that value.
 fn busiest<'a>(view: &RunView<'a>, figure: fn(&LinkUse) -> Option<f64>) -> Option<(LinkSamples<'a>, f64)> {
     let links = links(view).into_iter();
     let with_values = links.filter_map(|link| median_over_samples(&link, figure).map(|value| (link, value)));
     with_values.max_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// Returns the utilisation of the fullest link.
 pub(super) fn link_utilization(view: &RunView<'_>) -> Option<f64> {
     Some(busiest(view, f::LINK_USED.read)?.1)
 }
@@ -85,7 +81,6 @@ fn max_over_machines(view: &RunView<'_>, figure: fn(&MachineSample) -> Option<f6
     machines.filter_map(|machine| machine.series().median(figure)).reduce(f64::max)
 }
 
-/// Returns the time to send the deepest queue, in ns.
 pub(super) fn queue_ns(view: &RunView<'_>) -> Option<f64> {
     max_over_machines(view, |sample| {
         let queues = sample.links.iter().flat_map(|link| &link.queues);

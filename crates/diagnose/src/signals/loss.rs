@@ -31,7 +31,6 @@ fn socket_segments(view: &RunView<'_>) -> Option<(f64, f64)> {
     Some((sent, sum_growth(|ends| ends.retransmitted as f64)?))
 }
 
-/// Returns the same for the namespaces of both ends.
 fn namespace_segments(view: &RunView<'_>) -> Option<(f64, f64)> {
     let sent = counter_of_both_ends(view, &["Tcp.OutSegs"]).filter(|sent| *sent > 0.0)?;
     Some((sent, counter_of_both_ends(view, &["Tcp.RetransSegs"])?))

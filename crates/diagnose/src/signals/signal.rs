@@ -38,13 +38,10 @@ macro_rules! medians {
 /// Source of a signal; signals of one family may be wrong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SignalFamily {
-    /// Latencies, and the requests in flight.
     Latency,
-    /// Failed requests.
     Errors,
     /// Figures of the generator about itself.
     Generator,
-    /// CPU time.
     Cpu,
     /// Waiting for a CPU, context switches, wake-ups.
     Scheduler,
@@ -56,29 +53,18 @@ pub enum SignalFamily {
     Connections,
     /// Network interfaces and their queues.
     Link,
-    /// Memory.
     Memory,
-    /// Control groups.
     Quota,
-    /// Functions on CPUs.
     Functions,
-    /// Counted calls.
     Calls,
-    /// Disks.
     Disk,
-    /// Descriptors and ports.
     Tables,
 }
 
-/// Figure of a record.
 pub struct Signal {
-    /// Name of the figure.
     pub name: &'static str,
-    /// Family of the signal.
     pub family: SignalFamily,
-    /// Unit for formatting.
     pub unit: Unit,
-    /// Source of the figure.
     pub source: &'static str,
     pub(crate) read: fn(&RunView<'_>) -> Option<f64>,
 }

@@ -7,18 +7,14 @@ use crate::unit::{Unit, format_value};
 /// Required side of a bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// At least this.
     AtLeast(f64),
-    /// At most this.
     AtMost(f64),
 }
 
 /// Signal with its bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Criterion {
-    /// Signal to compare.
     pub signal: &'static Signal,
-    /// Required range of the signal.
     pub bound: Bound,
 }
 
@@ -48,7 +44,6 @@ impl Criterion {
     }
 
     /// Formats "at least 92 %".
-    #[must_use]
     pub fn describe_bound(&self) -> String {
         match self.bound {
             Bound::AtLeast(bound) => format!("at least {}", format_value(bound, self.signal.unit)),
@@ -100,7 +95,6 @@ impl Perturbation {
 pub enum ThroughputChange {
     /// The throughput grows by a good part of the change.
     Rises,
-    /// The throughput stays the same.
     Stays,
     /// The throughput falls by a good part of the change.
     Falls,
@@ -108,7 +102,6 @@ pub enum ThroughputChange {
 
 impl ThroughputChange {
     /// Returns the word for the effect.
-    #[must_use]
     pub fn description(self) -> &'static str {
         match self {
             Self::Rises => "rises",
@@ -117,8 +110,6 @@ impl ThroughputChange {
         }
     }
 
-    /// Returns the effect as a prediction.
-    #[must_use]
     pub fn prediction(self) -> &'static str {
         match self {
             Self::Rises => "the throughput rises",
@@ -134,7 +125,6 @@ impl ThroughputChange {
 pub enum LimitClass {
     /// Requests or connections fail: something ran out.
     Failure,
-    /// The load generator is full.
     Generator,
     /// CPU time of the subject is used up.
     Cpu,
@@ -183,11 +173,8 @@ pub type CounterTest = (Perturbation, ThroughputChange, &'static str);
 /// Row of the table of bottlenecks.
 #[derive(Debug)]
 pub struct VerdictRule {
-    /// Code in records.
     pub code: &'static str,
-    /// Claim of the verdict.
     pub claim: &'static str,
-    /// Kind of explanation.
     pub class: LimitClass,
     /// Necessary conditions: all of these must hold.
     pub required: &'static [Criterion],
@@ -205,9 +192,7 @@ pub struct VerdictRule {
     pub is_circumstantial: bool,
     /// Excluding signs: one is enough.
     pub excluding: &'static [Criterion],
-    /// Explanations that it is confused with.
     pub confusions: &'static str,
-    /// Recommended action.
     pub remedy: &'static str,
     /// Change that proves it, with the predicted effect.
     pub counter_test: CounterTest,
@@ -225,7 +210,6 @@ impl VerdictRule {
         std::iter::once(self.counter_test).chain(self.second_test)
     }
 
-    /// Returns whether a signal is among the supporting ones.
     pub(crate) fn is_supported_by(&self, signal: &Signal) -> bool {
         self.supporting.iter().any(|criterion| criterion.signal.name == signal.name)
     }

@@ -45,7 +45,6 @@ pub(super) const HARDLY_BUSY: Criterion = at_most(&s::SUBJECT_CPUS, s::HARDLY_BU
 /// (no ports, no descriptors, full queues) are still reported.
 pub(super) const NOTHING_VALID: Criterion = at_least(&s::UNUSABLE, 0.9);
 
-/// Row with default values.
 pub(super) const DEFAULT_RULE: VerdictRule = VerdictRule {
     code: "",
     claim: "",

@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::Difference;
 
-/// Maximum number of characters shown of a value.
 const SHOWN_CHARS_MAX: usize = 120;
 
 /// Text of a table or a named item that only one side has.

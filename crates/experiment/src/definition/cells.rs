@@ -162,7 +162,6 @@ impl ParsedCell {
     }
 }
 
-/// Returns a value of `[load]`.
 fn load_value<'a, 't>(table: &'a DeTable<'t>, key: &str) -> Option<&'a Spanned<DeValue<'t>>> {
     table.get("load").and_then(|load| load.get_ref().as_table()).and_then(|load| load.get(key))
 }
@@ -186,7 +185,6 @@ fn keys_set_twice(arm: &Variant<'_>, load: &Variant<'_>) -> Vec<(usize, String)>
     keys.map(|(key, at)| (at, text(key))).collect()
 }
 
-/// Problems, and the cells that have each.
 #[derive(Default)]
 struct ProblemsByCell(BTreeMap<(usize, String), BTreeSet<(usize, usize)>>);
 

@@ -52,7 +52,6 @@ fn flag_at(words: &[String], at: usize) -> &str {
     before.filter(|(_, value)| value.is_empty()).map_or(NO_FLAG, |(flag, _)| flag)
 }
 
-/// Splits a word into a flag and the value in the same word.
 fn split_flag(word: &str) -> Option<(&str, &str)> {
     let letter = word.trim_start_matches('-').chars().next()?;
     if !word.starts_with('-') || letter.is_ascii_digit() {

@@ -21,12 +21,10 @@ use crate::trial::driver;
 /// Check of a load by agents: takes `agents` and the flags, returns a key of `[load]` with its problem for each.
 pub type FleetLoadCheck = dyn Fn(&str, &[String]) -> Vec<(&'static str, String)>;
 
-/// The environment of an experiment.
 #[derive(Clone, Copy)]
 pub struct EnvironmentChecks<'a> {
     /// Reason why a program cannot be started; `None` if it can, or if that is unknown in advance.
     pub program_problem: &'a dyn Fn(&str) -> Option<String>,
-    /// Version output of a program.
     pub version_output: &'a dyn Fn(&str) -> Option<String>,
     /// CPUs of the machine; empty if unknown.
     pub cpus: &'a [u32],
@@ -147,7 +145,6 @@ impl EnvironmentChecks<'_> {
     }
 }
 
-/// Returns the position of a library to be preloaded.
 fn preload_position(file_table: &DeTable<'_>, table: &[&str], program: &ProgramSetup) -> usize {
     match program.env.contains_key("LD_PRELOAD") {
         true => value_position(file_table, &[table, &["env", "LD_PRELOAD"]].concat()),

@@ -14,12 +14,10 @@ use crate::scenario::read::{Problems, TableValues, read_table};
 
 /// Maximum length of a name, which becomes part of file names.
 const NAME_BYTES_MAX: usize = 40;
-/// Maximum number of parameters of a file.
 const PARAMETERS_MAX: usize = 64;
 /// The key of the parameters, in files and in patches.
 pub(super) const PARAMETERS_KEY: &str = "parameters";
 
-/// The parts of a file.
 pub(super) struct FileParts<'t> {
     /// Keys that only an experiment has, not the file of one trial.
     pub(super) experiment: TableValues,
@@ -33,7 +31,6 @@ pub(super) struct FileParts<'t> {
 }
 
 impl<'t> FileParts<'t> {
-    /// Splits a file into its parts.
     pub(super) fn split(document: &DeTable<'t>, problems: &mut Problems) -> Self {
         let (mut own, mut base) = (DeTable::default(), DeTable::default());
         for (key, value) in document {
@@ -57,7 +54,6 @@ impl<'t> FileParts<'t> {
         Self { experiment: own, base, arms, loads, parameters }
     }
 
-    /// Sets the texts of parameters. Returns the problems.
     pub(super) fn set_parameters(&mut self, given: &[(String, String)]) -> Vec<InputProblem> {
         let mut problems = Vec::new();
         for (name, text) in given {
@@ -162,7 +158,6 @@ pub(super) fn is_valid_name(name: &str) -> bool {
         && !name.ends_with(REPEAT_SUFFIX)
 }
 
-/// Returns the message that a name is invalid, with the rules for names.
 pub(super) fn invalid_name_text(name: &str) -> String {
     match name.ends_with(REPEAT_SUFFIX) {
         true => format!(

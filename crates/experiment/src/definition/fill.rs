@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use record::document::text_or_number;
 use record::problem::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -14,7 +15,7 @@ use super::file::PARAMETERS_KEY;
 use crate::scenario::placeholders::{
     self, DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, split_pieces,
 };
-use crate::scenario::read::{Problems, plain_text};
+use crate::scenario::read::Problems;
 
 /// The key of the load's flags.
 const FLAGS: &str = "load.flags";
@@ -27,9 +28,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// State of filling parameters into texts.
 pub(super) struct ParameterFiller<'a> {
-    /// Text of the file, to find positions in.
     pub(super) text: &'a str,
-    /// Parameters with their texts and the positions of these.
     pub(super) parameters: BTreeMap<String, (Range<usize>, String)>,
     /// Parameters that have no text; their placeholders are left as they are.
     pub(super) without_text: BTreeSet<String>,
@@ -37,7 +36,6 @@ pub(super) struct ParameterFiller<'a> {
     pub(super) used: BTreeSet<String>,
     /// Positions of values that wait for a parameter: their problems are not known yet.
     pub(super) pending_values: BTreeSet<usize>,
-    /// Problems found.
     pub(super) problems: Problems,
     /// Number of placeholders that may still be filled in. A few nested parameters can expand to
     /// more text than there is time for.
@@ -95,7 +93,6 @@ impl<'a> ParameterFiller<'a> {
         }
     }
 
-    /// Returns a text with its parameters filled in.
     fn fill_text(&mut self, text: &str, target: &FillTarget<'_>, depth: usize) -> String {
         let mut filled = String::new();
         for (at, piece) in split_pieces(text) {
@@ -186,7 +183,6 @@ struct FillTarget<'a> {
     span: &'a Range<usize>,
     /// Position of the file's value that the text goes into.
     value_offset: usize,
-    /// Key of that value.
     path: &'a str,
 }
 
@@ -194,7 +190,7 @@ struct FillTarget<'a> {
 pub(super) fn parameter_spans(table: Option<&DeTable<'_>>) -> BTreeMap<String, (Range<usize>, String)> {
     let mut texts = BTreeMap::new();
     for (key, value) in table.into_iter().flatten() {
-        if let Some(text) = plain_text(value.get_ref()) {
+        if let Some(text) = text_or_number(value.get_ref()) {
             texts.insert(key.get_ref().to_string(), (value.span(), text));
         }
     }

@@ -33,7 +33,6 @@ const RERUNS_MAX_FRACTION_DEFAULT: f64 = 0.5;
 /// is the CPU time of a response ([`PRIMARY_DEFAULT_WITH_RATE`]).
 const PRIMARY_DEFAULT: &str = "responses_per_s";
 const PRIMARY_DEFAULT_WITH_RATE: &str = "subject_us_per_response";
-/// Default secondary metrics.
 const SECONDARY_DEFAULTS: &[&str] = &[
     "responses_per_s",
     "p50_ns",
@@ -47,7 +46,6 @@ const SECONDARY_DEFAULTS: &[&str] = &[
 /// Metric that only trials outside the blocks have, so that it cannot be compared.
 const PROBE_METRIC: &str = "calls_per_response";
 
-/// One bound of `[discard]`.
 struct DiscardBound {
     key: &'static str,
     /// Covariate, by its name in plans and trials.
@@ -76,9 +74,7 @@ const fn discard_bound(key: &'static str, covariate: &'static str, default: Opti
     DiscardBound { key, covariate, default, scale: 1.0 }
 }
 
-/// Input for reading these tables.
 pub(super) struct MeasureInput<'a> {
-    /// Options from outside the file.
     options: &'a ExperimentOptions,
     /// All metrics that can be measured.
     metrics: &'a [ExperimentMetric],

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use record::document::text_or_number;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diff;
-use crate::scenario::read::plain_text;
 
 /// Applies a patch to a table. Tables that are in both are merged; any other value replaces the old
 /// one. Positions stay those where a value was written.
@@ -45,7 +45,7 @@ fn collect(table: &DeTable<'_>, path: &str, values: &mut BTreeMap<String, KeyVal
         match value.get_ref() {
             DeValue::Table(inner) => collect(inner, &format!("{path}."), values),
             value => {
-                let text = plain_text(value).or_else(|| value.as_bool().map(|flag| flag.to_string()));
+                let text = text_or_number(value).or_else(|| value.as_bool().map(|flag| flag.to_string()));
                 let text = text.or_else(|| list_text(value));
                 let text = text.unwrap_or_else(|| value.type_str().to_owned());
                 values.insert(path, KeyValue { offset: key.span().start, text });
@@ -57,11 +57,10 @@ fn collect(table: &DeTable<'_>, path: &str, values: &mut BTreeMap<String, KeyVal
 /// Returns the texts of a list, separated by spaces.
 fn list_text(value: &DeValue<'_>) -> Option<String> {
     let texts: Option<Vec<String>> =
-        value.as_array()?.iter().map(|entry| plain_text(entry.get_ref())).collect();
+        value.as_array()?.iter().map(|entry| text_or_number(entry.get_ref())).collect();
     Some(texts?.join(" "))
 }
 
-/// The key of the flags of a load.
 const LOAD_FLAGS_KEY: &str = "load.flags";
 
 /// Returns whether a key has the arguments of a program on a machine of a fleet.

@@ -2,7 +2,6 @@
 //!
 //! Each is a file in `ready/`, with a row here for its purpose and its requirements.
 
-/// A ready-made experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadyMadeExperiment {
     /// Its name: `weir lab run NAME`.
@@ -11,11 +10,9 @@ pub struct ReadyMadeExperiment {
     pub title: &'static str,
     /// Use of its result, in a sentence.
     pub question: &'static str,
-    /// Programs that have to be installed.
     pub programs: &'static [&'static str],
     /// Other requirements; empty if there are none.
     pub other_requirements: &'static str,
-    /// Text of its file.
     pub text: &'static str,
 }
 
@@ -163,8 +160,6 @@ pub const READY_MADE: &[ReadyMadeExperiment] = &[
     ),
 ];
 
-/// Returns the ready-made experiment with this name.
-#[must_use]
 pub fn find_ready_made(name: &str) -> Option<&'static ReadyMadeExperiment> {
     READY_MADE.iter().find(|ready| ready.name == name)
 }

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use record::document::text_or_number;
 use record::experiment::ONLY_LOAD;
 use record::problem::{InputProblem, suggestion};
 use toml::Spanned;
@@ -14,7 +15,7 @@ use super::DEFAULT_ARM;
 use super::file::{FileParts, PARAMETERS_KEY, invalid_name_text, is_valid_name, slug};
 use super::patch::{apply_patch, key_values};
 use crate::scenario::keys::FILE;
-use crate::scenario::read::{NamedTable, Problems, plain_text};
+use crate::scenario::read::{NamedTable, Problems};
 
 /// Maximum number of arms, and of loads: more would take days, and nobody could read the result.
 const VARIANTS_MAX: usize = 32;
@@ -48,16 +49,13 @@ impl VariantAxis {
 pub(super) struct Variant<'t> {
     pub(super) name: String,
     pub(super) title: String,
-    /// Position in the file.
     pub(super) offset: usize,
     /// Patches, applied in order.
     pub(super) patches: Vec<DeTable<'t>>,
-    /// Its levels of factors.
     pub(super) levels: BTreeMap<String, String>,
 }
 
 impl<'t> Variant<'t> {
-    /// Returns a file with the variant applied.
     pub(super) fn applied_to(&self, base: &DeTable<'t>) -> DeTable<'t> {
         let mut table = base.clone();
         self.patches.iter().for_each(|patch| apply_patch(patch, &mut table));
@@ -85,7 +83,6 @@ impl<'t> Variant<'t> {
     }
 }
 
-/// Returns a patch that sets one parameter.
 fn parameter_patch<'t>(name: &str, at: usize, text: &str) -> DeTable<'t> {
     let key = |name: &str| Spanned::new(at..at, Cow::Owned(name.to_owned()));
     let value = |value| Spanned::new(at..at, value);
@@ -173,7 +170,6 @@ fn factors<'a>(
     factors
 }
 
-/// Returns the variants that the file gives as patches.
 fn patch_variants<'t>(side: VariantAxis, parts: &FileParts<'t>, problems: &mut Problems) -> Vec<Variant<'t>> {
     let given = match side {
         VariantAxis::Arms => &parts.arms,
@@ -229,14 +225,13 @@ fn remove_unknown_keys(patch: &mut DeTable<'_>, path: &str, parts: &FileParts<'_
         if !parts.parameters.contains_key(&**key.get_ref()) {
             problems.add_error(key.span().start, parts.unknown_parameter_text(key.get_ref()));
         }
-        if plain_text(value.get_ref()).is_none() {
+        if text_or_number(value.get_ref()).is_none() {
             let text = format!("'{path}.{PARAMETERS_KEY}.{}' takes a string or a number", key.get_ref());
             problems.add_error(value.span().start, text);
         }
     }
 }
 
-/// Returns the index of the baseline among the arms.
 pub(super) fn baseline_index(parts: &FileParts<'_>, arms: &[Variant<'_>], problems: &mut Problems) -> usize {
     let Some(measure) = parts.experiment.table("measure") else { return 0 };
     let Some(name) = measure.text("baseline") else { return 0 };

@@ -16,7 +16,6 @@ use record::trial::{
 
 use super::discard;
 
-/// One attempt at a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GroupAttempt {
     /// Arms that have run, including failed and discarded ones.
@@ -26,7 +25,6 @@ pub(super) struct GroupAttempt {
     /// True if the environment changed during the attempt. Repeating it does not count toward the
     /// limit on reruns.
     is_changed: bool,
-    /// Number of its last trial.
     last_trial: u32,
 }
 
@@ -37,10 +35,8 @@ pub(super) struct TrialGroup {
     pub(super) load: String,
 }
 
-/// Attempts at all groups of an experiment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GroupAttempts {
-    /// Attempts by group, then by attempt number.
     attempts: BTreeMap<TrialGroup, BTreeMap<u32, GroupAttempt>>,
     arms: usize,
     loads: usize,
@@ -68,14 +64,12 @@ impl GroupAttempts {
         blocks
     }
 
-    /// Returns the number of the attempt at a group that counts.
     pub(super) fn counted_attempt(&self, group: &TrialGroup) -> Option<u32> {
         let attempts = self.attempts.get(group)?;
         let counts = |attempt: &GroupAttempt| !attempt.is_spoiled && attempt.arms_run.len() == self.arms;
         attempts.iter().rev().find(|(_, attempt)| counts(attempt)).map(|(number, _)| *number)
     }
 
-    /// Returns the last attempt at a group, with its number.
     pub(super) fn last_attempt(&self, group: &TrialGroup) -> Option<(u32, &GroupAttempt)> {
         let (number, attempt) = self.attempts.get(group)?.last_key_value()?;
         Some((*number, attempt))
@@ -98,13 +92,11 @@ impl GroupAttempts {
         !attempt.is_spoiled && attempt.arms_run.len() < self.arms
     }
 
-    /// Returns whether every group of a block has an attempt that counts.
     pub(super) fn is_complete(&self, block: u32) -> bool {
         self.groups_of_block(block).filter(|group| self.counted_attempt(group).is_some()).count()
             == self.loads
     }
 
-    /// Returns whether a trial of a block has run.
     pub(super) fn is_started(&self, block: u32) -> bool {
         self.groups_of_block(block).next().is_some()
     }
@@ -123,7 +115,6 @@ impl GroupAttempts {
         self.started().len() as u32
     }
 
-    /// Returns the number of complete blocks.
     pub(super) fn complete_count(&self) -> u32 {
         self.started().into_iter().filter(|block| self.is_complete(*block)).count() as u32
     }
@@ -151,7 +142,6 @@ impl GroupAttempts {
 }
 
 impl TrialGroup {
-    /// Returns the group of a trial.
     pub(super) fn from_position(position: &TrialPosition) -> Self {
         Self { block: position.block, load: position.load.clone() }
     }
@@ -166,7 +156,6 @@ fn is_block_trial(line: &TrialSummary) -> bool {
 pub struct EnvironmentChange {
     /// Number of the last trial before the change.
     pub after_trial: u32,
-    /// Description of the change.
     pub description: String,
 }
 

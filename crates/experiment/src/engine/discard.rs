@@ -28,7 +28,6 @@ const WAKE_UP_COVARIATE: &str = "wake_up_p99_ns";
 /// First pause after a trial that the machine disturbed. Such disturbances come in bursts of
 /// seconds and minutes, and each further disturbed trial in a row doubles the pause.
 const PAUSE_FIRST_NS: u64 = 5_000_000_000;
-/// Maximum pause.
 const PAUSE_MAX_NS: u64 = 60_000_000_000;
 
 /// Covariate that may discard a trial.
@@ -38,7 +37,6 @@ pub struct DiscardRule {
     pub name: &'static str,
     /// Description of the covariate and of the unit of its bound.
     pub doc: &'static str,
-    /// Format of the value and the bound.
     format: BoundFormat,
     /// True if the machine causes it, so that it may pass after a while.
     is_transient: bool,
@@ -123,7 +121,6 @@ pub const RULES: &[DiscardRule] = &[
 
 /// Returns the bounds without a rule. A plan with such bounds is rejected: they would have no
 /// effect.
-#[must_use]
 pub fn unknown_names(bounds: &BTreeMap<String, f64>) -> Vec<String> {
     let is_known = |name: &str| RULES.iter().any(|rule| rule.name == name);
     bounds.keys().filter(|name| !is_known(name)).cloned().collect()
@@ -131,14 +128,11 @@ pub fn unknown_names(bounds: &BTreeMap<String, f64>) -> Vec<String> {
 
 /// Returns the bound of a covariate, in the covariate's unit, if it is the same for all trials.
 /// `None` for a covariate that is compared with the usual value of each arm and load.
-#[must_use]
 pub fn limit(bounds: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
     let rule = RULES.iter().find(|rule| rule.name == name && rule.format != BoundFormat::Ratio)?;
     bounds.get(rule.name).copied()
 }
 
-/// Formats the bounds as text.
-#[must_use]
 pub fn describe_bounds(bounds: &BTreeMap<String, f64>) -> Vec<String> {
     let description = |rule: &DiscardRule| {
         let bound = bounds.get(rule.name)?;
@@ -149,7 +143,6 @@ pub fn describe_bounds(bounds: &BTreeMap<String, f64>) -> Vec<String> {
 
 /// Returns the reason why each trial is discarded, in the order of `lines`. Pilots, probes
 /// and failed trials are never discarded: they have no results that count.
-#[must_use]
 pub fn discard_reasons(bounds: &BTreeMap<String, f64>, lines: &[TrialSummary]) -> Vec<Option<DiscardReason>> {
     let usual = median_wake_up_lags(lines);
     let reason_for = |line: &TrialSummary| {
@@ -163,7 +156,6 @@ pub fn discard_reasons(bounds: &BTreeMap<String, f64>, lines: &[TrialSummary]) -
 }
 
 /// Returns the pause before the next trial, in ns.
-#[must_use]
 pub fn pause_ns(lines: &[TrialSummary]) -> u64 {
     let passes =
         |reason: &DiscardReason| RULES.iter().any(|rule| rule.is_transient && rule.name == reason.code);
@@ -213,7 +205,6 @@ impl BoundFormat {
     }
 }
 
-/// Returns the arm and the load of a line.
 fn cell_key(line: &TrialSummary) -> (&str, &str) {
     (&line.position.arm, &line.position.load)
 }

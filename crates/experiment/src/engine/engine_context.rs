@@ -13,12 +13,10 @@ use super::environment::EnvironmentFacts;
 use super::events::Event;
 use super::experiment_dir::ExperimentDir;
 
-/// Parameters of one trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrialParams {
     /// Time that the load runs unrecorded before the trial, in ns.
     pub warm_up_ns: u64,
-    /// Recorded time of the load, in ns.
     pub duration_ns: u64,
     /// True if the subject's functions are sampled.
     pub is_profiled: bool,
@@ -26,7 +24,6 @@ pub struct TrialParams {
     pub calls: Option<String>,
 }
 
-/// Result of one trial.
 #[derive(Clone, Debug, Default)]
 pub struct TrialOutput {
     /// Record of the trial. The engine fills its place in.
@@ -55,14 +52,12 @@ pub trait Runner {
     fn run(&mut self, position: &TrialPosition, params: &TrialParams) -> Result<TrialOutput, TrialRunError>;
 }
 
-/// Input of a judgement.
 #[derive(Clone, Copy, Debug)]
 pub struct JudgeInput<'a> {
     /// Plan, with the warm-up that the pilots determined.
     pub plan: &'a ExperimentPlan,
     /// All trials, in the order of running. Those that do not count are marked.
     pub trials: &'a [TrialSummary],
-    /// Directory of their records.
     pub directory: &'a ExperimentDir,
     /// Descriptions of changes of the machine, the programs or weir since the experiment's start.
     pub changes: &'a [String],
@@ -70,14 +65,12 @@ pub struct JudgeInput<'a> {
     pub stopped: &'a StopReason,
 }
 
-/// Conclusions from the trials.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conclusions {
     /// Results of every arm under every load.
     pub cells: Vec<ExperimentCell>,
     /// Comparisons of every arm with the baseline.
     pub comparisons: Vec<Comparison>,
-    /// Warnings about the validity of the results.
     pub warnings: Vec<Warning>,
     /// Growth of throughput along a factor.
     pub scalings: Vec<ScalingSummary>,
@@ -85,7 +78,6 @@ pub struct Conclusions {
     pub summary: Vec<String>,
     /// Result in three sentences.
     pub answer: Option<Answer>,
-    /// Step that would finish the experiment.
     pub finish: Option<FinishStep>,
 }
 
@@ -109,7 +101,6 @@ pub struct EngineContext<'a> {
     pub is_concluded: &'a dyn Fn(&ExperimentPlan, &[TrialSummary]) -> bool,
     /// Draws conclusions from the trials so far.
     pub judge: &'a dyn Fn(JudgeInput<'_>) -> Conclusions,
-    /// Receives the events.
     pub on_event: &'a mut dyn FnMut(&Event),
 }
 

@@ -67,7 +67,6 @@ const fn choice_fact(name: &'static str, path: &'static str) -> FactSource {
 /// Reads the facts, mitigations and settings of the machine, and the versions of the programs. It
 /// starts each program once with its version flag. This takes a second, or a few if a program does
 /// not end.
-#[must_use]
 pub fn read(executables: &ExecutableSet) -> BTreeMap<String, String> {
     let mut facts: BTreeMap<String, String> = FACTS
         .iter()
@@ -83,7 +82,6 @@ pub fn read(executables: &ExecutableSet) -> BTreeMap<String, String> {
 }
 
 /// Returns the online CPUs in ascending order; empty if the machine does not report them.
-#[must_use]
 pub fn cpus() -> Vec<u32> {
     let online = first_line(Path::new("/sys/devices/system/cpu/online"));
     online.and_then(|text| parse_cpus(&text)).unwrap_or_default()
@@ -129,7 +127,6 @@ fn mitigations(directory: &Path) -> Vec<(String, String)> {
 }
 
 /// Describes the differences between two sets of facts: `governor: powersave, was performance`.
-#[must_use]
 pub fn changed_facts(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
     let names = before.keys().chain(now.keys().filter(|name| !before.contains_key(*name)));
     names
@@ -147,9 +144,7 @@ pub fn changed_facts(before: &BTreeMap<String, String>, now: &BTreeMap<String, S
 /// Environment in which an experiment is about to be resumed.
 #[derive(Clone, Debug, Default)]
 pub struct EnvironmentFacts {
-    /// Weir's version and commit.
     pub weir: WeirVersion,
-    /// Facts about the machine.
     pub host: HostFacts,
     /// Result of [`read`].
     pub environment: BTreeMap<String, String>,
@@ -157,7 +152,6 @@ pub struct EnvironmentFacts {
 
 /// Describes the differences in the machine, weir and the programs since the experiment's start.
 /// Trials before and after such a change are not comparable.
-#[must_use]
 pub fn environment_differences(start: &ExperimentStart, current: &EnvironmentFacts) -> Vec<String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
     let weir = |weir: &WeirVersion| format!("{} ({})", weir.version, weir.commit);

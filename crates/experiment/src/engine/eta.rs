@@ -22,7 +22,6 @@ pub(super) struct Overhead {
 }
 
 impl Overhead {
-    /// Adds the overhead of one trial.
     pub(super) fn add(&mut self, overhead_s: f64) {
         self.sum_s += overhead_s.max(0.0);
         self.trials += 1;
@@ -76,7 +75,6 @@ fn trial_s(plan: &ExperimentPlan, overhead: Overhead) -> f64 {
 
 /// Returns the minimum and the maximum duration of a plan: with the minimum number of blocks and no
 /// rerun, and with the maximum number of blocks and all permitted reruns.
-#[must_use]
 pub fn expected_duration_s(plan: &ExperimentPlan) -> (f64, f64) {
     let overhead = Overhead::default();
     let (min_s, max_s) = estimate_eta(plan, &[], 1, overhead).remaining_s;

@@ -23,12 +23,10 @@ pub struct Eta {
     pub remaining_s: (f64, f64),
 }
 
-/// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The experiment starts or resumes.
     Started {
-        /// Number of earlier resumes.
         resumed: u32,
         /// Number of trials that had run before.
         trials: u32,
@@ -39,16 +37,12 @@ pub enum Event {
     FileSetAside(BrokenFile),
     /// The environment differs from that at the experiment's start, and the user has allowed it.
     EnvironmentDiffers(Vec<String>),
-    /// A trial begins.
     TrialStarted {
-        /// Position of the trial in the plan.
         position: TrialPosition,
         /// Estimate of what is left, this trial included.
         eta: Eta,
     },
-    /// A trial ran.
     TrialFinished {
-        /// Position of the trial in the plan.
         position: TrialPosition,
         /// Reason for its failure, if it failed.
         failed: Option<String>,
@@ -56,22 +50,12 @@ pub enum Event {
     /// A trial could not remove something that it created. The next start tries again.
     CleanupFailed(Vec<String>),
     /// A trial does not count: its block runs again.
-    TrialDiscarded {
-        /// Position of the trial in the plan.
-        position: TrialPosition,
-        /// Reason for the discard.
-        reason: DiscardReason,
-    },
+    TrialDiscarded { position: TrialPosition, reason: DiscardReason },
     /// The engine pauses, because the disturbance of a trial may last.
-    Paused {
-        /// Duration of the pause, in ns.
-        pause_ns: u64,
-    },
+    Paused { pause_ns: u64 },
     /// The pilots have determined the warm-up.
     WarmUpChosen(WarmUp),
-    /// A block counts.
     BlockCompleted {
-        /// Number of the block.
         block: u32,
         /// Comparison of every arm with the baseline so far, in the deciding metric.
         so_far: Vec<Comparison>,
@@ -83,7 +67,6 @@ pub enum Event {
 impl Event {
     /// Formats the event as text. `None` for events that each display formats itself from the
     /// trial's position.
-    #[must_use]
     pub fn text(&self) -> Option<String> {
         let words = match self {
             Self::TrialStarted { .. } | Self::TrialFinished { .. } | Self::BlockCompleted { .. } => {

@@ -35,7 +35,6 @@ pub use records::{
 
 /// Name of the file that the plan was made from.
 pub const EXPERIMENT_FILE: &str = "experiment.toml";
-/// Name of the trials directory.
 pub const TRIALS_DIR: &str = "trials";
 /// Name of the file with the warm-up that the pilots determined.
 pub const WARM_UP_FILE: &str = "warm-up.json";
@@ -47,7 +46,6 @@ const SAME_NAME_MAX: u32 = 100;
 /// Maximum number of bytes of a profile's folded stacks to read.
 const FOLDED_BYTES_MAX: u64 = 64 << 20;
 
-/// Directory of an experiment, with its contents.
 #[derive(Debug)]
 pub struct ExperimentDir {
     path: PathBuf,
@@ -58,7 +56,6 @@ pub struct ExperimentDir {
     last_number: u32,
     sessions: Vec<RunSession>,
     warm_up: Option<WarmUp>,
-    /// Settings that the next session changes.
     next_settings: Option<ChangedSettings>,
     /// `None` if the directory was opened for reading only.
     lock: Option<DirLock>,
@@ -66,7 +63,6 @@ pub struct ExperimentDir {
 
 /// Returns the directory name of an experiment, from its name and an RFC 3339 time in UTC:
 /// `allocator-20261122-064700`.
-#[must_use]
 pub fn directory_name(name: &str, started_at: &str) -> String {
     let mut stamp: String = started_at.chars().filter(char::is_ascii_digit).take(14).collect();
     if stamp.len() > 8 {
@@ -191,7 +187,6 @@ impl ExperimentDir {
     }
 
     /// Describes the settings that resumes changed, each with the number of the last trial before it.
-    #[must_use]
     pub fn settings_changes(&self) -> Vec<String> {
         let changed = self.sessions.iter().filter_map(|session| Some((session, session.settings.as_ref()?)));
         changed
@@ -224,40 +219,33 @@ impl ExperimentDir {
         }
     }
 
-    /// Returns the path of the directory.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns everything that was fixed before the first trial.
-    #[must_use]
     pub fn start(&self) -> &ExperimentStart {
         &self.start
     }
 
     /// Returns the trials in the order of running. Those that do not count are included and not
     /// marked yet ([`super::blocks::mark_discarded`]).
-    #[must_use]
     pub fn trials(&self) -> &[TrialSummary] {
         &self.trials
     }
 
     /// Returns the files that were found to be broken on opening.
-    #[must_use]
     pub fn broken_files(&self) -> &[BrokenFile] {
         &self.broken_files
     }
 
     /// Returns the mean number of requests begun by trial number, for drivers that report it.
-    #[must_use]
     pub fn begun_means(&self) -> BTreeMap<u32, f64> {
         let details = self.details.iter();
         details.filter_map(|(number, it)| Some((*number, it.begun_mean?))).collect()
     }
 
     /// Returns the numbers of the trials in which functions were sampled.
-    #[must_use]
     pub fn profiled_trials(&self) -> BTreeSet<u32> {
         let profiled = self.details.iter().filter(|(_, it)| it.is_profiled);
         profiled.map(|(number, _)| *number).collect()
@@ -265,32 +253,26 @@ impl ExperimentDir {
 
     /// Returns the fraction of the subject's CPU time that counting its calls took, by trial
     /// number. Trials without counted calls are absent.
-    #[must_use]
     pub fn counting_fractions(&self) -> BTreeMap<u32, f64> {
         let details = self.details.iter();
         details.filter_map(|(number, it)| Some((*number, it.counting_fraction?))).collect()
     }
 
     /// Returns whether the requested calls were counted in the trial with this number.
-    #[must_use]
     pub fn has_calls(&self, number: u32) -> bool {
         self.details.get(&number).is_some_and(|it| it.has_calls)
     }
 
     /// Returns the requested observations that were not possible in the trial with this number.
-    #[must_use]
     pub fn not_observable(&self, number: u32) -> &[UnobservableMetric] {
         self.details.get(&number).map_or(&[], |it| &it.not_observable)
     }
 
-    /// Returns the sessions of the experiment.
-    #[must_use]
     pub fn sessions(&self) -> &[RunSession] {
         &self.sessions
     }
 
     /// Describes the differences of all sessions from the experiment's start, without duplicates.
-    #[must_use]
     pub fn change_descriptions(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for change in self.sessions.iter().flat_map(|session| &session.differences) {
@@ -302,19 +284,15 @@ impl ExperimentDir {
     }
 
     /// Returns the changes between sessions, each with the number of the last trial before it.
-    #[must_use]
     pub fn environment_changes(&self) -> Vec<EnvironmentChange> {
         self.sessions.iter().filter_map(RunSession::environment_change).collect()
     }
 
     /// Returns the warm-up that the pilots determined.
-    #[must_use]
     pub fn warm_up(&self) -> Option<&WarmUp> {
         self.warm_up.as_ref()
     }
 
-    /// Returns the number of the next trial.
-    #[must_use]
     pub fn next_number(&self) -> u32 {
         self.last_number + 1
     }
@@ -342,7 +320,6 @@ impl ExperimentDir {
 
     /// Reads the folded stacks of a trial's profile, by the name of its record. `None` if it has
     /// none.
-    #[must_use]
     pub fn folded(&self, trial_file: &str) -> Option<String> {
         let path = self.trial_path(trial_file).ok()?.with_extension("folded");
         let is_small = fs::metadata(&path).ok()?.len() <= FOLDED_BYTES_MAX;
@@ -437,8 +414,6 @@ impl ExperimentDir {
         self.lock.as_ref().map(|_| ()).ok_or_else(refused)
     }
 
-    /// Returns the position of the next trial.
-    #[must_use]
     pub fn position(&self, slot: &super::next_step::TrialSlot) -> TrialPosition {
         TrialPosition {
             number: self.next_number(),

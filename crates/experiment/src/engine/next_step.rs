@@ -19,34 +19,27 @@ const FAILURES_IN_A_ROW_MAX: usize = 2;
 /// Maximum number of attempts of a probe: its result is not worth more.
 const PROBE_ATTEMPTS_MAX: usize = 2;
 
-/// Next step of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextStep {
-    /// Run a trial.
     Run(TrialSlot),
     /// Choose the warm-up: the pilots have run.
     WarmUp,
-    /// End, with the reason.
     End(StopReason),
 }
 
 /// Trial to run: its place without its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrialSlot {
-    /// Purpose of the trial.
     pub kind: TrialKind,
     /// Number of the block; 0 for pilots and probes.
     pub block: u32,
-    /// Number of the attempt.
     pub attempt: u32,
-    /// Arm and load.
     pub arm_load: ArmLoad,
 }
 
 /// Input of the decision besides the trials.
 #[derive(Clone, Copy)]
 pub struct StepInput<'a> {
-    /// Plan of the experiment.
     pub plan: &'a ExperimentPlan,
     /// True if the length of the warm-up is known.
     pub has_warm_up: bool,
@@ -65,7 +58,6 @@ impl std::fmt::Debug for StepInput<'_> {
 
 /// Returns the step after `lines`, which are in the order of their numbers and marked
 /// ([`super::blocks::mark_discarded`]).
-#[must_use]
 pub fn next_step(input: StepInput<'_>, lines: &[TrialSummary]) -> NextStep {
     if let Some(stopped) = repeated_failure(input, lines) {
         return NextStep::End(stopped);
@@ -231,7 +223,6 @@ fn rerun_group(
 /// Returns the maximum number of group reruns after `begun` blocks: the plan's fraction of all
 /// their groups. With fewer blocks than the plan's minimum, the minimum counts, so that one
 /// disturbance at the start does not end the experiment.
-#[must_use]
 pub fn reruns_max(plan: &ExperimentPlan, begun: u32) -> u32 {
     let groups = f64::from(begun.max(plan.blocks_min)) * plan.loads.len() as f64;
     (groups * plan.reruns_max_fraction).ceil() as u32

@@ -48,7 +48,6 @@ struct Engine<'f, 'h> {
     /// Plan, with the warm-up once it is known.
     plan: ExperimentPlan,
     weir: WeirVersion,
-    /// All trials, marked.
     trials: Vec<TrialSummary>,
     /// Numbers of the discarded trials that were already reported.
     reported_discards: BTreeSet<u32>,
@@ -150,7 +149,6 @@ impl<'f, 'h> Engine<'f, 'h> {
         mark_discarded(&self.plan, &mut self.trials, &changed);
     }
 
-    /// Returns the numbers of the disturbed trials.
     fn disturbed_trials(&self) -> impl Iterator<Item = u32> {
         let own =
             |line: &&TrialSummary| line.discarded.as_ref().is_some_and(|reason| !reason.is_block_only());

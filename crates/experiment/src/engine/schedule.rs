@@ -20,23 +20,19 @@ pub const CELLS_MAX: usize = 360;
 /// Arm under a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ArmLoad {
-    /// Name of the arm.
     pub arm: String,
-    /// Name of the load.
     pub load: String,
 }
 
 /// Key for which an order is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderDraw {
-    /// Purpose of the trials.
     pub kind: TrialKind,
     /// Number of the block; 0 for pilots and probes.
     pub block: u32,
 }
 
 impl OrderDraw {
-    /// Returns the key of a block.
     #[must_use]
     pub fn for_block(block: u32) -> Self {
         Self { kind: TrialKind::Judged, block }
@@ -51,7 +47,6 @@ impl OrderDraw {
 
 /// Returns the trials of a draw, in their order. Probes skip the arm that repeats the baseline: its
 /// calls are those of the baseline.
-#[must_use]
 pub fn trial_order(plan: &ExperimentPlan, draw: OrderDraw) -> Vec<ArmLoad> {
     let mut random = seeded_rng(plan.seed, draw, 0);
     let arms = plan.arms.iter().filter(|arm| draw.kind != TrialKind::Probe || arm.repeats.is_none());

@@ -59,7 +59,6 @@ pub(super) fn start(plan: ExperimentPlan) -> ExperimentStart {
     ExperimentStart { plan, environment, started_at, ..ExperimentStart::default() }
 }
 
-/// Returns an undisturbed trial of a block.
 pub(super) fn trial_line(number: u32, block: u32, attempt: u32, arm: &str, load: &str) -> TrialSummary {
     let (arm, load) = (arm.to_owned(), load.to_owned());
     let position = TrialPosition { number, block, attempt, arm, load, ..TrialPosition::default() };
@@ -79,14 +78,12 @@ pub(super) struct SimulatedRunner {
     pub(super) effect: TrialEffect,
     /// Number of trials before the kill, and its kind.
     pub(super) kill_after: Option<(u32, KillKind)>,
-    /// Places and parameters of all requested trials.
     pub(super) requests: Vec<(TrialPosition, TrialParams)>,
 }
 
 /// Kind of the early end of a simulated session.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KillKind {
-    /// The runner reports that the trial was stopped.
     Stop,
     /// The process panics: nothing after it runs.
     Panic,

@@ -15,17 +15,12 @@ pub const PILOT_EXTRA_S: f64 = 10.0;
 pub const WARM_UP_S_MIN: f64 = 1.0;
 /// Maximum warm-up, unless the trials are shorter: the cost of a longer one exceeds its benefit.
 pub const WARM_UP_S_MAX: f64 = 30.0;
-/// Schema of the record.
 pub const SCHEMA: &str = "weir.warm-up/1";
 
-/// Chosen warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WarmUp {
-    /// Schema, [`SCHEMA`].
     pub schema: String,
-    /// Length of the warm-up.
     pub warm_up_s: f64,
-    /// Reason for the choice.
     pub text: String,
     /// Descriptions of the cells that never became steady, or for which it is unknown. They cause
     /// the maximum warm-up.
@@ -38,16 +33,13 @@ pub struct WarmUp {
 /// Cell that became steady after the maximum warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LateCell {
-    /// Name of the arm.
     pub arm: String,
-    /// Name of the load.
     pub load: String,
     /// Second from which on it was steady.
     pub from_s: f64,
 }
 
 /// Returns the warm-up that fits all pilots: that of the cell that became steady last.
-#[must_use]
 pub fn choose_warm_up(plan: &ExperimentPlan, lines: &[TrialSummary]) -> WarmUp {
     let longest_s = WARM_UP_S_MAX.min(plan.duration_s).max(WARM_UP_S_MIN);
     let mut slowest: Option<(f64, &TrialSummary)> = None;

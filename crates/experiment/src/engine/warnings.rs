@@ -19,7 +19,6 @@ const ERROR_COVARIATE: &str = "error_fraction";
 const NAMED_MAX: usize = 6;
 
 /// Returns all warnings. `lines` are marked ([`super::blocks::mark_discarded`]).
-#[must_use]
 pub fn warnings(directory: &ExperimentDir, plan: &ExperimentPlan, lines: &[TrialSummary]) -> Vec<Warning> {
     let mut all = directory.warm_up().map(|it| warm_up_warnings(plan, it)).unwrap_or_default();
     all.extend(error_warnings(plan, lines));

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 /// Injected faults. The default is healthy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultConfig {
-    /// Address to listen on.
     pub listen: SocketAddr,
     /// Threads that each serve many connections; `None`: one thread per connection.
     pub threads: Option<usize>,
@@ -41,9 +40,7 @@ pub struct FaultConfig {
     pub error_fraction: f64,
     /// Fraction of the requests whose connection is closed without a response.
     pub drop_fraction: f64,
-    /// Bytes of a response's body.
     pub body_bytes: usize,
-    /// True to close the connection after each response.
     pub close_after_response: bool,
     /// True to leave closing to the client, also if the client asks the server to close.
     pub ignore_close: bool,

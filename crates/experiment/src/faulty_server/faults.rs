@@ -25,7 +25,6 @@ const ALLOCATION_BYTES: (usize, usize) = (24, 1200);
 pub(super) struct ServerState {
     pub(super) config: FaultConfig,
     clock: fn() -> u64,
-    /// The contended lock.
     #[expect(clippy::disallowed_types, reason = "the contended lock is the injected fault")]
     lock: std::sync::Mutex<u64>,
     log: Option<File>,
@@ -34,7 +33,6 @@ pub(super) struct ServerState {
     served: AtomicU64,
 }
 
-/// End of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestOutcome {
     Success,
@@ -130,7 +128,6 @@ struct RandomReadFile {
 }
 
 impl RandomReadFile {
-    /// Creates the file, with its bytes written to the disk.
     fn create(path: &Path, bytes: u64) -> io::Result<Self> {
         let explain =
             |error: io::Error| io::Error::new(error.kind(), format!("data {}: {error}", path.display()));
@@ -197,7 +194,6 @@ fn allocate(times: u32) {
 
 /// Returns a pipe with a slow reader, like a log daemon that is behind.
 fn slow_pipe(bytes_per_s: u64) -> io::Result<io::PipeWriter> {
-    /// Reads per second.
     const READS_PER_S: u64 = 50;
     let (mut reader, writer) = io::pipe()?;
     let bytes_per_read =

@@ -13,7 +13,6 @@ use super::faults::{RequestOutcome, ServerState};
 
 /// Maximum length of a request head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// The end of a head.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Maximum time that a worker polls its connections before it checks for new ones, in nanoseconds.
 const POLL_TIMEOUT_NS: i64 = 1_000_000;
@@ -23,14 +22,12 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(10);
 /// A server that runs until its process ends.
 #[derive(Debug)]
 pub struct FaultyServer {
-    /// Address of the listening socket.
     pub address: SocketAddr,
     acceptor: std::thread::JoinHandle<()>,
 }
 
 impl FaultyServer {
     /// Returns whether the acceptor has panicked, so that no more connections are accepted.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.acceptor.is_finished()
     }
@@ -88,7 +85,6 @@ fn accept_loop(listener: &TcpListener, shared: &Arc<ServerState>, workers: &[Sen
     }
 }
 
-/// Runs the thread of one connection.
 fn serve_connection(shared: &ServerState, stream: TcpStream) {
     let mut connection = Connection { stream, unread: Vec::new() };
     while connection.read().is_ok_and(|open| open) {

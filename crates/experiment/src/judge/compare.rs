@@ -64,7 +64,6 @@ pub(super) fn compare_all(
     concluded.collect()
 }
 
-/// A comparison, its metric, and its values.
 type ComparedSeries<'a> = (Comparison, &'a ExperimentMetric, BlockSeries);
 
 /// Judges the claims in four families: the primary metric and the others, each over arms and loads, and their A/A

@@ -11,7 +11,6 @@ pub(super) fn effect_log(effect: f64) -> f64 {
     effect.max(0.0).ln_1p()
 }
 
-/// Reason for an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutcomeReason {
     /// Too few blocks, or values of a set.
@@ -57,7 +56,6 @@ pub(super) struct SetFigures {
     pub(super) alpha: f64,
 }
 
-/// Returns the outcome of two sets, and its reason.
 pub(super) fn outcome_of_sets(
     figures: &SetFigures,
     better: BetterDirection,

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use record::experiment::{Arm, BlockPair, ExperimentPlan, TrialSummary, counted_blocks};
 use stats::sequential::BlockValues;
 
-/// The trials that are judged.
 pub(super) struct JudgedTrials<'a> {
     pub(super) plan: &'a ExperimentPlan,
     /// All trials in the order of running, also those that do not count.
@@ -24,7 +23,6 @@ pub(super) struct BlockSeries {
     pub(super) pairs: Vec<BlockPair>,
     /// Logarithms; empty if a value is not above zero.
     pub(super) logs: Vec<BlockValues>,
-    /// Values of the baseline, of both runs.
     pub(super) baseline: Vec<f64>,
 }
 
@@ -35,7 +33,6 @@ impl<'a> JudgedTrials<'a> {
         Self { plan, all, judged: all.iter().filter(|trial| trial.is_counted()).collect(), cpus }
     }
 
-    /// Returns the number of judged blocks.
     pub(super) fn block_count(&self) -> usize {
         counted_blocks(self.judged.iter().copied())
     }
@@ -47,7 +44,6 @@ impl<'a> JudgedTrials<'a> {
         plan.arms.iter().filter(|arm| arm.name != plan.baseline)
     }
 
-    /// Returns the judged trials of an arm under a load.
     pub(super) fn cell(&self, arm: &str, load: &str) -> impl Iterator<Item = &'a TrialSummary> {
         let is_of = move |trial: &&&TrialSummary| trial.position.arm == arm && trial.position.load == load;
         self.judged.iter().filter(is_of).copied()

@@ -21,10 +21,8 @@ const NEARLY_MAX_FRACTION: f64 = 0.95;
 /// Maximum number of levels that a sentence names.
 const NAMED_MAX: usize = 12;
 
-/// One level of the factor.
 struct LadderLevel<'a> {
     level: f64,
-    /// The level as the plan writes it.
     name: &'a str,
     load: &'a str,
     /// The metric by block.
@@ -35,7 +33,6 @@ struct LadderLevel<'a> {
 }
 
 /// Parses a level as a number: a plain decimal, or a count with its unit (`10k`).
-#[must_use]
 pub fn parse_level(text: &str) -> Option<f64> {
     let decimal = text.parse::<f64>().ok().filter(|number| number.is_finite());
     decimal.or_else(|| record::units::parse_count(text).ok().map(|count| count as f64))

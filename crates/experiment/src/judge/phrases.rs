@@ -8,11 +8,8 @@ use crate::format::{is_same, percent};
 
 /// Phrases for a difference in a metric; `{}` is its size.
 struct Phrase {
-    /// Name of the metric.
     metric: &'static str,
-    /// Phrase if the arm has more of it.
     arm_has_more: &'static str,
-    /// Phrase if the arm has less of it.
     arm_has_less: &'static str,
     /// Name of the quantity within a sentence.
     noun: &'static str,

@@ -114,7 +114,6 @@ fn disturbance_text(comparison: &Comparison, look: &Look) -> String {
     }
 }
 
-/// Maximum number of blocks that a sentence lists.
 const BLOCKS_LISTED_MAX: usize = 6;
 
 /// Returns `Under LOAD: ` if there are several loads.

@@ -19,13 +19,11 @@ use stats::sequential::BLOCKS_MIN;
 
 /// Maximum number of names in a sentence, for each outcome.
 const NAMED_MAX: usize = 5;
-/// Maximum number of loads that are named.
 const LOADS_NAMED_MAX: usize = 12;
 /// Maximum number of changed keys that are repeated.
 const CHANGED_KEYS_MAX: usize = 3;
 /// Maximum length of a repeated changed value, in characters.
 const VALUE_CHARS_MAX: usize = 60;
-/// Metric of counted calls.
 const CALLS_METRIC: &str = "calls_per_response";
 
 /// Returns the sentences of the summary, the result first.
@@ -57,7 +55,6 @@ pub(super) fn summary(
 }
 
 /// Returns the answer of an experiment from the sentences of its summary: the result, its reason, and the next step.
-#[must_use]
 pub fn answer_of_summary(summary: &[String]) -> Answer {
     let is_step = |sentence: &&String| sentence.starts_with(STEP_PREFIX);
     let results: Vec<&String> = summary.iter().filter(|sentence| !is_step(sentence)).collect();
@@ -362,7 +359,6 @@ fn blocks_text(input: &WarningInput<'_>, done: &str) -> String {
     text
 }
 
-/// Returns whether there are too few blocks for any conclusion.
 fn has_too_few_blocks(input: &WarningInput<'_>) -> bool {
     input.blocks.block_count() < BLOCKS_MIN
 }
@@ -407,7 +403,6 @@ fn method_text(input: &WarningInput<'_>) -> String {
     if has_too_few_blocks(input) { text } else { format!("{text} {}", interval_note(input)) }
 }
 
-/// Lists the clear results in the secondary metrics.
 fn secondary_results(input: &WarningInput<'_>) -> Option<String> {
     let plan = input.blocks.plan;
     let is_clear = |one: &&Comparison| {
@@ -448,7 +443,6 @@ const NEXT_STEPS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Next step if trials failed and there is no conclusion.
 const NEXT_STEP_AFTER_FAILURE: &str =
     "Next: find out why trials failed. Their output is below, and complete in their records.";
 

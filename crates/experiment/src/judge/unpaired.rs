@@ -21,7 +21,6 @@ const VALUES_MIN: usize = 4;
 pub struct UnpairedComparison {
     /// Median of the first set.
     pub a_median: Option<f64>,
-    /// Median of the second set.
     pub b_median: Option<f64>,
     /// Ratio of the second set to the first: Hodges and Lehmann's shift of the logarithms. `None`
     /// if a value is not above zero.
@@ -37,7 +36,6 @@ pub struct UnpairedComparison {
     pub better_fraction: Option<f64>,
     /// Outcome. It holds for the two sets and does not name the cause of the difference.
     pub outcome: ComparisonOutcome,
-    /// Outcome in words.
     pub text: String,
 }
 
@@ -48,16 +46,13 @@ pub struct UnpairedSets<'a> {
     pub a: Vec<f64>,
     /// Values after.
     pub b: Vec<f64>,
-    /// Metric of the values.
     pub metric: &'a ExperimentMetric,
-    /// True for the primary metric.
     pub is_primary: bool,
 }
 
 /// Compares sets of results. `effect` is the smallest fraction that matters (0.02), `confidence`
 /// the interval's (0.95). Values that are not finite are left out. As in an experiment, the primary
 /// metric is a family of its own, and all others are another.
-#[must_use]
 pub fn compare_unpaired(sets: &[UnpairedSets<'_>], effect: f64, confidence: f64) -> Vec<UnpairedComparison> {
     let mut results: Vec<UnpairedComparison> = sets.iter().map(|set| measure_sets(set, confidence)).collect();
     for primary in [true, false] {
@@ -107,7 +102,6 @@ fn measure_sets(set: &UnpairedSets<'_>, confidence: f64) -> UnpairedComparison {
     result
 }
 
-/// Sets the outcome and the text.
 fn conclude(result: &mut UnpairedComparison, set: &UnpairedSets<'_>, effect: f64, confidence: f64) {
     let Some(ratio) = result.ratio else {
         result.text = "There is no ratio: a set is empty, or a value is not above zero.".to_owned();

@@ -17,7 +17,6 @@ use super::judged_trials::JudgedTrials;
 /// Maximum number of arms, or arms under loads, that a text names.
 const NAMED_MAX: usize = 6;
 
-/// Input for finding warnings.
 pub(super) struct WarningInput<'a> {
     pub(super) blocks: &'a JudgedTrials<'a>,
     pub(super) cells: &'a [ExperimentCell],
@@ -25,11 +24,9 @@ pub(super) struct WarningInput<'a> {
     pub(super) extras: &'a JudgeExtras,
 }
 
-/// A kind of warning.
 pub struct WarningKind {
     /// Fixed name of the warning, [`Warning::code`].
     pub code: &'static str,
-    /// Trigger of the warning, and its importance.
     pub trigger: &'static str,
     detect: fn(&WarningInput<'_>) -> Vec<WarningFinding>,
 }
@@ -174,7 +171,6 @@ impl<'a> WarningInput<'a> {
         self.blocks.arms().filter(|arm| arm.repeats.is_none())
     }
 
-    /// Returns the names of the loads.
     pub(in crate::judge) fn loads(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.blocks.plan.loads.iter().map(|load| load.name.as_str())
     }

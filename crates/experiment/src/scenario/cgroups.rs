@@ -14,20 +14,15 @@ use super::plan::CpuQuota;
 /// Control group to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupSetup {
-    /// Directory of the group.
     pub path: PathBuf,
-    /// Files in it, and the text to write into each.
     pub settings: Vec<(&'static str, String)>,
 }
 
-/// Limits of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CgroupLimits {
-    /// CPU time.
     pub cpu: Option<CpuQuota>,
     /// Bytes per second written to a device, with its numbers (`254:0`).
     pub disk: Option<(u64, (u32, u32))>,
-    /// Bytes of memory.
     pub memory: Option<u64>,
 }
 

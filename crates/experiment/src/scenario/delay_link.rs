@@ -29,9 +29,7 @@ pub(super) struct DelayLink {
 /// Hold time of packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkDelay {
-    /// Delay in each direction.
     pub(super) delay_ns: u64,
-    /// Maximum random addition to it.
     pub(super) jitter_ns: u64,
 }
 

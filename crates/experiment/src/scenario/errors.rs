@@ -12,10 +12,8 @@ pub enum CommandError {
     /// The command line has no words.
     #[error("an empty command")]
     Empty,
-    /// The program is not installed.
     #[error("the program '{program}' is not installed: install {package}")]
     NotInstalled {
-        /// Name of the program.
         program: String,
         /// Its Debian package.
         package: &'static str,
@@ -25,17 +23,11 @@ pub enum CommandError {
     System {
         /// Program or file.
         object: String,
-        /// Error of the system.
         source: io::Error,
     },
     /// The program reported a failure.
     #[error("{line}: {stderr}")]
-    Failed {
-        /// Command line.
-        line: String,
-        /// Its messages.
-        stderr: String,
-    },
+    Failed { line: String, stderr: String },
 }
 
 /// Reason why a resource of a run cannot be made or removed.
@@ -46,7 +38,6 @@ pub enum ResourceError {
     Refused {
         /// Object, with the action if that is not obvious.
         object: String,
-        /// Error of the system.
         source: io::Error,
     },
     /// A system program failed.
@@ -57,12 +48,7 @@ pub enum ResourceError {
     StillAlive(i32),
     /// A process is not of the run that its journal says.
     #[error("process {pid} has no sign of {run}, so it is not killed (kill {pid}, if it is of that run)")]
-    NotOfRun {
-        /// Its PID.
-        pid: i32,
-        /// Name of the run.
-        run: String,
-    },
+    NotOfRun { pid: i32, run: String },
 }
 
 impl ResourceError {
@@ -110,12 +96,7 @@ pub enum TestbedError {
     System(#[from] io::Error),
     /// A program of the scenario cannot be started.
     #[error("{program}: cannot be started: {source}")]
-    NotStarted {
-        /// Name of the program.
-        program: String,
-        /// Error of the system.
-        source: io::Error,
-    },
+    NotStarted { program: String, source: io::Error },
     /// The subject has no child processes that could be limited.
     #[error("cpu-quota.workers: the subject has no child processes")]
     NoWorkers,

@@ -111,12 +111,10 @@ pub const BOUND_COVARIATES: &[(&str, &str)] = &[
 ];
 
 /// Returns the key of a covariate's bound, which is the name in `--discard`; other codes are returned as they are.
-#[must_use]
 pub fn bound_key(covariate: &str) -> &str {
     BOUND_COVARIATES.iter().find(|(_, name)| *name == covariate).map_or(covariate, |(key, _)| key)
 }
 
-/// Keys of `[discard]`.
 pub const DISCARD: &[KeySpec] = &[
     key(
         "steal",

@@ -26,9 +26,7 @@ pub(super) const KEYS: &[KeySpec] = &[
 /// Program besides the subject and its origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraProgram {
-    /// Name in the file.
     pub name: String,
-    /// Node at which it runs.
     pub node: Node,
     /// Program to run. Without an address in `ready`, the trial does not wait for its connections.
     pub program: ProgramSetup,

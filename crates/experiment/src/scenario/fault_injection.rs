@@ -13,7 +13,6 @@ use super::read::{Problems, TableValues};
 const BODY_BYTES_MAX: u64 = 64 << 20;
 const U32: ValueForm = ValueForm::Count(1, u32::MAX as u64);
 
-/// Keys of the table.
 pub(super) const KEYS: &[KeySpec] = &[
     key(
         "at",
@@ -82,7 +81,6 @@ pub(super) fn faulty_program(
     (at, ProgramSetup { command, ready: listen, ..ProgramSetup::default() })
 }
 
-/// Returns the flag of a key, with its value.
 fn flag_words(key: &KeySpec, values: &TableValues) -> Vec<String> {
     let text = match key.form {
         ValueForm::Time => values.integer(key.name).map(|ns| format!("{ns}ns")),

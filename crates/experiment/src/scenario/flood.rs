@@ -19,7 +19,6 @@ const OPEN_MAX: u64 = 2_000;
 /// Lifetime of each connection in seconds: the kernel would retry it after one second
 /// (`Documentation/networking/ip-sysctl.rst`, `tcp_syn_retries`).
 const LIFETIME_S: f64 = 0.9;
-/// Number of batches per second.
 const BATCHES_PER_S: u64 = 100;
 
 /// Running flood; it ends when this value is dropped.

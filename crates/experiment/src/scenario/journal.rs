@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 
 use self::allow_list::{AllowList, EntryError};
 
-/// Prefix of every name.
 pub const PREFIX: &str = "weir-";
 /// Variable in the environment of the processes of a run, with its name: it tells them from other processes.
 pub(super) const RUN_VARIABLE: &str = "WEIR_RUN";
@@ -29,7 +28,6 @@ pub(super) const RUN_DIRECTORIES: &str = "/var/tmp";
 pub const SUBDIRECTORY: &str = "lab";
 const EXTENSION: &str = "journal";
 
-/// Resource that a run created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum CreatedResource {
@@ -38,30 +36,20 @@ pub enum CreatedResource {
         /// Name for `ip netns`.
         name: String,
     },
-    /// Control group, with the processes in it.
     Cgroup {
-        /// Directory of the group.
         path: PathBuf,
     },
     /// Control group with processes that existed before it, and return to their own groups.
     MovedProcesses {
-        /// Directory of the group.
         path: PathBuf,
-        /// Processes in the group.
         processes: Vec<MovedProcess>,
     },
-    /// Process.
     Process(ProcessIdentity),
-    /// Setting of the complete machine.
     Setting {
-        /// File of the setting.
         path: PathBuf,
-        /// Former value.
         previous: String,
     },
-    /// Directory with files of the run.
     Directory {
-        /// Path of the directory.
         path: PathBuf,
     },
 }
@@ -70,7 +58,6 @@ pub enum CreatedResource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct MovedProcess {
-    /// Process.
     #[serde(flatten)]
     pub process: ProcessIdentity,
     /// Directory of its own group.
@@ -99,11 +86,9 @@ pub enum JournalError {
         path = .path.display()
     )]
     Line {
-        /// Path of the journal.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// Reason.
         reason: EntryError,
     },
 }
@@ -117,14 +102,12 @@ fn owner_from_run_name(run: &str) -> Option<ProcessIdentity> {
 
 /// Returns a name that is unique on this machine since its boot. It contains the owner, for a
 /// process that finds the journal before its first line is written.
-#[must_use]
 pub fn run_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let owner = ProcessIdentity::of_this_process().file_stem();
     format!("{PREFIX}{owner}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Journal of a run.
 #[derive(Debug)]
 pub struct Journal {
     file: JournalFile,
@@ -132,13 +115,10 @@ pub struct Journal {
     resources: Vec<CreatedResource>,
 }
 
-/// Returns the directory of journals of this user.
-#[must_use]
 pub fn journal_directory() -> PathBuf {
     state_directory().join(SUBDIRECTORY)
 }
 
-/// Returns the name of a run's journal.
 pub(super) fn journal_name(run: &str) -> String {
     format!("{run}.{EXTENSION}")
 }
@@ -201,10 +181,8 @@ impl Journal {
     }
 }
 
-/// Result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// Names of the undone runs.
     pub undone_runs: Vec<String>,
     /// Descriptions of the things that could not be undone.
     pub problems: Vec<String>,
@@ -213,7 +191,6 @@ pub struct SweepReport {
 }
 
 /// Undoes killed runs: the journals in `directory` whose process has ended.
-#[must_use]
 pub fn sweep(directory: &TrustedDir) -> SweepReport {
     sweep_with(directory, AllowList::of_this_machine)
 }

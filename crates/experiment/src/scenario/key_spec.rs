@@ -1,11 +1,8 @@
 //! Row of a table of keys: a key with the form of its value.
 
-/// Form of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum ValueForm {
-    /// One of these words.
     Word(&'static [&'static str]),
-    /// Any text.
     Text,
     /// Integer from the first to the second, inclusive.
     Count(u64, u64),
@@ -33,7 +30,6 @@ pub enum ValueForm {
     List,
     /// Table of texts by any name.
     Texts,
-    /// Table of these keys.
     Table(&'static [KeySpec]),
     /// Table of tables of these keys, by any name. A value other than a table is the value of the
     /// first key.
@@ -43,16 +39,11 @@ pub enum ValueForm {
     Patches(&'static [KeySpec]),
 }
 
-/// Key of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
-    /// Name of the key.
     pub name: &'static str,
-    /// Form of the value.
     pub form: ValueForm,
-    /// True if the table requires the key.
     pub is_required: bool,
-    /// Description for the reference.
     pub doc: &'static str,
 }
 
@@ -74,7 +65,6 @@ pub(super) const BUILD: KeySpec = key(
      scenario do not apply, and its timeout is 3 minutes",
 );
 
-/// Describes a form as text.
 pub(super) fn describe(form: ValueForm) -> String {
     match form {
         ValueForm::Word(words) => words.join(", ").replace(", ", " or "),

@@ -36,7 +36,6 @@ pub const FILE: &[KeySpec] = &[
 const HOST_SETTINGS_DOC: &str =
     "Settings of the complete machine: sysctls, or files below `/sys`; requires --allow-global";
 
-/// Keys of `[scenario]`.
 pub const SCENARIO: &[KeySpec] = &[
     key(
         "network",
@@ -239,8 +238,6 @@ const LOAD: &[KeySpec] = &[
     ),
 ];
 
-/// Returns the reference of the keys, as Markdown.
-#[must_use]
 pub fn markdown() -> String {
     let table = |keys| {
         let mut text = String::new();

@@ -20,12 +20,9 @@ pub(super) const KEYS: &[KeySpec] = &[
     key("observe", ValueForm::List, "Flags of `weir watch` for a program that runs already"),
 ];
 
-/// Program of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MachineProgram {
-    /// `weir serve`.
     Serve,
-    /// `weir proxy`.
     #[default]
     Proxy,
     /// A program that runs already.
@@ -40,8 +37,6 @@ const PROGRAMS: [(MachineProgram, &str, &str); 3] = [
 ];
 
 impl MachineProgram {
-    /// Returns its key in the file.
-    #[must_use]
     pub fn key(self) -> &'static str {
         PROGRAMS.iter().find(|(program, ..)| *program == self).map_or("", |(_, key, _)| key)
     }
@@ -50,19 +45,14 @@ impl MachineProgram {
 /// Program on a machine of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineSetup {
-    /// Name in the file and in the result.
     pub name: String,
-    /// Selection of its agent.
     pub agent: String,
-    /// Role in the diagnosis.
     pub role: String,
-    /// Program.
     pub program: MachineProgram,
     /// Arguments of the program, or of `weir watch`.
     pub arguments: Vec<String>,
 }
 
-/// Maximum number of machines.
 const MACHINES_MAX: usize = 64;
 /// Role of the program under test.
 const SUBJECT: &str = host::observe::SUBJECT;
@@ -94,7 +84,6 @@ pub(super) fn read_machines(values: &TableValues, problems: &mut Problems) -> Ve
     machines
 }
 
-/// Reports the keys of a trial on this machine.
 fn check_other_keys(values: &TableValues, problems: &mut Problems) {
     let present = [
         ("scenario", values.table("scenario").is_some()),

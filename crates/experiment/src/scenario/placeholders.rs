@@ -10,24 +10,19 @@ pub(crate) const TRIAL_PLACEHOLDERS: &[&str] =
 /// Placeholder that is replaced only where the load is started.
 pub(crate) const DURATION_PLACEHOLDER: &str = "duration";
 
-/// Piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextPiece<'a> {
-    /// Literal text.
     Plain(&'a str),
-    /// Name of a placeholder.
     Placeholder(&'a str),
     /// Literal `{{NAME}}`, with all its braces.
     EscapedBraces(&'a str),
 }
 
-/// Returns whether a text is a valid name of a placeholder.
 pub(crate) fn is_name(name: &str) -> bool {
     let fits = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit() || "-_".contains(one);
     name.chars().all(fits) && name.starts_with(|one: char| one.is_ascii_lowercase())
 }
 
-/// Splits a text into pieces, each with its byte offset.
 pub(crate) fn split_pieces(text: &str) -> Vec<(usize, TextPiece<'_>)> {
     let mut pieces = Vec::new();
     let (mut plain_from, mut at) = (0, 0);
@@ -75,7 +70,6 @@ pub(crate) fn fill<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> S
     filled
 }
 
-/// Returns whether a text contains a placeholder.
 pub(crate) fn contains(name: &str, text: &str) -> bool {
     split_pieces(text).iter().any(|(_, piece)| *piece == TextPiece::Placeholder(name))
 }

@@ -6,12 +6,10 @@ use std::fmt;
 /// Position in the network, and the program there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
-    /// Source of the load.
     Client,
     /// Program under test.
     #[default]
     Subject,
-    /// Server behind the subject.
     Origin,
 }
 
@@ -19,12 +17,10 @@ pub enum Node {
 pub(super) const NOISE_GROUP: &str = "noise";
 /// Group of the subject's child processes, if they have a separate quota.
 pub(super) const WORKERS_GROUP: &str = "workers";
-/// All nodes, from the client on.
 pub const NODES: [Node; 3] = [Node::Client, Node::Subject, Node::Origin];
 
 impl Node {
     /// Returns its name, for files and for things that a run makes.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -33,7 +29,6 @@ impl Node {
         }
     }
 
-    /// Returns the node of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         NODES.into_iter().find(|node| node.name() == name)
@@ -69,7 +64,6 @@ pub enum Network {
 }
 
 impl Network {
-    /// Returns the nodes with a namespace.
     #[must_use]
     pub fn nodes(self) -> &'static [Node] {
         match self {
@@ -81,7 +75,6 @@ impl Network {
 
     /// Returns the address of a node: for the client, and for an origin, for the subject. The range
     /// is that for tests of network devices (RFC 2544).
-    #[must_use]
     pub fn address(self, node: Node) -> &'static str {
         match (self, node) {
             (Self::Loopback, _) => "127.0.0.1",
@@ -95,11 +88,8 @@ impl Network {
 /// Link with a rate: a token bucket (tc-tbf(8)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Rate in bits per second.
     pub rate_bits_per_s: u64,
-    /// Maximum burst in bytes.
     pub burst_bytes: u64,
-    /// Limit of the queue.
     pub queue: Queue,
     /// Node whose sending towards [`Node::peer`] is limited.
     pub at: Node,
@@ -110,7 +100,6 @@ pub struct Bandwidth {
 pub enum Queue {
     /// Maximum waiting time, in ns.
     Time(u64),
-    /// Maximum number of bytes.
     Bytes(u64),
 }
 
@@ -137,7 +126,6 @@ pub struct Delay {
 /// Limit of the packet rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packets {
-    /// Packets per second.
     pub rate_per_s: u64,
     /// True if further packets are dropped on arrival; otherwise they wait at the sender.
     pub drop: bool,
@@ -145,19 +133,15 @@ pub struct Packets {
     pub at: Node,
 }
 
-/// Limit of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuQuota {
-    /// Number of CPUs.
     pub cpus: f64,
-    /// Period of the quota, in ns.
     pub period_ns: u64,
 }
 
 /// Processes that only use CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Noise {
-    /// Number of processes.
     pub processes: u32,
     /// CPUs that they run on; empty: any.
     pub cpus: Vec<u32>,
@@ -166,7 +150,6 @@ pub struct Noise {
 /// Receive packet steering of an interface (`Documentation/networking/scaling.rst`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steering {
-    /// Node whose packets are steered.
     pub at: Node,
     /// CPUs that the packets go to.
     pub cpus: Vec<u32>,
@@ -179,13 +162,9 @@ pub struct Scenario {
     pub network: Network,
     /// Link with a rate.
     pub bandwidth: Option<Bandwidth>,
-    /// Packet loss.
     pub loss: Option<Loss>,
-    /// Delay of a link.
     pub delay: Option<Delay>,
-    /// Limit of the packet rate.
     pub packets: Option<Packets>,
-    /// CPU quotas by node.
     pub cpu_quotas: BTreeMap<Node, CpuQuota>,
     /// CPU quota of all child processes of the subject together.
     pub workers_quota: Option<CpuQuota>,
@@ -220,14 +199,12 @@ pub struct Scenario {
 
 impl Scenario {
     /// Returns the settings that it changes outside its own namespaces and groups.
-    #[must_use]
     pub fn global_settings(&self) -> Vec<&str> {
         let conntrack = self.conntrack_max.iter().map(|_| "net.netfilter.nf_conntrack_max");
         conntrack.chain(self.host_settings.keys().map(String::as_str)).collect()
     }
 }
 
-/// Returns the file of a setting of the complete machine.
 pub(super) fn host_setting_path(name: &str) -> Option<std::path::PathBuf> {
     let path = match name.starts_with('/') {
         true => Some(name.into()),

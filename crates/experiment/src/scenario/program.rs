@@ -7,15 +7,12 @@ use super::placeholders::fill;
 use super::read::{Problems, TableValues};
 use super::system_commands::split_words;
 
-/// Default timeout for a program to be ready.
 pub const READY_TIMEOUT_DEFAULT_NS: u64 = 15_000_000_000;
-/// Maximum of that timeout.
 const READY_TIMEOUT_NS_MAX: u64 = 600_000_000_000;
 
 /// Program, with its readiness conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramSetup {
-    /// Words of the command, with placeholders.
     pub command: Vec<String>,
     /// Address that accepts connections once the program is ready, with placeholders.
     pub ready: String,
@@ -32,7 +29,6 @@ pub struct ProgramSetup {
     pub build: Vec<String>,
 }
 
-/// Reads a program from its table.
 pub(super) fn read_program(values: &TableValues, problems: &mut Problems) -> ProgramSetup {
     let env = values.texts("env").cloned().unwrap_or_default();
     for name in env.keys().filter(|name| !is_variable(name)) {
@@ -88,7 +84,6 @@ fn is_path(text: &str) -> bool {
     text.starts_with('/') && text.chars().all(|one| one.is_ascii_graphic())
 }
 
-/// Returns whether a name is a valid POSIX variable name.
 fn is_variable(name: &str) -> bool {
     let fits = |one: char| one.is_ascii_alphanumeric() || one == '_';
     name.chars().all(fits) && !name.starts_with(|one: char| one.is_ascii_digit()) && !name.is_empty()

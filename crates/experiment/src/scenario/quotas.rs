@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::plan::{CpuQuota, Node};
 use super::read::{Problems, TableValues};
 
-/// Default period of a quota.
 const QUOTA_PERIOD_DEFAULT_NS: u64 = 100_000_000;
 /// Minimum quota that groups accept, as a fraction of a CPU.
 const QUOTA_CPUS_MIN: f64 = 0.01;

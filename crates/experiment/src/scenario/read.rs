@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use record::document::TomlDocument;
+use record::document::{TomlDocument, text_or_number};
 use record::problem::{InvalidValue, suggestion};
 use record::units::{DurationUnit, parse_duration_ns, parse_fraction, parse_fraction_up_to, parse_size};
 use toml::Spanned;
@@ -29,15 +29,10 @@ pub enum Value {
     Integer(u64),
     /// Number or fraction.
     Decimal(f64),
-    /// `true` or `false`.
     Bool(bool),
-    /// CPU numbers.
     Cpus(Vec<u32>),
-    /// Texts by name.
     Texts(NamedTexts),
-    /// Texts, each with its byte offset.
     List(Vec<(usize, String)>),
-    /// Table of values.
     Table(TableValues),
     /// Tables by any name, in the order of the file.
     Tables(Vec<NamedTable>),
@@ -53,31 +48,25 @@ pub struct NamedTexts {
 /// Table with a name that the file chooses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamedTable {
-    /// Name of the table.
     pub name: String,
-    /// Byte offset of the name.
     pub offset: usize,
-    /// Values of the table.
     pub values: TableValues,
 }
 
 /// Values of a table, each with its byte offset.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TableValues {
-    /// Byte offset of the table.
     pub offset: usize,
     values: BTreeMap<&'static str, (usize, Value)>,
 }
 
 impl TableValues {
-    /// Reads a table with a key for each node.
     pub(super) fn by_node<T>(&self, key: &str, read: impl Fn(&Self, &str) -> Option<T>) -> BTreeMap<Node, T> {
         let Some(table) = self.table(key) else { return BTreeMap::new() };
         NODES.into_iter().filter_map(|node| Some((node, read(table, node.name())?))).collect()
     }
 
     /// Returns the byte offset of a key's value, or else of the table.
-    #[must_use]
     pub fn offset_of(&self, name: &str) -> usize {
         self.values.get(name).map_or(self.offset, |(at, _)| *at)
     }
@@ -86,7 +75,6 @@ impl TableValues {
         self.values.get(name).map(|(_, value)| value)
     }
 
-    /// Returns the table of a key.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<&Self> {
         match self.value(name) {
@@ -96,7 +84,6 @@ impl TableValues {
     }
 
     /// Returns the text or word of a key.
-    #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.value(name) {
             Some(Value::Text(text)) => Some(text),
@@ -104,8 +91,6 @@ impl TableValues {
         }
     }
 
-    /// Returns the whole number of a key.
-    #[must_use]
     pub fn integer(&self, name: &str) -> Option<u64> {
         match self.value(name) {
             Some(Value::Integer(number)) => Some(*number),
@@ -113,8 +98,6 @@ impl TableValues {
         }
     }
 
-    /// Returns the decimal number of a key.
-    #[must_use]
     pub fn decimal(&self, name: &str) -> Option<f64> {
         match self.value(name) {
             Some(Value::Decimal(number)) => Some(*number),
@@ -122,14 +105,11 @@ impl TableValues {
         }
     }
 
-    /// Returns whether a key is true.
-    #[must_use]
     pub fn is_set(&self, name: &str) -> bool {
         self.value(name) == Some(&Value::Bool(true))
     }
 
     /// Returns the CPUs of a key.
-    #[must_use]
     pub fn cpus(&self, name: &str) -> Option<&[u32]> {
         match self.value(name) {
             Some(Value::Cpus(cpus)) => Some(cpus),
@@ -137,8 +117,6 @@ impl TableValues {
         }
     }
 
-    /// Returns the list of a key.
-    #[must_use]
     pub fn list(&self, name: &str) -> Option<&[(usize, String)]> {
         match self.value(name) {
             Some(Value::List(entries)) => Some(entries),
@@ -147,7 +125,6 @@ impl TableValues {
     }
 
     /// Returns the named tables of a key, in the order of the file.
-    #[must_use]
     pub fn tables(&self, name: &str) -> &[NamedTable] {
         match self.value(name) {
             Some(Value::Tables(entries)) => entries,
@@ -155,8 +132,6 @@ impl TableValues {
         }
     }
 
-    /// Returns the texts of a key.
-    #[must_use]
     pub fn texts(&self, name: &str) -> Option<&BTreeMap<String, String>> {
         match self.value(name) {
             Some(Value::Texts(texts)) => Some(&texts.texts),
@@ -165,7 +140,6 @@ impl TableValues {
     }
 
     /// Returns the byte offset of a name among the texts of a key, or else of the key.
-    #[must_use]
     pub fn text_offset(&self, key: &str, name: &str) -> usize {
         match self.value(key) {
             Some(Value::Texts(texts)) => texts.offsets.get(name).copied(),
@@ -231,7 +205,6 @@ fn read_table_at(
     values
 }
 
-/// Describes an unknown key, with the known ones.
 fn unknown_key_text(path: &str, name: &str, keys: &[KeySpec]) -> String {
     if path.is_empty() && EXPERIMENT.iter().any(|key| key.name == name) {
         return format!("'{name}' is a key of experiments, which `weir lab run` runs");
@@ -311,23 +284,13 @@ fn read_list(
     }
     let texts = array.iter().map(|entry| {
         let at = entry.span().start;
-        let text = plain_text(entry.get_ref());
+        let text = text_or_number(entry.get_ref());
         if text.is_none() {
             problems.add_error(at, format!("'{name}' takes {} here", describe(ValueForm::Plain)));
         }
         Some((at, text?))
     });
     texts.collect()
-}
-
-/// Returns a text, or a number as it is written.
-pub(crate) fn plain_text(value: &DeValue<'_>) -> Option<String> {
-    match value {
-        DeValue::String(text) => Some(text.to_string()),
-        DeValue::Integer(number) => Some(number.to_string()),
-        DeValue::Float(number) => Some(number.to_string()),
-        _ => None,
-    }
 }
 
 impl NamedTexts {
@@ -366,7 +329,7 @@ fn collect_texts(
 fn read_scalar(form: ValueForm, value: &DeValue<'_>) -> Result<Value, Option<InvalidValue>> {
     let text = value.as_str();
     // A number may be written as a text, because a parameter may replace it.
-    let number = plain_text(value);
+    let number = text_or_number(value);
     match form {
         ValueForm::Word(words) => {
             let text = text.filter(|text| words.contains(text)).ok_or(None)?;

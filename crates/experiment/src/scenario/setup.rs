@@ -19,7 +19,6 @@ use super::program::{ProgramSetup, read_program, split_command};
 use super::quotas;
 use super::read::{Problems, TableValues, read_file, read_table};
 
-/// Default burst of a link.
 const BURST_DEFAULT_BYTES: u64 = 64 << 10;
 /// Default maximum waiting time of packets before a link.
 const QUEUE_TIME_DEFAULT_NS: u64 = 50_000_000;
@@ -28,22 +27,17 @@ const WARM_UP_DEFAULT_NS: u64 = 1_000_000_000;
 /// Program that drives the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LoadTool {
-    /// `weir load`.
     #[default]
     Weir,
-    /// The program wrk.
     Wrk,
-    /// ApacheBench.
     Ab,
     /// h2load of nghttp2.
     H2load,
     /// The program h1load.
     H1load,
-    /// The program oha.
     Oha,
 }
 
-/// All tools, with the names of their programs.
 const TOOLS: [(LoadTool, &str); 6] = [
     (LoadTool::Weir, "weir"),
     (LoadTool::Wrk, "wrk"),
@@ -54,13 +48,10 @@ const TOOLS: [(LoadTool, &str); 6] = [
 ];
 
 impl LoadTool {
-    /// Returns the name of its program.
-    #[must_use]
     pub fn name(self) -> &'static str {
         TOOLS.iter().find(|(tool, _)| *tool == self).map_or("", |(_, name)| name)
     }
 
-    /// Returns the tool of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         TOOLS.iter().find(|(_, other)| *other == name).map(|(tool, _)| *tool)
@@ -70,9 +61,7 @@ impl LoadTool {
 /// Everything that one trial runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabSetup {
-    /// Title of the trial.
     pub title: String,
-    /// Environment of the programs.
     pub scenario: Scenario,
     /// Program under test.
     pub subject: ProgramSetup,
@@ -84,7 +73,6 @@ pub struct LabSetup {
     pub machines: Vec<MachineSetup>,
     /// Agents of a fleet that drive the load, in the form of `--agents`.
     pub agents: String,
-    /// Tool that drives the load.
     pub tool: LoadTool,
     /// Words after the driver's name (`weir load`, or another's), with placeholders.
     pub load: Vec<String>,
@@ -113,7 +101,6 @@ impl LabSetup {
     }
 
     /// Returns whether the load has a fixed rate, according to the flags of its driver.
-    #[must_use]
     pub fn has_rate(&self) -> bool {
         let flags: &[&str] = match self.tool {
             LoadTool::Weir => &["-R", "--rate"],
@@ -131,7 +118,6 @@ impl LabSetup {
         self.load.iter().any(is_rate)
     }
 
-    /// Reads the tables of a file.
     pub(crate) fn from_document(document: &DeTable<'_>, problems: &mut Problems) -> Self {
         read_setup(&read_table(document, FILE, problems), problems)
     }

@@ -52,7 +52,6 @@ fn start_error(program: &str, source: std::io::Error) -> CommandError {
 
 /// Splits a command line into words like a shell: `'…'` and `"…"` may contain blanks. `None` if a
 /// quotation mark is not closed.
-#[must_use]
 pub fn split_words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

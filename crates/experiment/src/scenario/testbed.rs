@@ -93,25 +93,19 @@ impl Testbed {
     }
 
     /// Returns the prefix of all names in it.
-    #[must_use]
     pub fn run(&self) -> &str {
         &self.run
     }
 
-    /// Returns the directory for its files, which is removed with it.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Returns the address of a node.
-    #[must_use]
     pub fn address(&self, node: Node) -> &'static str {
         self.scenario.network.address(node)
     }
 
     /// Returns the file of a node's namespace. `None` on loopback.
-    #[must_use]
     pub fn namespace(&self, node: Node) -> Option<PathBuf> {
         let nodes = self.scenario.network.nodes();
         nodes.contains(&node).then(|| namespace::netns_path(&format!("{}-{node}", self.run)))
@@ -375,7 +369,6 @@ fn descendants(pid: u32) -> Vec<u32> {
 
 /// Undoes killed runs: the things in the journals of `journals`, and run directories whose journal
 /// was lost in a reboot.
-#[must_use]
 pub fn sweep(journals: &Path) -> SweepReport {
     let opened = TrustedDir::open(journals);
     let mut swept = match &opened {
@@ -391,7 +384,6 @@ pub fn sweep(journals: &Path) -> SweepReport {
 }
 
 /// Returns whether this process may make namespaces and groups.
-#[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -10,9 +10,7 @@ use record::units::format_plural;
 /// Requirement of a case, besides root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
-    /// No further requirement.
     Nothing,
-    /// Program in the search path.
     Program(&'static str),
     /// File at this absolute path, for instance a library of a package.
     File(&'static str),
@@ -22,7 +20,6 @@ pub enum Requirement {
     Global,
 }
 
-/// Set of cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CaseSet {
     /// One known cause each, mostly with weir's own processes: [`CASES`].
@@ -33,8 +30,6 @@ pub enum CaseSet {
 }
 
 impl CaseSet {
-    /// Returns the name of the set.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Induced => "induced",
@@ -42,13 +37,11 @@ impl CaseSet {
         }
     }
 
-    /// Returns the set with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Induced, Self::Foreign].into_iter().find(|set| set.name() == name)
     }
 
-    /// Returns the cases of the set.
     #[must_use]
     pub fn cases(self) -> &'static [TestCase] {
         match self {
@@ -58,7 +51,6 @@ impl CaseSet {
     }
 }
 
-/// Kind of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CaseKind {
     /// No limit is reached.
@@ -72,11 +64,8 @@ pub enum CaseKind {
 }
 
 impl CaseKind {
-    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Healthy, Self::Single, Self::Decoy, Self::TwoCauses];
 
-    /// Returns the name of the kind.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",
@@ -87,16 +76,13 @@ impl CaseKind {
     }
 }
 
-/// Test case.
 #[derive(Clone, Debug)]
 pub struct TestCase {
-    /// Right verdict.
     pub verdict: &'static str,
     /// Other right verdicts: the other of two causes, or another name for the same.
     pub also_right: Cow<'static, [&'static str]>,
     /// Name of the case; several cases may have the same verdict.
     pub name: &'static str,
-    /// Kind of the case.
     pub kind: CaseKind,
     /// Requirements, all of which must be met.
     pub requirements: Cow<'static, [Requirement]>,
@@ -212,16 +198,13 @@ pub const NOT_INDUCED: &[(&str, &str)] = &[
     ("unknown", "cannot be induced: it is the verdict without a proven cause"),
 ];
 
-/// Capabilities of a machine for cases.
 #[derive(Clone, Copy)]
 pub struct HostCapabilities<'a> {
     /// True if this process runs as root.
     pub is_root: bool,
-    /// Number of CPUs.
     pub cpus: u32,
     /// True if settings of the complete machine may be changed.
     pub allow_global: bool,
-    /// Returns true if a program exists.
     pub has_program: &'a dyn Fn(&str) -> bool,
 }
 
@@ -233,7 +216,6 @@ impl std::fmt::Debug for HostCapabilities<'_> {
 
 impl TestCase {
     /// Returns the reason why this machine cannot run the case; `None` if it can.
-    #[must_use]
     pub fn missing_requirement(&self, machine: HostCapabilities<'_>) -> Option<String> {
         if !machine.is_root {
             return Some("only root can create network namespaces and cgroups".to_owned());
@@ -254,7 +236,6 @@ impl TestCase {
     }
 
     /// Returns all verdicts that are right if they come first.
-    #[must_use]
     pub fn right_verdicts(&self) -> Vec<String> {
         let all = std::iter::once(&self.verdict).chain(&*self.also_right);
         all.map(|&verdict| verdict.to_owned()).collect()

@@ -9,7 +9,6 @@ use super::matrix::{CaseOutcome, MatrixRow, SelfTest};
 use super::reliability::{ConfidenceReliability, reliability_levels};
 
 /// Returns the sections of a self-test: the name of each, and its Markdown.
-#[must_use]
 pub fn sections(result: &SelfTest) -> Vec<(String, String)> {
     let mut by_place: BTreeMap<String, Vec<CaseOutcome>> = BTreeMap::new();
     for outcome in &result.outcomes {
@@ -99,7 +98,6 @@ const END_MARKER: &str = "<!-- end selftest -->";
 
 /// Returns a document with each section at its marked position; `None` if it has no marks. A
 /// position without a section stays unchanged.
-#[must_use]
 pub fn fill_sections(document: &str, sections: &[(String, String)]) -> Option<String> {
     let mut text = document.to_owned();
     let mut is_marked = false;
@@ -113,8 +111,6 @@ pub fn fill_sections(document: &str, sections: &[(String, String)]) -> Option<St
     is_marked.then_some(text)
 }
 
-/// Returns a new document, with marks.
-#[must_use]
 pub fn document(sections: &[(String, String)]) -> String {
     let mut text = "# Results of `weir lab selftest`\n".to_owned();
     for (name, section) in sections {

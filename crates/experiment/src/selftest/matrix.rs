@@ -8,7 +8,6 @@ use super::cases::{CaseKind, CaseSet};
 use super::reliability::{ConfidenceReliability, count_wrong_sure, reliability_levels};
 use super::split::CasePart;
 
-/// Name of the schema.
 pub const SCHEMA: &str = "weir.selftest/1";
 /// Minimum fraction of right runs for each verdict.
 pub const RIGHT_FRACTION_MIN: f64 = 0.9;
@@ -19,10 +18,8 @@ pub const FOREIGN_HEALTHY_FRACTION_MIN: f64 = 0.97;
 /// Verdict of a healthy run.
 pub const HEALTHY: &str = "none";
 
-/// Result of one run of one case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaseOutcome {
-    /// Name of the case.
     pub case: String,
     /// Right verdict.
     pub induced: String,
@@ -56,14 +53,12 @@ pub struct CaseOutcome {
 
 impl CaseOutcome {
     /// Returns whether a right verdict came first.
-    #[must_use]
     pub fn is_right(&self) -> bool {
         let Some(reported) = &self.reported else { return false };
         *reported == self.induced || self.right.contains(reported)
     }
 
     /// Returns, for two causes, whether one came first and the other was reported too.
-    #[must_use]
     pub fn has_both(&self) -> Option<bool> {
         if self.kind != CaseKind::TwoCauses.name() {
             return None;
@@ -79,7 +74,6 @@ fn induced() -> String {
 }
 
 /// Converts a level of confidence to text: unchanged, or a number rounded to tenths.
-#[must_use]
 pub fn confidence_level(value: &serde_json::Value) -> Option<String> {
     match value {
         serde_json::Value::String(level) => Some(level.clone()),
@@ -97,7 +91,6 @@ fn level_of<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Err
 pub struct MatrixRow {
     /// Induced cause, or the case's name.
     pub induced: String,
-    /// Number of runs.
     pub runs: u32,
     /// Number of runs with the right verdict first.
     pub right: u32,
@@ -107,7 +100,6 @@ pub struct MatrixRow {
     pub required_fraction: f64,
     /// Number of times that each verdict came first.
     pub reported: BTreeMap<String, u32>,
-    /// Number of failed runs.
     pub failed: u32,
 }
 
@@ -116,18 +108,14 @@ pub struct MatrixRow {
 pub struct NotInducible {
     /// Name of the verdict, or of the case.
     pub name: String,
-    /// Reason.
     pub why: String,
 }
 
-/// Result of a self-test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SelfTest {
-    /// [`SCHEMA`].
     pub schema: String,
     /// Start time, RFC 3339.
     pub started_at: String,
-    /// Duration.
     pub duration_s: f64,
     /// Seed of the order.
     pub seed: u64,
@@ -139,15 +127,12 @@ pub struct SelfTest {
     pub part: Option<String>,
     /// True if it was stopped early.
     pub partial: bool,
-    /// Summaries by verdict: the matrix.
     pub verdicts: Vec<MatrixRow>,
-    /// Summaries by case.
     pub cases: Vec<MatrixRow>,
     /// Verdicts and cases that cannot be induced here.
     pub not_inducible: Vec<NotInducible>,
     /// All runs, in the order in which they ran.
     pub outcomes: Vec<CaseOutcome>,
-    /// Reliability of the confidence, by level.
     #[serde(default)]
     pub reliability: Vec<ConfidenceReliability>,
     /// Number of runs whose first verdict was wrong but claimed to be sure.
@@ -164,7 +149,6 @@ pub struct SelfTest {
 }
 
 /// Summarises outcomes by a name, in the order of `names`.
-#[must_use]
 pub fn matrix_rows(outcomes: &[CaseOutcome], names: &[&str], by: fn(&CaseOutcome) -> &str) -> Vec<MatrixRow> {
     let mut rows = Vec::new();
     for &name in names {
@@ -196,7 +180,6 @@ pub fn matrix_rows(outcomes: &[CaseOutcome], names: &[&str], by: fn(&CaseOutcome
 
 impl MatrixRow {
     /// Returns true if enough runs are right.
-    #[must_use]
     pub fn meets_requirement(&self) -> bool {
         self.right_fraction >= self.required_fraction
     }
@@ -204,14 +187,12 @@ impl MatrixRow {
 
 /// Returns true if every row has enough right runs; false for no rows, and for a test that was
 /// stopped early.
-#[must_use]
 pub fn passed(rows: &[MatrixRow], partial: bool) -> bool {
     !partial && !rows.is_empty() && rows.iter().all(MatrixRow::meets_requirement)
 }
 
 /// Returns the same for the proving ground, whose rows have few runs each: all runs together, and
 /// the healthy ones separately.
-#[must_use]
 pub fn foreign_passed(rows: &[MatrixRow], partial: bool) -> bool {
     let right_fraction = |rows: &mut dyn Iterator<Item = &MatrixRow>| {
         let (runs, right) = rows.fold((0, 0), |(runs, right), row| (runs + row.runs, right + row.right));
@@ -261,7 +242,6 @@ impl SelfTest {
 }
 
 /// Formats the matrix as text: one line per row, with the wrong reports.
-#[must_use]
 pub fn matrix_text(rows: &[MatrixRow]) -> String {
     let width = rows.iter().map(|row| row.induced.len()).max().unwrap_or(0).max("induced".len());
     let mut text = format!("{:width$}  runs  right  reported first\n", "induced");
@@ -288,10 +268,8 @@ pub fn matrix_text(rows: &[MatrixRow]) -> String {
 /// Reason why a stored self-test cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
-    /// The text is invalid.
     #[error(transparent)]
     Syntax(#[from] serde_json::Error),
-    /// It has this other schema.
     #[error("its schema is '{0}', not '{SCHEMA}'")]
     Schema(String),
 }

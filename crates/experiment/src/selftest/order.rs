@@ -2,7 +2,6 @@
 //! machine affect all cases alike. Pure: the seed decides.
 
 /// Returns every item `repetitions` times, each with the number of its repetition from 1 on.
-#[must_use]
 pub fn order<T: Copy>(items: &[T], repetitions: u32, seed: u64) -> Vec<(T, u32)> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut order = Vec::new();

@@ -12,13 +12,11 @@ pub const SURE: &str = "sure";
 const ABSTENTIONS: &[&str] = &["unknown", super::NO_DIAGNOSIS];
 /// Levels in words, the strongest first. Numbers follow, and then other levels.
 const LEVELS: &[&str] = &[SURE, "likely", "possible"];
-/// Confidence of the intervals.
 const INTERVAL_CONFIDENCE: f64 = 0.95;
 
 /// Results of the runs with one claimed confidence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConfidenceReliability {
-    /// Claimed confidence.
     pub claimed: String,
     /// Number of runs whose first verdict claimed this confidence.
     pub runs: u32,
@@ -34,7 +32,6 @@ pub struct ConfidenceReliability {
 
 /// Returns one row per claimed confidence, the strongest first. Failed runs, and verdicts that claim no
 /// cause, are excluded.
-#[must_use]
 pub fn reliability_levels(outcomes: &[CaseOutcome]) -> Vec<ConfidenceReliability> {
     let mut levels: Vec<ConfidenceReliability> = Vec::new();
     for outcome in outcomes.iter().filter(|outcome| makes_claim(outcome)) {
@@ -71,7 +68,6 @@ fn makes_claim(outcome: &CaseOutcome) -> bool {
 }
 
 /// Returns the number of runs whose first verdict was wrong and claimed [`SURE`].
-#[must_use]
 pub fn count_wrong_sure(outcomes: &[CaseOutcome]) -> u32 {
     let is_wrong = |outcome: &&CaseOutcome| {
         makes_claim(outcome) && !outcome.is_right() && outcome.confidence.as_deref() == Some(SURE)
@@ -79,8 +75,6 @@ pub fn count_wrong_sure(outcomes: &[CaseOutcome]) -> u32 {
     u32::try_from(outcomes.iter().filter(is_wrong).count()).unwrap_or(u32::MAX)
 }
 
-/// Formats the table as text.
-#[must_use]
 pub fn reliability_text(levels: &[ConfidenceReliability]) -> String {
     let width = levels.iter().map(|level| level.claimed.len()).max().unwrap_or(0).max(7);
     let mut text = format!("{:width$}  runs  right  share  95 % interval\n", "claimed");

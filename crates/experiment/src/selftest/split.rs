@@ -22,8 +22,6 @@ pub enum CasePart {
 }
 
 impl CasePart {
-    /// Returns the name of the part.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Development => "development",
@@ -31,13 +29,11 @@ impl CasePart {
         }
     }
 
-    /// Returns the part with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Development, Self::HeldOut].into_iter().find(|part| part.name() == name)
     }
 
-    /// Returns the part of the case with this name.
     #[must_use]
     pub fn for_case(seed: u64, name: &str, is_examined: bool) -> Self {
         match is_examined {
@@ -46,7 +42,6 @@ impl CasePart {
         }
     }
 
-    /// Returns the part that the seed assigns to a name.
     #[must_use]
     pub fn assigned(seed: u64, name: &str) -> Self {
         match hash(seed, name) & 1 {

@@ -23,9 +23,7 @@ use crate::scenario::setup::LoadTool;
 pub struct DriverSpec {
     /// Name in an experiment's file.
     pub tool: LoadTool,
-    /// Name of the executable.
     pub program: &'static str,
-    /// Package that has to be installed.
     pub package: &'static str,
     /// Arguments of the calls that print its version, and other facts that are needed before the
     /// load. Their outputs are joined in this order.
@@ -44,7 +42,6 @@ pub struct DriverSpec {
     add_flags: fn(&mut Vec<String>, &DriverCall),
     /// Finds its version in the output of its version calls.
     parse_version: fn(&str) -> Option<String>,
-    /// Parses its output.
     pub parse: fn(&str) -> Result<DriverReading, DriverOutputError>,
 }
 
@@ -57,14 +54,11 @@ impl std::fmt::Debug for DriverSpec {
 impl DriverSpec {
     /// Returns whether it prints a metric itself. `version_output` is the output of its version calls. If
     /// that is unknown, the metrics of any version count.
-    #[must_use]
     pub fn prints_metric(&self, metric: &str, version_output: Option<&str>) -> bool {
         let lacks = version_output.map_or(&[][..], |output| (self.missing_metrics)(output));
         self.printed_metrics.contains(&metric) && !lacks.contains(&metric)
     }
 
-    /// Returns its version, from the output of its version calls.
-    #[must_use]
     pub fn version_text(&self, version_output: &str) -> String {
         (self.parse_version)(version_output).unwrap_or_else(|| "unknown".to_owned())
     }
@@ -76,10 +70,8 @@ pub enum DriverOutputError {
     /// The output is not as expected: it lacks this.
     #[error("there is no {0}")]
     Missing(&'static str),
-    /// The output contains no JSON.
     #[error("no JSON in its output")]
     NoJson,
-    /// The output is not JSON.
     #[error("its output is not JSON: {0}")]
     NotJson(serde_json::Error),
     /// The driver got no response; the text has its errors.
@@ -93,9 +85,7 @@ pub enum DriverOutputError {
 /// Form of the duration on a program's command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurationForm {
-    /// Flags for the duration.
     pub flags: &'static [&'static str],
-    /// Resolution, in ns.
     pub step_ns: u64,
     /// Unit after the number.
     pub unit: &'static str,
@@ -103,34 +93,26 @@ pub struct DurationForm {
 
 impl DurationForm {
     /// Formats a duration for the program, rounded up to its resolution.
-    #[must_use]
     pub fn format(self, ns: u64) -> String {
         format!("{}{}", ns.div_ceil(self.step_ns), self.unit)
     }
 
     /// Returns the duration after that rounding, in ns.
-    #[must_use]
     pub fn rounded_ns(self, ns: u64) -> u64 {
         ns.div_ceil(self.step_ns) * self.step_ns
     }
 }
 
-/// Nanoseconds of a second, and of a millisecond.
 const SECOND_NS: u64 = 1_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
 
 /// Input for the command line of a program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DriverCall {
-    /// Words of the experiment, with placeholders.
     pub(super) words: Vec<String>,
-    /// Values of the placeholders, besides the duration.
     pub(super) placeholders: BTreeMap<&'static str, String>,
-    /// Duration, as formatted for the program.
     pub(super) duration: String,
-    /// Output of the program's version calls.
     pub(super) version_output: String,
-    /// Path of its output file.
     pub(super) file: PathBuf,
 }
 
@@ -178,10 +160,8 @@ fn insert_duration(words: &mut Vec<String>, driver: &DriverSpec, length: &str) {
     }
 }
 
-/// Position of a flag's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FlagValuePosition {
-    /// In the next word.
     NextWord,
     /// In the same word, after this prefix.
     SameWord(String),
@@ -214,9 +194,7 @@ fn ensure_flag(words: &mut Vec<String>, names: &[&str], added: &[&str]) {
 /// Figures from a program's output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriverReading {
-    /// Duration of the load, in seconds.
     pub duration_s: f64,
-    /// Number of complete responses.
     pub responses: f64,
     /// Number of good responses, if the driver prints it.
     pub good: Option<f64>,
@@ -241,7 +219,6 @@ impl DriverReading {
         self.set_value(name, ns.filter(|&ns| ns > 0.0));
     }
 
-    /// Adds the fraction of errors among all attempts.
     fn set_error_fraction(&mut self, errors: f64, tried: f64) {
         self.good = Some((tried - errors).max(0.0));
         // Adding 0 removes the sign of a fraction of -0.
@@ -252,15 +229,11 @@ impl DriverReading {
 /// Rows of all tools.
 pub static DRIVERS: &[DriverSpec] = &[weir::SPEC, wrk::SPEC, ab::SPEC, h2load::SPEC, h1load::SPEC, oha::SPEC];
 
-/// Returns the row of a tool.
-#[must_use]
 pub fn driver_spec(tool: LoadTool) -> &'static DriverSpec {
     // A test checks that every tool has a row.
     DRIVERS.iter().find(|driver| driver.tool == tool).unwrap_or(&DRIVERS[0])
 }
 
-/// Returns the row of the program with this name.
-#[must_use]
 pub fn find_driver(program: &str) -> Option<&'static DriverSpec> {
     DRIVERS.iter().find(|driver| driver.program == program)
 }

@@ -18,7 +18,6 @@ use crate::scenario::placeholders;
 use crate::scenario::setup::LabSetup;
 use crate::scenario::system_commands::shell_command_line;
 
-/// Runs one trial.
 pub(super) fn run(setup: &LabSetup, tools: TrialTools<'_>) -> Result<TrialResult, TrialError> {
     let fleet = tools.fleet.ok_or_else(|| {
         TrialError::Scenario("machines of a fleet need an experiment: weir lab run".to_owned())
@@ -65,7 +64,6 @@ fn fleet_trial(setup: &LabSetup, driver: &DriverSpec, duration_ns: u64) -> Fleet
     }
 }
 
-/// Returns the command lines of a trial, for the record.
 fn commands(trial: &FleetTrial) -> BTreeMap<String, String> {
     let line = |words: Vec<String>| shell_command_line(&BTreeMap::new(), &words);
     let load =

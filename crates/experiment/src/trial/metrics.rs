@@ -17,7 +17,6 @@ use super::trial_view::TrialView;
 use crate::scenario::plan::Network;
 use crate::scenario::setup::{LabSetup, LoadTool};
 
-/// Source of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MetricSource {
     /// Output of the driver ([`driver::DriverSpec::prints_metric`]).
@@ -32,15 +31,11 @@ enum MetricSource {
     Origin,
 }
 
-/// Metric of a trial.
 pub struct TrialMetric {
-    /// Name in files and records.
     pub name: &'static str,
-    /// Title for people.
     pub title: &'static str,
     /// Unit: `1/s`, `ns`, `us`, `bytes`, `share`, `cpus` or `1`.
     pub unit: &'static str,
-    /// Direction in which the metric is better.
     pub better: BetterDirection,
     /// Exact definition and source.
     pub doc: &'static str,
@@ -56,7 +51,6 @@ impl std::fmt::Debug for TrialMetric {
 
 impl TrialMetric {
     /// Converts it to the form of plans and reports.
-    #[must_use]
     pub fn metric(&self) -> ExperimentMetric {
         ExperimentMetric {
             name: self.name.to_owned(),
@@ -68,7 +62,6 @@ impl TrialMetric {
 
     /// Returns the reason why no trial of a setup can have it. `None` if a trial may have it.
     /// `version_output` is the output of the driver's version calls, if known.
-    #[must_use]
     pub fn unavailable_reason(&self, setup: &LabSetup, version_output: Option<&str>) -> Option<String> {
         let driver = driver::driver_spec(setup.tool);
         let (is_printed, program) = (driver.prints_metric(self.name, version_output), driver.program);
@@ -92,7 +85,6 @@ impl TrialMetric {
     }
 
     /// Reads it from a trial. `None` if the trial does not have it.
-    #[must_use]
     pub fn value_of(&self, trial: &ExperimentTrial) -> Option<f64> {
         self.read_from(&TrialView::new(trial))
     }
@@ -102,14 +94,10 @@ impl TrialMetric {
     }
 }
 
-/// Returns the metric of this name.
-#[must_use]
 pub fn find_metric(name: &str) -> Option<&'static TrialMetric> {
     METRICS.iter().find(|metric| metric.name == name)
 }
 
-/// Reads all metrics that a trial has, by their names.
-#[must_use]
 pub fn read_metrics(trial: &ExperimentTrial) -> BTreeMap<String, f64> {
     let view = TrialView::new(trial);
     let values = METRICS.iter().filter_map(|metric| {

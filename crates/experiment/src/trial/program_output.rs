@@ -13,18 +13,15 @@ const TAIL_BYTES_MAX: u64 = 2_000;
 /// Maximum output of a driver: the longest prints a line a second, and a load lasts an hour.
 const OUTPUT_BYTES_MAX: u64 = 4 << 20;
 
-/// Opens a file for appending.
 pub(super) fn open_for_append(path: &Path) -> Result<fs::File, TrialError> {
     let open = fs::File::options().create(true).append(true).open(path);
     open.map_err(|error| TrialError::Scenario(format!("{}: {error}", path.display())))
 }
 
-/// Creates an empty file.
 pub(super) fn create_empty(path: &Path) -> Result<fs::File, TrialError> {
     fs::File::create(path).map_err(|error| TrialError::Scenario(format!("{}: {error}", path.display())))
 }
 
-/// Returns the complete output of a program.
 pub(super) fn read_output(path: &Path) -> Result<String, TrialError> {
     let explain = |reason: &dyn Display| TrialError::Load(format!("{}: {reason}", path.display()));
     let file = fs::File::open(path).map_err(|error| explain(&error))?;

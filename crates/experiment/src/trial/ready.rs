@@ -64,7 +64,6 @@ impl ReadinessCheck {
         Ok(Self { address, path: filled(&program.ready_path), command, timeout: RESPONSE_TIMEOUT })
     }
 
-    /// Returns whether the address accepts connections.
     pub(super) fn accepts_connections(&self) -> bool {
         let connects = |address| TcpStream::connect_timeout(address, self.timeout).is_ok();
         self.address.as_ref().is_none_or(connects)
@@ -85,7 +84,6 @@ impl ReadinessCheck {
         }
     }
 
-    /// Requests its path, and returns the status of the response.
     fn request_status(&self) -> io::Result<u16> {
         let address = self.address.ok_or(io::ErrorKind::AddrNotAvailable)?;
         let mut stream = TcpStream::connect_timeout(&address, self.timeout)?;
@@ -161,7 +159,6 @@ impl ReadyCommand {
         launch.spawn(&mut command).map(Self).map_err(system(program.clone()))
     }
 
-    /// Returns its exit status, if it has ended.
     pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().ok().flatten()
     }

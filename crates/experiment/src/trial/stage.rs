@@ -28,7 +28,6 @@ use crate::scenario::testbed::Testbed;
 
 /// Maximum time that a load may run beyond its length, for requests in flight at its end.
 const OVERTIME_NS: u64 = 60_000_000_000;
-/// Maximum length of a load.
 const LOAD_NS_MAX: u64 = 3_600_000_000_000;
 /// Timeout for a driver to print its version.
 const VERSION_TIMEOUT_NS: u64 = 10_000_000_000;
@@ -45,9 +44,7 @@ pub(super) struct TrialStage<'a> {
     pub(super) tools: TrialTools<'a>,
     /// True if a load that was stopped, or whose subject ended, leaves its measurements.
     keeps_partial: bool,
-    /// Values of placeholders.
     pub(super) placeholders: BTreeMap<&'static str, String>,
-    /// Started programs, with their readiness conditions.
     pub(super) started_programs: Vec<(Node, usize, ReadinessCheck)>,
     /// Additional programs, by name: the only check is that they are alive.
     pub(super) extras: Vec<(String, Node, usize, ReadinessCheck)>,
@@ -59,15 +56,11 @@ pub(super) struct TrialStage<'a> {
 #[derive(Debug, Default)]
 pub(super) struct LoadOutcome {
     pub(super) exit_code: i32,
-    /// Length of the load.
     pub(super) duration_s: f64,
-    /// Record, for weir.
     pub(super) run: Option<Run>,
-    /// Printed output, for other drivers.
     pub(super) output: Option<String>,
     /// Facts that are needed to interpret the output.
     pub(super) notes: Vec<String>,
-    /// Reason for an incomplete load.
     pub(super) error: Option<TrialError>,
 }
 
@@ -96,7 +89,6 @@ fn load_ns_max(setup: &LabSetup, duration_ns: u64) -> u64 {
 }
 
 impl<'a> TrialStage<'a> {
-    /// Creates the scenario.
     pub(super) fn create(setup: &LabSetup, tools: TrialTools<'a>, keeps: bool) -> Result<Self, TrialError> {
         let testbed = Testbed::create(&setup.scenario, tools.context).map_err(TrialError::scenario)?;
         let port = testbed.run_in_namespace(Node::Subject, free_port).flatten();
@@ -117,7 +109,6 @@ impl<'a> TrialStage<'a> {
         self.testbed.directory().join("record.json")
     }
 
-    /// Replaces the placeholders of a text.
     pub(super) fn fill(&self, text: &str) -> String {
         placeholders::fill(text, |name| self.placeholders.get(name).map(String::as_str))
     }
@@ -272,7 +263,6 @@ impl<'a> TrialStage<'a> {
         Err(TrialError::Stopped)
     }
 
-    /// Starts the driver of the load.
     fn start_driver(
         &mut self,
         driver: &DriverSpec,
@@ -334,7 +324,6 @@ impl<'a> TrialStage<'a> {
         self.testbed.directory().join("load.out")
     }
 
-    /// Reads weir's record.
     fn read_record(&self, status: ExitStatus) -> Result<LoadOutcome, TrialError> {
         let exit = status.code().unwrap_or(-1);
         if !EXIT_CODES_WITH_RECORD.contains(&exit) {

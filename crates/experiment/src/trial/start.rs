@@ -20,7 +20,6 @@ use crate::scenario::program::{ProgramSetup, READY_TIMEOUT_DEFAULT_NS};
 use crate::scenario::setup::LabSetup;
 use crate::scenario::system_commands::shell_command_line;
 
-/// Timeout of a build step.
 const BUILD_TIMEOUT_NS: u64 = 180_000_000_000;
 /// Interval between checks of the further readiness conditions of a program that accepts
 /// connections, in polls: the program is busy with its start.

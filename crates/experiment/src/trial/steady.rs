@@ -16,7 +16,6 @@ use record::trial::{ExperimentTrial, SteadyState};
 use super::trial_view::TrialView;
 use stats::median;
 
-/// Number of seconds for the median.
 pub const MEDIAN_SECONDS: usize = 5;
 /// Maximum relative distance of that median from the tail's.
 pub const TOLERANCE: f64 = 0.02;
@@ -38,7 +37,6 @@ const SLOPE_Z: f64 = 1.96;
 /// Minimum length of an interval that counts as a second.
 const SECOND_S_MIN: f64 = 0.9;
 
-/// Rates by the second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RateSeries {
     /// Counted quantity; empty if there are no rates.
@@ -49,7 +47,6 @@ pub struct RateSeries {
 
 /// Returns the rates of a trial: of responses, if the driver prints them, or else of the bytes that
 /// the generator received. These are proportional if all responses are about equally long.
-#[must_use]
 pub fn rate_series(trial: &ExperimentTrial) -> RateSeries {
     let view = TrialView::new(trial);
     if let Some(run) = view.run() {
@@ -70,7 +67,6 @@ pub fn rate_series(trial: &ExperimentTrial) -> RateSeries {
 }
 
 /// Returns the second from which on a trial was steady, with a description.
-#[must_use]
 pub fn steady_state(trial: &ExperimentTrial) -> SteadyState {
     let series = rate_series(trial);
     let rates = &series.rates;
@@ -100,7 +96,6 @@ pub fn steady_state(trial: &ExperimentTrial) -> SteadyState {
 
 /// Returns the second, from 0, from which on a rate is steady. `None` if it never is, or with fewer
 /// than [`SECONDS_MIN`] seconds.
-#[must_use]
 pub fn steady_from_second(rates: &[f64]) -> Option<usize> {
     if rates.len() < SECONDS_MIN || rates.iter().any(|rate| !rate.is_finite()) {
         return None;

@@ -13,7 +13,6 @@ use crate::scenario::testbed::TestbedContext;
 pub struct TrialTools<'a> {
     /// Path of the running weir, which is a load generator too.
     pub weir: &'a Path,
-    /// Version and commit of this weir, for the record.
     pub build: &'a WeirVersion,
     /// Context of scenarios; its clock measures all times.
     pub context: &'a TestbedContext,
@@ -39,11 +38,9 @@ impl std::fmt::Debug for TrialTools<'_> {
 /// Reason for a missing record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrialError {
-    /// It was stopped from outside.
     Stopped,
     /// The scenario could not be made, because of this machine or a missing permission.
     Scenario(String),
-    /// A program of the experiment failed.
     Program(String),
     /// The load did not run, or its driver's output cannot be parsed.
     Load(String),
@@ -76,13 +73,11 @@ impl std::fmt::Display for TrialError {
 
 impl std::error::Error for TrialError {}
 
-/// Result of a trial.
 #[derive(Clone, Debug)]
 pub struct TrialResult {
     /// Record of the trial. Its position in an experiment is unknown here: `position` is empty, and so
     /// is `folded`, the name of the file for [`TrialResult::folded`].
     pub trial: ExperimentTrial,
-    /// Exit code of the driver.
     pub exit_code: i32,
     /// Descriptions of things that could not be removed; they stay in the journal.
     pub leftovers: Vec<String>,
@@ -92,7 +87,6 @@ pub struct TrialResult {
     pub error: Option<TrialError>,
 }
 
-/// Trial for a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetTrial {
     /// Programs on their machines, with their final arguments.
@@ -105,7 +99,6 @@ pub struct FleetTrial {
     pub load: Vec<String>,
 }
 
-/// Fleet that runs trials.
 pub trait FleetTrials {
     /// Starts the programs, drives the load, ends the programs, and returns the merged record of the load with the
     /// observations of all machines and its diagnosis. Nothing of a trial runs on return.

@@ -46,7 +46,6 @@ impl<'a> TrialView<'a> {
         self.trial.run.as_ref()
     }
 
-    /// Returns a figure from the output of another driver.
     pub(super) fn driver_value(&self, name: &str) -> Option<f64> {
         self.reading.as_ref()?.values.get(name).copied()
     }
@@ -132,7 +131,6 @@ impl<'a> TrialView<'a> {
         self.per_response(self.machines.calls(SUBJECT, "system calls").next()?)
     }
 
-    /// Returns the calls of the requested function per response.
     pub(super) fn calls_per_response(&self) -> Option<f64> {
         let calls = self.trial.calls.as_ref()?;
         self.per_response(&calls.count)

@@ -22,7 +22,6 @@ use crate::scenario::setup::{LabSetup, LoadTool};
 /// Samples per second of the subject's functions: enough for fractions of a few per cent in
 /// seconds, at a cost below a thousandth of its time. The frequency avoids that of timers.
 const SAMPLES_PER_S: u32 = 199;
-/// Maximum number of functions in a record.
 const FUNCTIONS_MAX: usize = 60;
 /// Minimum length of a load for counting calls: shorter ones leave no time for it.
 const COUNTING_LOAD_NS_MIN: u64 = 2_000_000_000;
@@ -42,11 +41,9 @@ const LAB_ROLE: &str = "lab";
 pub(super) struct WatchedProgram {
     pub(super) node: Node,
     pub(super) pids: Vec<i32>,
-    /// Port that they listen on.
     pub(super) port: Option<u16>,
 }
 
-/// Results of the observation.
 #[derive(Debug, Default)]
 pub(super) struct LoadObservations {
     pub(super) observed: Option<MachineObservation>,
@@ -65,7 +62,6 @@ pub(super) struct LoadWatch {
     unobservable: Vec<UnobservableMetric>,
 }
 
-/// Results of counting.
 #[derive(Debug, Default)]
 struct CountResult {
     syscalls: Option<TimedCount>,
@@ -82,7 +78,6 @@ struct TimedCount {
     ended_ns: u64,
 }
 
-/// Parameters of counting.
 struct CallCounting {
     pids: Vec<i32>,
     load_ns: u64,

@@ -28,10 +28,8 @@ pub enum ChildFailure {
     Silent(Option<i32>),
 }
 
-/// Output of a child process.
 #[derive(Debug)]
 pub(super) enum ChildOutput {
-    /// It reported an event.
     Event(LoadEvent),
     /// It ended with this code (`None`: by a signal), and these are the last lines of its stderr.
     Ended(Option<i32>, String),
@@ -39,7 +37,6 @@ pub(super) enum ChildOutput {
     Stored(Result<StoredRun, ChildFailure>),
 }
 
-/// Running child process.
 #[derive(Debug)]
 pub(super) struct LoadChild {
     child: Child,
@@ -50,7 +47,6 @@ pub(super) struct LoadChild {
 
 /// Maximum length of an event: a second has a fixed number of figures.
 const EVENT_BYTES_MAX: u64 = 64 * 1024;
-/// Kept bytes of stderr.
 const STDERR_BYTES_MAX: usize = 4 * 1024;
 /// Events that wait for the agent.
 pub(super) const EVENTS_MAX: usize = 256;
@@ -94,7 +90,6 @@ impl LoadChild {
         let _ = self.child.kill();
     }
 
-    /// Returns its end, if it has ended.
     pub(super) fn poll_end(&mut self) -> Option<ChildOutput> {
         let status = self.child.try_wait().ok().flatten()?;
         let stderr = self.stderr.recv_timeout(std::time::Duration::from_secs(1)).unwrap_or_default();

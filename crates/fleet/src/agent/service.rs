@@ -20,7 +20,6 @@ use crate::transport::{LinkEvent, Message, NatsLink, NatsOptions, TransportError
 /// Reading of the clocks: `CLOCK_MONOTONIC`, and the wall clock, in ns.
 pub type Clocks = fn() -> (u64, u64);
 
-/// Checked job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedJob {
     /// Arguments of the child process, with the command.
@@ -33,21 +32,15 @@ pub struct CheckedJob {
 /// machine. It gets the path of the record, and returns every problem.
 pub type CheckJob = Box<dyn Fn(&Job, &std::path::Path) -> Result<CheckedJob, Vec<String>>>;
 
-/// Setup of an agent.
 pub struct AgentConfig {
-    /// Server and credentials.
     pub nats: NatsOptions,
-    /// Facts about the agent.
     pub facts: AgentFacts,
     /// Directory of the records that were not delivered.
     pub state_directory: PathBuf,
     /// Program of the child process: this one.
     pub program: PathBuf,
-    /// Check of a job.
     pub validate: CheckJob,
-    /// Clocks.
     pub clocks: Clocks,
-    /// Function that reports a change to the user.
     pub notice: fn(&str),
 }
 
@@ -162,7 +155,6 @@ struct AgentShell {
     /// Start of the child's load, in ns.
     start_ns: Option<u64>,
     events: mpsc::Sender<ChildOutput>,
-    /// Task that sends a record.
     sending: Option<JoinHandle<()>>,
 }
 

@@ -10,13 +10,11 @@ use record::file::write_json;
 
 use crate::message::{PART_BYTES, RECORD_BYTES_MAX, RunId, StoredRun};
 
-/// Spool of an agent.
 #[derive(Clone, Debug)]
 pub struct Spool {
     directory: PathBuf,
 }
 
-/// Name of the record of a run.
 const RECORD: &str = "record.json";
 /// Name of its description; it is written last, so that a record without it is incomplete.
 const DESCRIPTION: &str = "stored.json";

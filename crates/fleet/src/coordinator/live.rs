@@ -10,10 +10,8 @@ use record::run::Interval;
 
 use crate::message::LiveSecond;
 
-/// Second of one agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentSecond {
-    /// Counts.
     pub interval: Interval,
     /// Response latencies; `None`: they were too long for a message.
     pub latencies: Option<LatencyHistogram>,
@@ -30,7 +28,6 @@ impl From<LiveSecond> for AgentSecond {
 /// Sum of the seconds of all agents.
 #[derive(Clone, Debug)]
 pub(super) struct LiveSum {
-    /// Number of running agents.
     running: usize,
     seconds: BTreeMap<u64, SecondSum>,
     /// Seconds before this one were reported.

@@ -11,7 +11,6 @@ use crate::message::{
     AgentCommand, AgentName, AgentStatus, Job, PROBLEMS_MAX, Pong, RunId, RunState, StoredRun, bounded,
 };
 
-/// Agent of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) name: AgentName,
@@ -22,7 +21,6 @@ pub(super) struct Member {
     /// Time of the last message.
     pub(super) heard_ns: u64,
     pub(super) is_lost: bool,
-    /// Time at which its record was complete.
     pub(super) done_ns: Option<u64>,
     /// Synchronous start by the own clock.
     pub(super) planned_start_ns: Option<u64>,
@@ -48,15 +46,10 @@ pub(super) struct Member {
 /// Progress of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemberState {
-    /// It was asked to prepare.
     Invited,
-    /// Its connections are open.
     Ready,
-    /// Its load runs.
     Running,
-    /// It has a record.
     Stored(StoredRun),
-    /// The record arrived.
     Done,
     /// It has no record.
     Failed,

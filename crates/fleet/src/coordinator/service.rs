@@ -16,13 +16,10 @@ use crate::message::{
 use crate::subjects::{self, AgentSubject};
 use crate::transport::{LinkEvent, Message, NatsLink, NatsOptions, TransportError};
 
-/// Observer of a run.
 pub trait FleetObserver {
     /// All agents are ready, and their common start is determined.
     fn on_start(&mut self) {}
-    /// A second of one agent arrived.
     fn on_agent_second(&mut self, _: &AgentName, _: &AgentSecond) {}
-    /// A second of all agents is complete.
     fn on_second(&mut self, _: &Interval) {}
     /// Something changed that the user should know.
     fn on_notice(&mut self, text: &str);
@@ -31,26 +28,21 @@ pub trait FleetObserver {
 /// Agent that answered a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownAgent {
-    /// Facts.
     pub facts: AgentFacts,
-    /// State.
     pub status: Option<AgentStatus>,
 }
 
 /// Records of a run, with the results of all agents.
 #[derive(Clone, Debug)]
 pub struct FleetRecords {
-    /// End of the run.
     pub end: RunEnd,
     /// Results of the agents, in the order of the plan.
     pub results: Vec<MemberResult>,
-    /// Records, by agent.
     pub records: BTreeMap<AgentName, Vec<u8>>,
     /// True if the user stopped the run.
     pub is_stopped: bool,
 }
 
-/// Connection of a coordinator.
 #[derive(Debug)]
 pub struct CoordinatorSession {
     runtime: Runtime,
@@ -226,7 +218,6 @@ async fn run_plan(
     }
 }
 
-/// Subscribes to the messages of a run.
 async fn subscribe(link: &NatsLink, run: &RunId) -> Result<(), TransportError> {
     for subject in [
         subjects::CLOCKS.to_owned(),

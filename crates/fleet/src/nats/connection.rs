@@ -13,10 +13,8 @@ use super::{ClientOptions, ConnectError, ServerUrl};
 
 /// Maximum time of a connection to one address, until the server has accepted the client.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of one read.
 pub(super) const READ_BYTES: usize = 64 * 1024;
 
-/// Properties of a server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ServerInfo {
@@ -28,7 +26,6 @@ pub(crate) struct ServerInfo {
     pub(crate) connect_urls: Vec<String>,
 }
 
-/// Accepted connection.
 pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) decoder: Decoder,

@@ -7,13 +7,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 /// Credentials of a client. The server takes the ones that it asks for.
 #[derive(Default)]
 pub(crate) struct Credentials {
-    /// User and password.
     pub(crate) user: Option<(String, String)>,
-    /// Token of the server.
     pub(crate) token: Option<String>,
     /// Key of a user that the server knows.
     pub(crate) nkey: Option<SigningKey>,
-    /// JWT of a user, and its key.
     pub(crate) jwt: Option<(String, SigningKey)>,
 }
 
@@ -26,13 +23,10 @@ impl std::fmt::Debug for Credentials {
 /// Fault of a file with credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CredentialsError {
-    /// There is no JWT.
     #[error("no JWT of a user between lines of dashes: is it a .creds file of NATS?")]
     NoJwt,
-    /// There is no seed.
     #[error("no seed of an nkey between lines of dashes, after the JWT")]
     NoSeed,
-    /// The seed is damaged.
     #[error("the seed of the nkey is damaged: it starts with S, and has 58 letters and digits")]
     DamagedSeed,
 }

@@ -51,18 +51,14 @@ struct ActiveSubscription {
     messages: mpsc::Sender<Message>,
 }
 
-/// Event of a connection.
 enum IoEvent {
-    /// Bytes arrived.
     Received,
     Command(Command),
     Ping,
-    /// All handles are gone.
     Closed,
     Lost,
 }
 
-/// State of a client.
 pub(super) struct Driver {
     options: ClientOptions,
     servers: Vec<ServerUrl>,

@@ -10,43 +10,31 @@ const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Capacity of an empty buffer that is kept.
 const BUFFER_BYTES_KEPT: usize = 256 * 1024;
 
-/// Violation of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtocolError {
-    /// A line is too long.
     #[error("a line of the server is longer than {LINE_BYTES_MAX} bytes: is it a NATS server?")]
     LineTooLong,
-    /// A message is too large.
     #[error("a message of the server has {0} bytes; the limit is {MESSAGE_BYTES_MAX}")]
     MessageTooLarge(usize),
-    /// An operation is unknown.
     #[error("not the NATS protocol: '{0}'")]
     Unknown(String),
 }
 
-/// Operation of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServerOperation<'a> {
     /// Properties of the server, in JSON.
     Info(&'a str),
-    /// Message for a subscription.
     Message {
-        /// Subject.
         subject: &'a str,
-        /// Number of the subscription.
         subscription: u64,
         /// Status of a message from the server itself.
         status: Option<u16>,
-        /// Content.
         payload: &'a [u8],
     },
     /// Question that is answered by PONG.
     Ping,
-    /// Response to PING.
     Pong,
-    /// Acknowledgement.
     Ok,
-    /// Error, in the server's words.
     Error(&'a str),
 }
 
@@ -74,7 +62,6 @@ struct MessageLine {
 }
 
 impl Decoder {
-    /// Appends received bytes.
     pub(crate) fn extend(&mut self, bytes: &[u8]) {
         if self.message.is_none() && self.start > 0 {
             self.buffer.drain(..self.start);
@@ -115,7 +102,6 @@ impl Decoder {
         Ok(self.take_message())
     }
 
-    /// Returns the current message, if all its bytes are there.
     fn take_message(&mut self) -> Option<ServerOperation<'_>> {
         let end = self.message.as_ref().map(|message| message.begin + message.total + 2)?;
         if self.buffer.len() < end {

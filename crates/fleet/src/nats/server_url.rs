@@ -1,15 +1,12 @@
 //! URL of a server: `nats://user:password@host:4222`, `tls://[::1]`, or the address alone.
 
-/// Parsed URL.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ServerUrl {
     /// Host name or IP address, without brackets.
     pub(crate) host: String,
-    /// Port.
     pub(crate) port: u16,
     /// True if the connection must use TLS.
     pub(crate) requires_tls: bool,
-    /// User and password.
     pub(crate) user: Option<(String, String)>,
 }
 
@@ -19,16 +16,13 @@ impl std::fmt::Debug for ServerUrl {
     }
 }
 
-/// Fault of a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ServerUrlError {
-    /// The scheme is unknown.
     #[error("unknown scheme '{0}': write nats://host:4222 or tls://host:4222")]
     Scheme(String),
     /// The host is missing or contains a character that no host has.
     #[error("no host: write nats://host:4222 or tls://host:4222")]
     Host,
-    /// The port is no number.
     #[error("invalid port '{0}'")]
     Port(String),
 }

@@ -21,41 +21,24 @@ pub enum BucketError {
          weir fleet serve --embedded)"
     )]
     NoJetStream,
-    /// The bucket is missing.
     #[error("the bucket {0} is missing: no run was stored yet")]
     NoBucket(String),
-    /// A request failed.
     #[error("cannot {action}: {text}")]
-    Request {
-        /// Request.
-        action: String,
-        /// Reason.
-        text: String,
-    },
+    Request { action: String, text: String },
     /// The object is larger than the caller accepts.
     #[error("the object {name} has {bytes} bytes; the limit is {limit}")]
-    TooLarge {
-        /// Name of the object.
-        name: String,
-        /// Its size.
-        bytes: u64,
-        /// Maximum size.
-        limit: u64,
-    },
+    TooLarge { name: String, bytes: u64, limit: u64 },
 }
 
 /// Object, without its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectEntry {
-    /// Name.
     pub name: String,
-    /// Size in bytes.
     pub bytes: u64,
     /// Texts that were stored with it.
     pub metadata: HashMap<String, String>,
 }
 
-/// Bucket.
 #[derive(Clone, Debug)]
 pub struct ObjectBucket {
     client: NatsClient,
@@ -311,12 +294,10 @@ impl ObjectBucket {
         self.stream_api("STREAM.PURGE", &json!({"filter": self.chunks_subject(id)})).await.map(|_| ())
     }
 
-    /// Sends a request about the stream of the bucket.
     async fn stream_api(&self, request: &str, body: &Value) -> Result<Value, Failure> {
         self.api(&format!("{request}.{}", self.stream()), body).await
     }
 
-    /// Sends a request to JetStream.
     async fn api(&self, request: &str, body: &Value) -> Result<Value, Failure> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let response = respond(self.client.request(format!("$JS.API.{request}"), "", body)).await?;

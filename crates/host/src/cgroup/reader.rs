@@ -206,7 +206,6 @@ impl CpuFiles {
     }
 }
 
-/// Memory of one group.
 #[derive(Debug)]
 struct MemoryFiles {
     usage: KernelFile,
@@ -251,7 +250,6 @@ fn parse_u64(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Disks of one group.
 #[derive(Debug)]
 struct DiskFiles {
     limit_file: KernelFile,

@@ -21,7 +21,6 @@ const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 /// `ETH_SS_STATS`: the set of strings that names the counters.
 const ETH_SS_STATS: u32 = 1;
-/// `ETH_GSTRING_LEN`.
 const ETH_GSTRING_LEN: usize = 32;
 /// Maximum number of counters per driver; a driver with more (hundreds of queues) is not read.
 const MAX_COUNTERS: usize = 4096;

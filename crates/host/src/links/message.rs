@@ -9,9 +9,7 @@ pub(crate) const RTM_GETLINK: u16 = 18;
 pub(crate) const RTM_GETQDISC: u16 = 38;
 pub(crate) const RTM_GETTCLASS: u16 = 42;
 
-/// `struct ifinfomsg`.
 const IFINFOMSG_BYTES: usize = 16;
-/// `struct tcmsg`.
 const TCMSG_BYTES: usize = 20;
 
 const IFLA_IFNAME: u16 = 3;
@@ -28,7 +26,6 @@ const TCA_OPTIONS: u16 = 2;
 const TCA_STATS: u16 = 3;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_QUEUE: u16 = 3;
-/// `TC_H_ROOT`.
 const TC_H_ROOT: u32 = 0xffff_ffff;
 
 /// A short name of the kernel (`IFNAMSIZ`), stored inline to avoid an allocation.
@@ -117,7 +114,6 @@ fn read_counters(link: &mut Link, value: &[u8]) -> Option<()> {
 /// A queueing discipline, with its counters since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Qdisc {
-    /// Index of its link.
     pub(crate) link: u32,
     pub(crate) handle: u32,
     pub(crate) kind: ShortName,

@@ -18,10 +18,8 @@ const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GGRO: u32 = 0x2b;
 const ETHTOOL_SGRO: u32 = 0x2c;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
-/// `ETH_FLAG_LRO`.
 const ETH_FLAG_LRO: u32 = 1 << 15;
 
-/// Setting of a network driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverSetting {
     /// Receive ring: `CURRENT of MAX`.

@@ -12,14 +12,11 @@ pub(crate) const NLM_F_DUMP_INTR: u16 = 0x10;
 
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const REQUEST_DUMP: u16 = 0x01 | 0x300;
-/// `struct nlmsghdr`.
 const NLMSGHDR_BYTES: usize = 16;
-/// `struct nlattr`.
 const NLATTR_BYTES: usize = 4;
 /// `NLA_TYPE_MASK`: without the bits for "nested" and "network byte order".
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
-/// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NetlinkMessage<'a> {
     pub(crate) kind: u16,

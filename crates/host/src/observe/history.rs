@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 /// Maximum number of kept samples: four hours at one per second.
 pub(super) const MAX_RETAINED: usize = 4 * 3600;
 
-/// Samples of one kind.
 #[derive(Debug)]
 pub(super) struct SampleHistory<T> {
     retained: Vec<T>,
@@ -44,7 +43,6 @@ impl<T: Clone> SampleHistory<T> {
         }
     }
 
-    /// Returns the kept samples.
     pub(super) fn retained(&self) -> &[T] {
         &self.retained
     }

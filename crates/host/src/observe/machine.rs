@@ -29,9 +29,7 @@ pub(super) struct Machine {
 #[derive(Debug, Clone, Default)]
 struct MachineReadings {
     cpu: MachineCpu,
-    /// `NET_RX` by CPU.
     net_rx: Vec<(u32, u64)>,
-    /// `NET_TX` by CPU.
     net_tx: Vec<(u32, u64)>,
     interrupts: Vec<(u32, u64)>,
     softnet: Vec<SoftnetRow>,
@@ -67,7 +65,6 @@ impl Machine {
         }
     }
 
-    /// Returns the online CPUs.
     pub(super) fn cpus(&mut self) -> Vec<u32> {
         let sample = self.cpu.as_mut().ok().and_then(|cpu| cpu.sample().ok());
         sample.map(|machine| machine.cpu_ids.clone()).unwrap_or_default()

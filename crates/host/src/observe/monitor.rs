@@ -65,7 +65,6 @@ impl Monitor {
 
     /// Returns the last minute at most, with times in seconds since the start of monitoring, and
     /// the cost so far. The caller sets `started_at`. `None` if the thread does not exist.
-    #[must_use]
     pub fn latest(&self) -> Option<MachineObservation> {
         self.request(MonitorRequest::Latest)
     }
@@ -222,7 +221,6 @@ impl SamplingLoop {
         self.queues = SampleHistory::new(RECENT_QUEUES);
     }
 
-    /// Returns the busiest threads of the subject in the longest sample.
     fn busiest_subject_threads(&self) -> Vec<ThreadCpuUse> {
         let longest = self.samples.retained().iter().max_by(|a, b| a.length_s.total_cmp(&b.length_s));
         let index = self.observer.role_index(SUBJECT);
@@ -346,7 +344,6 @@ impl TimeBudget {
         Self { credit_ns, remaining_ns: credit_ns, refilled_at_ns: now_ns, skipped: 0, allowed: 0 }
     }
 
-    /// Returns true if some budget is left now.
     fn allows(&mut self, now_ns: u64) -> bool {
         let elapsed_ns = now_ns.saturating_sub(self.refilled_at_ns);
         let earned_ns = i64::try_from(elapsed_ns / SNAPSHOT_COST_DIVISOR).unwrap_or(self.credit_ns);

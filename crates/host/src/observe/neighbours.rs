@@ -16,7 +16,6 @@ const PROCESSES_MAX: usize = 16_384;
 const PROGRAMS_MAX: usize = 1_024;
 /// Maximum number of generations of ended processes that are followed to the one that lives.
 const GENERATIONS_MAX: usize = 64;
-/// Number of programs in a record.
 const NEIGHBOURS_MAX: usize = 3;
 /// Minimum CPUs of a program in a record.
 const CPUS_MIN: f64 = 0.005;

@@ -16,7 +16,6 @@ use record::observed::{ConnectionEnd, EndQueues, LinkUse, ListenerQueue, Namespa
 pub(super) struct Network {
     /// ID of the namespace (`/proc/PID/ns/net`).
     pub(super) id: u64,
-    /// Indexes of the roles in it.
     pub(super) roles: Vec<usize>,
     counters: Result<snmp::SnmpReader, NotObservable>,
     sockets: Result<SockStatReader, NotObservable>,

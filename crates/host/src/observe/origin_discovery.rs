@@ -49,7 +49,6 @@ pub(super) struct DiscoveredServers {
     pub(super) unwatched_sockets: UnwatchedSockets,
 }
 
-/// Discovery state.
 #[derive(Debug, Default)]
 pub(super) struct OriginDiscovery {
     /// Processes that listen at an address, by network namespace and address.
@@ -65,7 +64,6 @@ pub(super) struct OriginDiscovery {
 }
 
 impl OriginDiscovery {
-    /// Returns every discovered address.
     pub(super) fn origins(&self) -> &[OriginAddress] {
         &self.origins
     }
@@ -75,7 +73,6 @@ impl OriginDiscovery {
         self.omitted
     }
 
-    /// Scans for new addresses.
     pub(super) fn scan(&mut self, known: &KnownRoles<'_>) -> Result<DiscoveredServers, NotObservable> {
         let mut discovered = DiscoveredServers::default();
         let Some(&first) = known.subject.first() else {

@@ -28,7 +28,6 @@ pub(super) enum StartPhase {
     DuringMonitoring,
 }
 
-/// A watched process.
 #[derive(Debug)]
 pub(super) struct ProcessMonitor {
     pub(super) pid: i32,
@@ -140,7 +139,6 @@ impl ProcessMonitor {
         self.last.user_ticks + self.last.system_ticks
     }
 
-    /// Returns the number of threads that are read.
     pub(super) fn threads_read(&self) -> usize {
         self.threads.len()
     }
@@ -189,7 +187,6 @@ impl ProcessMonitor {
         self.threads.iter().map(|thread| thread.cpu_s)
     }
 
-    /// Returns the number of its threads that serve requests.
     pub(super) fn working_threads(&self) -> usize {
         self.threads.iter().filter(|thread| thread.is_working).count()
     }

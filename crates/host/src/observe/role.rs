@@ -36,10 +36,8 @@ const SLOW_METRICS_INTERVAL: u64 = 5;
 const COMMAND_CHARS_MAX: usize = 120;
 /// Minimum number of ticks in a sample for splitting its CPU time into user space and kernel.
 const TICKS_FOR_SPLIT_MIN: u64 = 20;
-/// Maximum CPU number, exclusive.
 const MAX_CPUS: usize = 1024;
 
-/// A watched role.
 #[derive(Debug)]
 pub(super) struct RoleMonitor {
     name: String,
@@ -111,12 +109,10 @@ impl RoleMonitor {
         &self.name
     }
 
-    /// Returns a live process of the role.
     pub(super) fn any_live_pid(&self) -> Option<i32> {
         self.processes.first().map(|process| process.pid)
     }
 
-    /// Returns the live processes of the role.
     pub(super) fn live_pids(&self) -> Vec<i32> {
         self.processes.iter().map(|process| process.pid).collect()
     }

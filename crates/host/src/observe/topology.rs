@@ -24,7 +24,6 @@ const MAX_NETWORKS: usize = 64;
 pub struct Topology {
     /// `generator` (this process), `subject`, and `origin` where one is found.
     pub roles: Vec<RoleSpec>,
-    /// The ports.
     pub ports: Vec<PortRoles>,
     /// Facts that could not be determined.
     pub not_observable: Vec<NotObservable>,
@@ -39,7 +38,6 @@ pub(super) enum ListenTarget {
 
 /// Returns the chain whose subject listens at `ports`, at any address: in this network namespace,
 /// or else in that of any other process of this machine.
-#[must_use]
 pub fn discover_topology(ports: &[u16]) -> Topology {
     discover_targets(ports.iter().map(|port| ListenTarget::Port(*port)), &[])
 }
@@ -47,7 +45,6 @@ pub fn discover_topology(ports: &[u16]) -> Topology {
 /// Returns the same for addresses, which distinguish servers with equal ports. The `named`
 /// processes, if any, are the subject, whoever listens there: several network namespaces may have
 /// one address.
-#[must_use]
 pub fn discover_topology_at(addresses: &[SocketAddr], named: &[i32]) -> Topology {
     discover_targets(addresses.iter().map(|address| ListenTarget::Address(*address)), named)
 }

@@ -12,7 +12,6 @@ use crate::sockets::{collect_socket_inodes, find_socket_holders};
 use record::observed::{UnixQueues, UnixSocketRoles};
 use std::collections::HashSet;
 
-/// Maximum number of watched paths.
 const MAX_PATHS: usize = 64;
 /// Maximum number of descriptors read per scan.
 const MAX_DESCRIPTORS: usize = 50_000;
@@ -26,13 +25,11 @@ pub(super) struct UnixDiscovery {
     sockets: Vec<UnixSocket>,
     uses: Vec<UnixSocketRoles>,
     paths: Vec<String>,
-    /// Sockets of unwatched processes.
     unwatched_inodes: HashSet<u32>,
     snapshot_error: Option<NotObservable>,
 }
 
 impl UnixDiscovery {
-    /// Returns every discovered path.
     pub(super) fn uses(&self) -> &[UnixSocketRoles] {
         &self.uses
     }

@@ -10,16 +10,13 @@ use super::maps::{self, AddressSpace, Mapping};
 use crate::kernel_file::NotObservable;
 use crate::process::printable;
 
-/// Counted calls of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AllocatorCall {
-    /// New memory.
     Malloc,
     /// New memory, all zero.
     Calloc,
     /// Memory of another size.
     Realloc,
-    /// Freed memory.
     Free,
     /// New memory, or memory of another size, by any function: this is comparable between
     /// allocators. One function alone is not: glibc's `posix_memalign` passes a small alignment on
@@ -104,10 +101,8 @@ const ALLOCATORS: &[AllocatorKind] = &[
     },
 ];
 
-/// Name of the figure in errors.
 const FIGURE: &str = "allocator";
 
-/// Allocator of a process.
 pub(super) struct Allocator {
     /// Description: "jemalloc in libjemalloc.so.2".
     pub(super) description: String,
@@ -180,7 +175,6 @@ impl Allocator {
     }
 }
 
-/// Returns the allocator that an executable contains.
 fn find_in_executable(image: &Image) -> Option<&'static AllocatorKind> {
     ALLOCATORS.iter().find(|kind| kind.unique_symbols.iter().any(|name| image.offset_of(name).is_some()))
 }

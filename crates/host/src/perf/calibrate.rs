@@ -30,7 +30,6 @@ const ASSUMED_TRACEPOINT_NS: f64 = 200.0;
 /// Cost of one counted call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HitCost {
-    /// CPU time, in nanoseconds.
     pub hit_ns: f64,
     /// True if it was measured here; otherwise it is a figure of another machine.
     pub is_measured: bool,
@@ -122,7 +121,6 @@ fn measure(event: &PerfEvent, events_per_call: usize, calls: &dyn Fn()) -> io::R
     Ok(median(&costs).unwrap_or(0.0))
 }
 
-/// Returns the file of a function of this process, and its offset.
 fn file_offset_of(address: u64) -> Option<(CString, u64)> {
     let pid = std::process::id() as i32;
     let address_space = AddressSpace::read(pid);

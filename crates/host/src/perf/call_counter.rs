@@ -36,14 +36,11 @@ const BURST_FIRST_NS: u64 = 10_000_000;
 const BURST_MIN_NS: u64 = 2_000_000;
 const BURST_MAX_NS: u64 = 500_000_000;
 
-/// A kind of call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CallKind {
-    /// Any system call.
     SystemCalls,
     /// One system call, by the kernel's name for it.
     SystemCall(String),
-    /// A call of the process's allocator.
     Allocator(AllocatorCall),
 }
 
@@ -79,7 +76,6 @@ impl CallKind {
 
     /// Returns the reason why this machine has no such calls; `None` if it has them, or does not
     /// report them.
-    #[must_use]
     pub fn unavailable_reason(&self) -> Option<String> {
         let Self::SystemCall(name) = self else { return None };
         let tracefs = Tracefs::open().ok()?;
@@ -98,7 +94,6 @@ impl CallKind {
 
 impl CallKind {
     /// Returns whether this kernel knows the call; `None` if that cannot be determined.
-    #[must_use]
     pub fn is_known(&self) -> Option<bool> {
         let Self::SystemCall(name) = self else { return Some(true) };
         let tracefs = Tracefs::open().ok()?;
@@ -141,7 +136,6 @@ impl Default for CountBudget {
     }
 }
 
-/// Count of one kind of call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CountedCalls {
     /// The count. `length_s` is the time in which calls were counted, so that count / length is the
@@ -149,7 +143,6 @@ pub struct CountedCalls {
     pub call: CallCount,
     /// Cost over the total time, as a fraction of one core; the budget limits this figure.
     pub total_cost_cpus: f64,
-    /// Cost of one counted call.
     pub hit_cost: HitCost,
     /// Description of the counted target: "jemalloc in libjemalloc.so.2".
     pub target: String,
@@ -157,7 +150,6 @@ pub struct CountedCalls {
 
 /// Counts calls of processes, one kind after the other. Times in the result are relative to
 /// `zero_ns` of `clock`. A kind that cannot be counted is returned with the reason.
-#[must_use]
 pub fn count_calls(
     role: &str,
     pids: &[i32],
@@ -222,9 +214,7 @@ pub fn count_continuously(
 /// Measured costs of probes, by first instruction and number of events at it.
 type HitCosts = BTreeMap<(UprobeStep, usize), HitCost>;
 
-/// Target of counting one kind of call.
 struct CountTarget {
-    /// Events with their threads.
     events: Vec<(PerfEvent, Vec<i32>)>,
     /// Open files that the events name.
     files: Vec<File>,
@@ -335,7 +325,6 @@ impl CountTarget {
         Ok(CountedCalls { call, total_cost_cpus, hit_cost: self.hit_cost, target: self.description })
     }
 
-    /// Counts for `length_ns`.
     fn run_burst(&self, length_ns: u64, clock: fn() -> u64) -> Result<Burst, NotObservable> {
         let opened_ns = clock();
         let mut opened: Vec<OwnedFd> = Vec::new();
@@ -378,7 +367,6 @@ fn uncounted(reason: impl fmt::Display) -> NotObservable {
     NotObservable::new("calls", reason.to_string())
 }
 
-/// One burst.
 struct Burst {
     count: u64,
     began_ns: u64,
@@ -411,7 +399,6 @@ struct CountTotals {
     elapsed_ns: u64,
 }
 
-/// Next step of counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CountStep {
     Burst(u64),

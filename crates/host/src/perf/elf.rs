@@ -60,10 +60,8 @@ pub(super) struct Image {
     pub(super) is_complete: bool,
 }
 
-/// Location of an address in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressLocation<'a> {
-    /// A function with a name.
     Named(&'a str),
     /// A function whose name was stripped, by its address in the file.
     Stripped(u64),
@@ -174,7 +172,6 @@ impl Image {
         self.function_starts.sort_unstable();
     }
 
-    /// Returns its memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let names = (self.symbols.len() + self.aliases.len()) * size_of::<Symbol>() + self.name_bytes;
         names + self.function_starts.len() * size_of::<u64>() + self.segments.len() * size_of::<Segment>()

@@ -54,7 +54,6 @@ const TASK: u64 = 1 << 13;
 const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
 const MMAP2: u64 = 1 << 23;
 const COMM_EXEC: u64 = 1 << 24;
-/// `PERF_FLAG_FD_CLOEXEC`.
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 /// `_IO('$', n)`.
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
@@ -77,9 +76,7 @@ pub(super) enum PerfEvent {
     Uprobe {
         /// `/sys/bus/event_source/devices/uprobe/type`.
         kind: u32,
-        /// The file.
         path: CString,
-        /// Offset of the instruction in the file.
         offset: u64,
     },
 }
@@ -138,12 +135,10 @@ pub(super) fn open(event: &PerfEvent, tid: i32, cpu: i32) -> io::Result<OwnedFd>
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-/// Enables an event.
 pub(super) fn enable(event: &OwnedFd) -> io::Result<()> {
     event_ioctl(event, PERF_EVENT_IOC_ENABLE, 0)
 }
 
-/// Disables an event.
 pub(super) fn disable(event: &OwnedFd) -> io::Result<()> {
     event_ioctl(event, PERF_EVENT_IOC_DISABLE, 0)
 }

@@ -7,18 +7,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-/// Suffix of kernel functions.
 const KERNEL_SUFFIX: &str = "_[k]";
 /// Maximum number of distinct stacks kept from a text.
 const STACKS_MAX: usize = 1_000_000;
 
-/// Stacks with their counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoldedStacks {
     stacks: BTreeMap<String, u64>,
 }
 
-/// Parse error of folded stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoldedParseError {
     /// Line, from 1.
@@ -69,8 +66,6 @@ impl FoldedStacks {
         Ok(folded)
     }
 
-    /// Returns the sum of all counts.
-    #[must_use]
     pub fn samples(&self) -> u64 {
         self.stacks.values().sum()
     }
@@ -99,7 +94,6 @@ impl fmt::Display for FoldedStacks {
     }
 }
 
-/// Replaces the separators in a name.
 fn replace_separators(name: &str) -> String {
     name.replace(';', ":").replace('\n', " ")
 }
@@ -108,34 +102,28 @@ fn replace_separators(name: &str) -> String {
 /// different lengths are comparable.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FunctionChange {
-    /// Function name.
     pub function: String,
     /// Fraction of samples with it on top of the stack, before.
     pub self_before: f64,
-    /// The same after.
     pub self_after: f64,
     /// Fraction of samples with it anywhere in the stack, before.
     pub total_before: f64,
-    /// The same after.
     pub total_after: f64,
 }
 
 impl FunctionChange {
     /// Returns the growth of the function's own fraction.
-    #[must_use]
     pub fn self_delta(&self) -> f64 {
         self.self_after - self.self_before
     }
 
     /// Returns the growth of the function's fraction including its callees.
-    #[must_use]
     pub fn total_delta(&self) -> f64 {
         self.total_after - self.total_before
     }
 }
 
 /// Returns the changes between two runs, the largest differences first.
-#[must_use]
 pub fn diff(before: &FoldedStacks, after: &FoldedStacks) -> Vec<FunctionChange> {
     let (samples_before, samples_after) = (before.samples().max(1) as f64, after.samples().max(1) as f64);
     let mut changes: BTreeMap<&str, FunctionChange> = BTreeMap::new();

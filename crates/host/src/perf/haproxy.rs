@@ -15,18 +15,13 @@ use crate::kernel_file::NotObservable;
 use crate::process::printable;
 
 const FIGURE: &str = "HAProxy's own profile";
-/// Timeout for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 const REPLY_BYTES_MAX: u64 = 1 << 20;
 
-/// A row of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskRow {
-    /// Function name.
     pub function: String,
-    /// Number of calls.
     pub calls: u64,
-    /// CPU time of all calls, in nanoseconds.
     pub cpu_ns: u64,
     /// Scheduling latency of all calls, in nanoseconds.
     pub latency_ns: u64,
@@ -102,7 +97,6 @@ fn parse_setting(text: &str) -> Option<&'static str> {
 }
 
 /// Parses the table: function, calls, CPU time total and average, latency total and average.
-#[must_use]
 pub fn parse(text: &str) -> Vec<TaskRow> {
     let row = |line: &str| {
         let mut fields = line.split_whitespace();
@@ -160,7 +154,6 @@ impl StatsSocket {
     }
 }
 
-/// Returns the paths of the unix sockets that a process listens on.
 fn listening_unix_sockets(pid: i32) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let inodes: HashSet<String> = entries

@@ -12,7 +12,6 @@ pub(super) struct KernelSymbols {
     functions: Vec<(u64, u32, u32)>,
 }
 
-/// Name of the figure in errors.
 const FIGURE: &str = "names of kernel functions";
 /// Source of the kernel's function names.
 const PATH: &str = "/proc/kallsyms";
@@ -50,7 +49,6 @@ impl KernelSymbols {
         Self { text, functions }
     }
 
-    /// Returns name and module of the function at an address.
     pub(super) fn find(&self, address: u64) -> Option<(&str, &str)> {
         let after = self.functions.partition_point(|&(start, ..)| start <= address);
         let &(_, begin, end) = self.functions[..after].last()?;

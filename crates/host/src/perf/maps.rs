@@ -16,7 +16,6 @@ pub(super) struct Mapping {
     pub(super) start: u64,
     /// Address behind the last one.
     pub(super) end: u64,
-    /// Offset of its start in the file.
     pub(super) offset: u64,
     /// Kernel's name: a path, perhaps with ` (deleted)`; `[vdso]`; or empty.
     pub(super) path: String,
@@ -26,7 +25,6 @@ pub(super) struct Mapping {
 const DELETED: &str = " (deleted)";
 
 impl Mapping {
-    /// Returns true if the mapped file was deleted.
     pub(super) fn is_deleted(&self) -> bool {
         self.path.ends_with(DELETED)
     }
@@ -75,12 +73,10 @@ impl AddressSpace {
         }
     }
 
-    /// Returns the mapping that contains an address.
     pub(super) fn find(&self, address: u64) -> Option<&Mapping> {
         self.mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&address))
     }
 
-    /// Returns all mappings.
     pub(super) fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }

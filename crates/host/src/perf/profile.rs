@@ -14,11 +14,9 @@ use crate::cpu::thread_cpu_ns;
 /// Sampled stacks, with names.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// Requested processes.
     pub pids: Vec<i32>,
     /// Requested samples per second of CPU time.
     pub frequency: u32,
-    /// Duration, in seconds.
     pub length_s: f64,
     /// Number of samples taken, all of them in the stacks.
     pub samples: u64,
@@ -43,7 +41,6 @@ pub struct Profile {
     names: BTreeMap<i32, String>,
 }
 
-/// A stack with names.
 #[derive(Clone, Debug)]
 struct NamedStack {
     pid: i32,
@@ -114,7 +111,6 @@ impl Profile {
 
     /// Returns all sampled functions, whatever their process, sorted by time on CPU. Each is
     /// labelled with `role`.
-    #[must_use]
     pub fn functions(&self, role: &str) -> Vec<FunctionUse> {
         let mut counts: Vec<(u64, u64)> = vec![(0, 0); self.functions.len()];
         let mut all = 0;
@@ -153,7 +149,6 @@ impl Profile {
     }
 
     /// Returns the stacks as text that other tools can also read.
-    #[must_use]
     pub fn folded(&self) -> FoldedStacks {
         let mut folded = FoldedStacks::default();
         for stack in &self.stacks {

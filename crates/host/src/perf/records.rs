@@ -6,21 +6,29 @@
 /// Record read from a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PerfRecord<'a> {
-    /// Sample of a process on a CPU.
     Sample(StackSample),
     /// A process has mapped an executable file.
-    Mapped { pid: i32, start: u64, length: u64, offset: u64, path: &'a [u8] },
-    /// A process has forked another.
-    Forked { pid: i32, parent: i32 },
-    /// A process has executed another program.
-    Executed { pid: i32, name: &'a [u8] },
+    Mapped {
+        pid: i32,
+        start: u64,
+        length: u64,
+        offset: u64,
+        path: &'a [u8],
+    },
+    Forked {
+        pid: i32,
+        parent: i32,
+    },
+    Executed {
+        pid: i32,
+        name: &'a [u8],
+    },
     /// Number of samples that were lost for lack of room.
     Lost(u64),
     /// The kernel throttled the sampling because of its cost.
     Throttled,
 }
 
-/// One sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StackSample {
     pub(super) pid: i32,

@@ -31,7 +31,6 @@ pub(super) struct RingBuffer {
 unsafe impl Send for RingBuffer {}
 
 impl RingBuffer {
-    /// Maps the ring of an event.
     #[allow(unsafe_code)]
     pub(super) fn new(event: &OwnedFd) -> io::Result<Self> {
         let page_bytes = rustix::param::page_size();

@@ -22,7 +22,6 @@ use crate::process::thread_ids;
 
 /// Default samples per second and CPU: out of step with timers.
 pub const FREQUENCY: u32 = 999;
-/// Maximum sampling frequency.
 pub const FREQUENCY_MAX: u32 = 10_000;
 /// Maximum number of events, each a descriptor: threads × CPUs.
 const EVENTS_MAX: usize = 4096;
@@ -44,13 +43,19 @@ pub struct Profiler {
     clock: fn() -> u64,
 }
 
-/// Source of a profile.
 #[derive(Debug)]
 enum ProfileSource {
-    /// Samples of the kernel.
-    Events { thread: JoinHandle<SampleCollector>, frequency: u32, kernel: bool, notes: Vec<String> },
+    Events {
+        thread: JoinHandle<SampleCollector>,
+        frequency: u32,
+        kernel: bool,
+        notes: Vec<String>,
+    },
     /// The CPU time of threads, because sampling is denied; with the reason.
-    ThreadCpu { thread: JoinHandle<ThreadCpuTimes>, why: String },
+    ThreadCpu {
+        thread: JoinHandle<ThreadCpuTimes>,
+        why: String,
+    },
 }
 
 impl Profiler {

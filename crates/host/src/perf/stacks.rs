@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use super::maps::{AddressSpace, Mapping};
 use super::records::{PerfRecord, StackSample};
 
-/// Maximum number of distinct stacks.
 const STACKS_MAX: usize = 32_768;
 /// Maximum number of processes with known mappings; the kernel may report many short-lived ones.
 const PROCESSES_MAX: usize = 4096;
@@ -22,7 +21,6 @@ pub(super) struct Stack {
     pub(super) kernel_frames: u16,
 }
 
-/// A sampled process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SampledProcess {
     /// Process name (`/proc/PID/comm`).
@@ -62,7 +60,6 @@ impl SampleCollector {
         Self { processes, ..Self::default() }
     }
 
-    /// Processes a record.
     pub(super) fn handle_record(&mut self, record: PerfRecord<'_>) {
         match record {
             PerfRecord::Sample(sample) => self.count_sample(&sample),

@@ -16,9 +16,7 @@ use crate::process::printable;
 
 /// Name of the kernel code that is mapped into every process.
 const VDSO: &str = "[vdso]";
-/// Maximum number of bytes read from the vdso.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of bytes read from a perf map.
 const PERF_MAP_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of files whose symbols are cached.
 const IMAGES_MAX: usize = 1024;
@@ -36,7 +34,6 @@ pub struct Function {
     pub name: String,
     /// File of the function: `nginx`, `libc.so.6`, `[kernel]`, `[vdso]`.
     pub module: String,
-    /// True for a kernel function.
     pub is_kernel: bool,
 }
 
@@ -49,7 +46,6 @@ pub(super) struct SymbolCache {
     kernel_symbols: Option<Result<KernelSymbols, NotObservable>>,
     /// Images by mount namespace and path; `None` for unreadable files.
     images: HashMap<(String, String), Option<Image>>,
-    /// Mount namespaces by PID.
     mount_namespaces: HashMap<i32, String>,
     /// JIT-compiled functions by PID.
     jit_functions: HashMap<i32, Vec<JitFunction>>,
@@ -61,7 +57,6 @@ pub(super) struct SymbolCache {
 }
 
 impl SymbolCache {
-    /// Returns the kernel's function at an address.
     pub(super) fn kernel_function(&mut self, address: u64) -> Function {
         let kernel = self.kernel_symbols.get_or_insert_with(KernelSymbols::read);
         let symbol = match kernel {
@@ -78,7 +73,6 @@ impl SymbolCache {
         Function { name: name.to_owned(), module: module.to_owned(), is_kernel: true }
     }
 
-    /// Returns a process's function at an address.
     pub(super) fn user_function(&mut self, pid: i32, process: &SampledProcess, address: u64) -> Function {
         let found = self.find_user_function(pid, process, address);
         Function { name: printable(&found.name), module: printable(&found.module), ..found }

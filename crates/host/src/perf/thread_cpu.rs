@@ -57,7 +57,6 @@ impl ThreadCpuTimes {
         thread_cpu.last_ticks = ticks;
     }
 
-    /// Returns true if there are no threads.
     pub(super) fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }

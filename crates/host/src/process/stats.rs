@@ -16,7 +16,6 @@ pub struct ContextSwitches {
 
 /// Parses one `status` file. The thread's name, in the first line, may hold anything but a line
 /// end: the kernel escapes those.
-#[must_use]
 pub fn parse_switches(text: &str) -> Option<ContextSwitches> {
     // The figures are at the end.
     let mut lines = text.lines().rev();
@@ -38,7 +37,6 @@ pub struct IoCounters {
 }
 
 /// Parses `/proc/PID/io`.
-#[must_use]
 pub fn parse_io(text: &str) -> Option<IoCounters> {
     let figure = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -48,7 +46,6 @@ pub fn parse_io(text: &str) -> Option<IoCounters> {
 }
 
 /// Parses `/proc/PID/limits`: the soft limit of open files; `u64::MAX` is no limit.
-#[must_use]
 pub fn parse_open_files_max(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match line.split_ascii_whitespace().next()? {
@@ -60,7 +57,6 @@ pub fn parse_open_files_max(text: &str) -> Option<u64> {
 /// Memory of a process, as summed in `smaps_rollup`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Resident memory, in bytes.
     pub resident_bytes: u64,
     /// Proportional set size in bytes: a page shared by `n` processes counts as an `n`th. The sum
     /// over forked workers is their real memory.
@@ -68,7 +64,6 @@ pub struct ProcessMemory {
 }
 
 /// Parses `/proc/PID/smaps_rollup`. It is empty for a process without memory of its own.
-#[must_use]
 pub fn parse_memory(text: &str) -> Option<ProcessMemory> {
     let bytes = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;

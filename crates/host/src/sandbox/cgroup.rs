@@ -12,7 +12,6 @@ use crate::kernel_file::{NotObservable, read_once};
 
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// Mounted hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupHierarchies {
     /// The v2 hierarchy, which any current kernel can have besides v1.
@@ -25,14 +24,12 @@ pub struct CgroupHierarchies {
 
 impl CgroupHierarchies {
     /// Returns the mount point of a v1 controller.
-    #[must_use]
     pub fn v1_mount(&self, name: &str) -> Option<&Path> {
         let has = |(names, _): &&(Vec<String>, PathBuf)| names.iter().any(|one| one == name);
         self.v1.iter().find(has).map(|(_, path)| path.as_path())
     }
 
     /// Returns true if the v2 hierarchy enables a controller for groups on its first level.
-    #[must_use]
     pub fn has_unified_controller(&self, name: &str) -> bool {
         self.unified_controllers.iter().any(|one| one == name)
     }
@@ -53,7 +50,6 @@ pub fn read_hierarchies() -> Result<CgroupHierarchies, NotObservable> {
 }
 
 /// Parses the hierarchies in `/proc/self/mountinfo`.
-#[must_use]
 pub fn parse_hierarchies(text: &str) -> CgroupHierarchies {
     let mut hierarchies = CgroupHierarchies::default();
     for mount in parse_mounts(text) {
@@ -106,7 +102,6 @@ pub fn move_process(pid: i32, group: &Path) -> io::Result<()> {
 }
 
 /// Returns the processes of a group, from its own list; empty if the group is missing.
-#[must_use]
 pub fn list_processes(group: &Path) -> Vec<i32> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.trim().parse().ok()).collect()

@@ -28,12 +28,9 @@ pub enum LinkSettingKind {
     Qdisc,
 }
 
-/// Setting of a virtual link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkSetting {
-    /// Name.
     pub name: &'static str,
-    /// Method.
     pub kind: LinkSettingKind,
 }
 
@@ -54,8 +51,6 @@ pub const LINK_SETTINGS: &[LinkSetting] = &[
     LinkSetting { name: "qdisc", kind: LinkSettingKind::Qdisc },
 ];
 
-/// Returns the setting of this name.
-#[must_use]
 pub fn find_link_setting(name: &str) -> Option<&'static LinkSetting> {
     LINK_SETTINGS.iter().find(|setting| setting.name == name)
 }
@@ -137,7 +132,6 @@ impl LinkSetting {
     }
 }
 
-/// Returns the kind of the root queueing discipline.
 fn root_qdisc(interface: &str) -> io::Result<String> {
     let text = run_tc(&["qdisc", "show", "dev", interface, "root"])?;
     parse_root_qdisc(&text).ok_or_else(|| io::Error::other("tc reports no root queueing discipline"))

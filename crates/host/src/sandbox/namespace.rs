@@ -14,7 +14,6 @@ use crate::namespace::Namespace;
 const NETNS_DIRECTORY: &str = "/run/netns";
 
 /// Returns the file of the namespace that `ip netns` knows by `name`.
-#[must_use]
 pub fn netns_path(name: &str) -> PathBuf {
     Path::new(NETNS_DIRECTORY).join(name)
 }

@@ -29,7 +29,6 @@ pub fn program_to_start(name: &str) -> io::Result<PathBuf> {
 }
 
 /// Returns the directories of the PATH in which [`find_program`] would start a program.
-#[must_use]
 pub fn search_directories() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_root = rustix::process::geteuid().is_root();

@@ -8,7 +8,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Clone device of TUN interfaces.
 const CLONE_DEVICE: &str = "/dev/net/tun";
 /// `TUNSETIFF` of linux/if_tun.h.
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca_u32 as libc::Ioctl;

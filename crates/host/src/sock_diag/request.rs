@@ -18,7 +18,6 @@ const STATES_AT: usize = 52;
 /// Maximum number of ports in one filter. The kernel checks a filter in time quadratic in its size.
 pub const MAX_PORTS: usize = 64;
 
-/// `INET_DIAG_REQ_BYTECODE`.
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
 const INET_DIAG_BC_JMP: u8 = 1;
 const INET_DIAG_BC_S_EQ: u8 = 11;

@@ -10,7 +10,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::netlink::message::{NetlinkAttributes, u32_at, u64_at};
 
-/// `struct inet_diag_msg`.
 const INET_DIAG_MSG_BYTES: usize = 72;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_SKMEMINFO: u16 = 7;
@@ -67,7 +66,6 @@ impl TcpState {
     }
 }
 
-/// A socket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TcpSocket {
     pub(crate) local: SocketAddr,
@@ -99,7 +97,6 @@ pub(crate) struct TcpInfo {
     pub(crate) retransmitted_bytes: Option<u64>,
     /// Duplicate segments reported by the other end.
     pub(crate) duplicates: Option<u32>,
-    /// Number of detected reorderings.
     pub(crate) reorderings: Option<u32>,
     /// Latest delivery rate, bytes per second.
     pub(crate) delivery_bytes_per_s: u64,

@@ -19,7 +19,6 @@ const MAX_DESTINATIONS: usize = 1_024;
 pub(crate) struct SocketTotals {
     ports: Vec<PortTotals>,
     traffic: TrafficTracker,
-    /// Time of this snapshot.
     snapshot_s: f64,
     /// Time of the last snapshot with the sockets in TIME_WAIT.
     time_wait_counted_s: f64,
@@ -30,7 +29,6 @@ pub(crate) struct SocketTotals {
 /// Time in seconds, and the sockets with figures of each end at that time.
 type PreviousSnapshot = (f64, HashMap<(u16, ConnectionEnd), u64>);
 
-/// Sums of one port.
 #[derive(Debug, Default)]
 struct PortTotals {
     listener: ListenerQueue,
@@ -38,7 +36,6 @@ struct PortTotals {
     client: EndTotals,
 }
 
-/// Sums of one end.
 #[derive(Debug, Default)]
 struct EndTotals {
     states: [u64; TCP_STATES.len()],
@@ -97,7 +94,6 @@ impl SocketTotals {
         }
     }
 
-    /// Returns the number of sockets in TIME_WAIT.
     pub(crate) fn time_wait(&self) -> u64 {
         let time_wait_of = |end: &EndTotals| end.states[TcpState::TimeWait.index()];
         self.ports.iter().map(|port| time_wait_of(&port.server) + time_wait_of(&port.client)).sum()

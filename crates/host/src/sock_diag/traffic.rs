@@ -62,7 +62,6 @@ pub(crate) struct TrafficTracker {
 }
 
 impl TrafficTracker {
-    /// Begins a snapshot.
     pub(crate) fn start(&mut self) {
         std::mem::swap(&mut self.now, &mut self.then);
         self.now.clear();

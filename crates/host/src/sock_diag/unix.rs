@@ -15,11 +15,9 @@ use crate::netlink::message::{NetlinkAttributes, u32_at};
 use crate::netlink::{DumpOutcome, NetlinkFamily, NetlinkSocket};
 
 const FIGURE: &str = "unix sockets (unix_diag)";
-/// `SOCK_DIAG_BY_FAMILY`.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// `UDIAG_SHOW_NAME | UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN`.
 const UDIAG_SHOW: u32 = 0x01 | 0x04 | 0x10;
-/// `struct unix_diag_msg`.
 const UNIX_DIAG_MSG_BYTES: usize = 16;
 /// `UNIX_DIAG_NAME`, `_PEER` and `_RQLEN`.
 const UNIX_DIAG_NAME: u16 = 0;
@@ -33,7 +31,6 @@ const STREAMS: [u8; 2] = [1, 5];
 /// Maximum number of sockets per snapshot.
 const MAX_SOCKETS: usize = 50_000;
 
-/// A unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnixSocket {
     pub(crate) inode: u32,
@@ -44,7 +41,6 @@ pub(crate) struct UnixSocket {
     pub(crate) peer: u32,
     /// Unread bytes; for a listening socket, the waiting connections.
     pub(crate) recv_queue: u32,
-    /// Backlog of a listening socket.
     pub(crate) backlog: u32,
 }
 

@@ -57,7 +57,6 @@ pub(crate) fn find_listeners_at_port(pid: i32, port: u16) -> Result<Vec<i32>, No
 /// # Errors
 /// The socket tables cannot be read.
 pub fn listening_ports(pids: &[i32]) -> Result<Vec<u16>, NotObservable> {
-    /// Maximum number of descriptors read.
     const DESCRIPTORS_MAX: usize = 100_000;
     let mut inodes = HashSet::new();
     let mut descriptors_left = DESCRIPTORS_MAX;

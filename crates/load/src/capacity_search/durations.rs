@@ -4,7 +4,6 @@ use super::{LADDER_FRACTIONS, SearchOptions, SearchQuantity, scaling_connections
 use crate::baseline;
 
 /// Returns the usual and the maximum duration, in ns.
-#[must_use]
 pub fn duration_ns(options: &SearchOptions) -> (u64, u64) {
     let settings = &options.settings;
     let (mut usual_ns, mut max_ns) = settings.duration_ns();

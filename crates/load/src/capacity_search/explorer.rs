@@ -37,35 +37,28 @@ const PAUSE_AFTER_OVERLOAD: Duration = Duration::from_millis(300);
 pub enum SearchActivity {
     /// Requests one at a time, before the search.
     Baseline,
-    /// A trial.
     Trial {
         /// Number, from 1.
         number: usize,
-        /// Name of its purpose in the record.
         purpose: &'static str,
         /// Level, in the unit of the search; connections if the purpose is the scaling law.
         level: f64,
     },
 }
 
-/// Observer of a search.
 pub trait SearchObserver {
     /// A step begins; the expected time left with it is in s.
     fn on_step(&mut self, step: SearchActivity, remaining_s: f64);
-    /// A trial is complete.
     fn on_trial(&mut self, trial: &SearchTrial);
 }
 
 /// Origin of a search, for its record.
 #[derive(Clone, Debug)]
 pub struct SearchIdentity {
-    /// Version of weir.
     pub weir: WeirVersion,
-    /// Command line.
     pub command: Vec<String>,
     /// Start by the wall clock.
     pub started_at: String,
-    /// This machine.
     pub host: HostFacts,
 }
 

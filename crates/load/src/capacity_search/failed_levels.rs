@@ -17,7 +17,6 @@ const LEVEL_TOLERANCE: f64 = 0.02;
 /// Ratio to the lowest missed level at which a load shows the cause: high enough that requests wait
 /// clearly longer, and low enough to have the same cause.
 const DIAGNOSIS_RATIO: f64 = 1.2;
-/// Maximum number of kept levels.
 const LEVELS_MAX: usize = 24;
 
 /// A run (`R`) that did not hold its level.
@@ -25,7 +24,6 @@ const LEVELS_MAX: usize = 24;
 pub(super) struct FailedLevel<R> {
     pub(super) level: f64,
     pub(super) goodput_per_s: f64,
-    /// Reasons why the level was missed.
     pub(super) reasons: Vec<String>,
     pub(super) run: R,
     pub(super) diagnosis: Option<Diagnosis>,

@@ -37,7 +37,6 @@ const CONNECTIONS_FAILED: &str = "connections_failed";
 /// Outcome of a trial, with its reasons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
-    /// Outcome of the trial.
     pub outcome: LevelOutcome,
     /// Reasons why it is not `held`.
     pub reasons: Vec<String>,
@@ -46,7 +45,6 @@ pub struct Judgement {
 /// Returns the objectives of a level: the requested ones, and errors below 0.1 % unless there is an
 /// objective of errors. Without any requested objective, also a p99 of at most ten times that of
 /// the reference, or 1 ms.
-#[must_use]
 pub fn level_objectives(requested: &[Objective], reference_p99_ns: Option<u64>) -> Vec<Objective> {
     let mut goal = requested.to_vec();
     let mut add = |text: &str| goal.extend(Objective::parse_list(text).0);
@@ -62,7 +60,6 @@ pub fn level_objectives(requested: &[Objective], reference_p99_ns: Option<u64>) 
 
 /// Judges a trial by its record. `base_latency_ns` is the time of a request at low load: requests
 /// of the last moments are not answered within the trial, which is nobody's fault.
-#[must_use]
 pub fn judge(run: &Run, quantity: SearchQuantity, base_latency_ns: u64) -> Judgement {
     let objectives = run.objectives.iter().filter(|objective| !objective.met);
     let (explained_by_stalls, unexplained): (Vec<_>, Vec<_>) =
@@ -193,7 +190,6 @@ fn invalid_reasons(run: &Run, quantity: SearchQuantity) -> Vec<(&str, &str)> {
 }
 
 /// Returns the trial for the record of a search; the caller sets number, begin, observer and file.
-#[must_use]
 pub fn trial_record(spec: &TrialSpec, purpose: &str, run: &Run, judgement: Judgement) -> SearchTrial {
     let (counted, by_law) = (run.generator.in_flight_mean, run.generator.in_flight_by_littles_law);
     let latency = &run.latency.last_byte.response;
@@ -218,22 +214,6 @@ pub fn trial_record(spec: &TrialSpec, purpose: &str, run: &Run, judgement: Judge
             <= LITTLES_LAW_TOLERANCE * counted.max(by_law) + LITTLES_LAW_TOLERANCE_REQUESTS,
         generator_busy: run.generator.busiest_thread_fraction,
         ..SearchTrial::default()
-    }
-}
-
-/// Returns the kind of limit that the reasons of a trial without a verdict name, for a summary. It
-/// is the generator, unless every reason concerns something else of its machine.
-#[must_use]
-pub fn limit_kind(reasons: &[String]) -> &'static str {
-    let starts = |code: &str| reasons.iter().any(|reason| reason.starts_with(code));
-    if starts("ports") {
-        "out of source ports"
-    } else if starts("descriptors") {
-        "out of descriptors"
-    } else if ["client_bound", "send_lag", "run_queue_wait", GENERATOR_STALLED].into_iter().any(starts) {
-        "client-bound"
-    } else {
-        "not measurable"
     }
 }
 

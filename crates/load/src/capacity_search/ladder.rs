@@ -20,7 +20,6 @@ const SCALING_POINTS: u32 = 7;
 const THREAD_UTILIZATION_MAX: f64 = 0.95;
 
 /// Returns the levels of the ladder below and above `edge`, none of them above `highest`.
-#[must_use]
 pub fn ladder_levels(edge: f64, highest: f64) -> Vec<f64> {
     let mut levels: Vec<f64> =
         LADDER_FRACTIONS.iter().map(|fraction| (fraction * edge).min(highest)).collect();
@@ -31,7 +30,6 @@ pub fn ladder_levels(edge: f64, highest: f64) -> Vec<f64> {
 /// Returns the points (connections, good responses per second) for the fit of the scaling law, and
 /// the reasons why others are left out. Each trial comes with whether it met the objective of
 /// errors. An error response is no work done, and the generator's own limit is not the subject's.
-#[must_use]
 pub fn scaling_points(trials: &[(SearchTrial, bool)]) -> (Vec<(f64, f64)>, Vec<String>) {
     let (good, failing): (Vec<_>, Vec<_>) = trials.iter().partition(|(_, met)| *met);
     let (used, busy): (Vec<_>, Vec<_>) = good
@@ -56,21 +54,17 @@ pub fn scaling_points(trials: &[(SearchTrial, bool)]) -> (Vec<(f64, f64)>, Vec<S
 
 /// Returns the rate of the observer beside a load of `rate_per_s`: 1 % of it, at least 10/s, but
 /// never more than a tenth.
-#[must_use]
 pub fn observer_rate_per_s(rate_per_s: f64) -> f64 {
     let rate = (OBSERVER_FRACTION * rate_per_s).max(OBSERVER_PER_S_MIN);
     rate.min(OBSERVER_FRACTION_MAX * rate_per_s)
 }
 
-/// Returns the recommended operating range.
-#[must_use]
 pub fn operating_range(edge: f64, knee: Option<&Knee>) -> (f64, f64) {
     let limit = knee.map_or(edge, |knee| knee.level.value.min(edge));
     (OPERATING_RANGE.0 * limit, OPERATING_RANGE.1 * limit)
 }
 
 /// Returns numbers of connections from one to `max_connections`, at even ratios, each once.
-#[must_use]
 pub fn scaling_connections(max_connections: u64) -> Vec<u64> {
     let points = (0..=SCALING_POINTS).map(|index| {
         let fraction = f64::from(index) / f64::from(SCALING_POINTS);
@@ -82,7 +76,6 @@ pub fn scaling_connections(max_connections: u64) -> Vec<u64> {
 }
 
 /// Returns the latency that the subject adds to the direct load, at each rate of both ladders.
-#[must_use]
 pub fn added_latency(trials: &[SearchTrial]) -> Vec<AddedLatency> {
     let with_purpose = |purpose: &'static str| trials.iter().filter(move |trial| trial.purpose == purpose);
     let pairs = with_purpose("ladder").filter_map(|through| {

@@ -8,7 +8,6 @@ use crate::plan::RunPlan;
 /// Everything that a search was asked for.
 #[derive(Debug)]
 pub struct SearchOptions {
-    /// Quantity that it maximises.
     pub quantity: SearchQuantity,
     /// Settings that all trials share.
     pub base: RunPlan,
@@ -20,7 +19,6 @@ pub struct SearchOptions {
     pub duration_ns_max: Option<u64>,
     /// Factor for the announced durations: above 1 if trials take longer than their loads.
     pub stretch: f64,
-    /// True if `--to` was given.
     pub has_max_level: bool,
     /// True without the ladder and the scaling law.
     pub search_only: bool,

@@ -17,13 +17,11 @@ const IDLE_TRIAL_NS_MIN: u64 = SECOND_NS;
 /// Requests of each connection: a little more than one, because the first and the last of a trial
 /// are at its edges.
 const TRICKLE_REQUESTS_PER_CONNECTION: f64 = 1.1;
-/// Maximum number of connections of the observer.
 const OBSERVER_CONNECTIONS_MAX: u64 = 16;
 /// Minimum length of the queue: a burst must fit.
 const PENDING_MIN: u64 = 1_000;
 
 /// Returns the plan of a trial of `level`, with the objectives of `base`.
-#[must_use]
 pub fn trial_plan(base: &RunPlan, quantity: SearchQuantity, level: f64, length_ns: u64) -> RunPlan {
     let mut plan = base.clone();
     let mut rate_per_s = level;
@@ -83,7 +81,6 @@ pub fn observer_plan(main: &mut RunPlan, rate_per_s: f64) -> RunPlan {
 
 /// Returns the plan of a closed loop of `connections`, for the scaling law. It has only the
 /// objectives of errors: the response rate is what it measures.
-#[must_use]
 pub fn closed_loop_plan(base: &RunPlan, connections: u64, length_ns: u64) -> RunPlan {
     let mut plan = base.clone();
     plan.connections = connections;

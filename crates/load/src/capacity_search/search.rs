@@ -21,7 +21,6 @@ use super::settings::{
     FULL_TRIALS_MAX, SHORT_TRIALS_MAX, SearchSettings, VERIFICATIONS_MAX, VERIFY_FRACTIONS,
 };
 
-/// Purpose of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialPurpose {
     /// The first trial, at low load: it measures latency without queueing.
@@ -41,8 +40,6 @@ pub enum TrialPurpose {
 }
 
 impl TrialPurpose {
-    /// Returns the name in records.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Reference => "reference",
@@ -56,23 +53,16 @@ impl TrialPurpose {
     }
 }
 
-/// A trial to run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialSpec {
-    /// Level to try.
     pub level: f64,
-    /// Length of the trial, in ns.
     pub length_ns: u64,
-    /// Purpose of the trial.
     pub purpose: TrialPurpose,
 }
 
-/// Next step of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SearchStep {
-    /// Run this trial.
     Run(TrialSpec),
-    /// The search has ended, with this conclusion.
     Ended(Conclusion),
 }
 
@@ -111,7 +101,6 @@ struct Verification {
     verified: Option<(f64, u32, u32)>,
 }
 
-/// A search.
 #[derive(Clone, Debug)]
 pub struct LevelSearch {
     settings: SearchSettings,
@@ -164,8 +153,6 @@ impl LevelSearch {
         }
     }
 
-    /// Returns the next step.
-    #[must_use]
     pub fn next(&self) -> SearchStep {
         match &self.phase {
             SearchPhase::Narrowing => SearchStep::Run(self.extend_repeated(self.next_narrowing_trial())),
@@ -458,7 +445,6 @@ impl LevelSearch {
     }
 
     /// Ends the search on request. Returns its conclusion so far.
-    #[must_use]
     pub fn current_conclusion(&self) -> Conclusion {
         match &self.phase {
             SearchPhase::Ended(conclusion) => conclusion.clone(),

@@ -1,81 +1,11 @@
-//! Settings of a search: its quantity, and the lengths of trials. A value without decisions.
+//! Settings of a search: its levels, and the lengths of trials. A value without decisions.
 
-use record::invalid_value;
-use record::problem::InvalidValue;
 use record::units::SECOND_NS;
 
 use super::plans::idle_trial_ns;
 
-/// Quantity that a search maximises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SearchQuantity {
-    /// Requests per second.
-    Rate,
-    /// New connections per second, one request on each.
-    ConnectionsPerSecond,
-    /// Concurrent connections, each with a request now and then.
-    Connections,
-    /// Bytes per second, of the URL's body.
-    Bandwidth,
-    /// TLS handshakes per second: new connections with one request on each.
-    Handshakes,
-    /// Concurrent streams of each HTTP/2 connection, in a closed loop.
-    Streams,
-}
-
-impl SearchQuantity {
-    /// All quantities, with their names and descriptions.
-    pub const ALL: [(Self, &'static str, &'static str); 6] = [
-        (Self::Rate, "rate", "requests per second"),
-        (Self::ConnectionsPerSecond, "connections-per-second", "new connections per second"),
-        (Self::Connections, "connections", "concurrent connections"),
-        (Self::Bandwidth, "bandwidth", "bytes per second of the URL's body"),
-        (Self::Handshakes, "handshakes", "TLS handshakes per second"),
-        (Self::Streams, "streams", "concurrent streams of each connection"),
-    ];
-
-    /// Returns the name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
-
-    /// Parses a name.
-    ///
-    /// # Errors
-    /// The name is unknown.
-    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let matched = Self::ALL.iter().find(|(_, name, _)| *name == text);
-        matched.map(|(quantity, _, _)| *quantity).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|(_, name, _)| *name).collect();
-            invalid_value!("'{text}' cannot be searched for; write {}", names.join(", "))
-        })
-    }
-
-    /// Returns the level at the start of the search, and the lowest level that it tries.
-    #[must_use]
-    pub fn start(self) -> (f64, f64) {
-        match self {
-            Self::Rate => (100.0, 1.0),
-            Self::ConnectionsPerSecond => (50.0, 1.0),
-            Self::Connections => (64.0, 1.0),
-            Self::Bandwidth => (10.0, 0.1),
-            Self::Handshakes => (20.0, 1.0),
-            Self::Streams => (1.0, 1.0),
-        }
-    }
-
-    /// Returns whether levels are whole numbers of connections or streams, not rates.
-    #[must_use]
-    pub fn is_count(self) -> bool {
-        matches!(self, Self::Connections | Self::Streams)
-    }
-}
-
-/// Parameters of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SearchSettings {
-    /// First level.
     pub first_level: f64,
     /// Lowest level that is tried.
     pub min_level: f64,
@@ -87,15 +17,12 @@ pub struct SearchSettings {
     pub integer_levels: bool,
     /// Length of the first, short trials, in ns.
     pub short_trial_ns: u64,
-    /// Length of the deciding trials, in ns.
     pub full_trial_ns: u64,
-    /// Length of the verifying trials, in ns.
     pub verify_trial_ns: u64,
 }
 
 /// Maximum number of long trials for a verification; two of them have to hold.
 pub(super) const VERIFICATIONS_MAX: u32 = 3;
-/// Maximum number of short trials of a search.
 pub(super) const SHORT_TRIALS_MAX: u32 = 40;
 /// Maximum number of full trials before the found level is verified, however wide the interval is.
 pub(super) const FULL_TRIALS_MAX: u32 = 24;
@@ -108,7 +35,6 @@ const STRETCHED_NS_MAX: u64 = 10 * SECOND_NS;
 
 impl SearchSettings {
     /// Returns the length of a trial at a rate, at least `length_ns`.
-    #[must_use]
     pub fn stretched_ns(length_ns: u64, rate_per_s: f64) -> u64 {
         let needed_s = REQUESTS_MIN / rate_per_s.max(1e-3);
         // Rates are counted in complete seconds, once there is one.
@@ -118,7 +44,6 @@ impl SearchSettings {
 
     /// Returns the duration of the search in ns, without the steps after it: the usual one and the
     /// maximum.
-    #[must_use]
     pub fn duration_ns(&self) -> (u64, u64) {
         let growth = 12;
         // Levels that are whole numbers are connections or streams, whose trials have a length of their

@@ -13,7 +13,6 @@ use crate::plan::RunPlan;
 
 /// A trial that could be run.
 pub struct CompletedTrial {
-    /// Figures of the trial, with its judgement.
     pub trial: SearchTrial,
     /// Absent when there was nothing to measure: ports were missing, or the server did not respond.
     pub run: Option<Run>,
@@ -26,7 +25,6 @@ pub trait TrialDriver {
 
     /// Returns whether a small load can run beside a trial.
     fn has_observer(&self) -> bool;
-    /// Returns the notes about it for the record.
     fn notes(&self) -> Vec<String>;
     /// Sends requests one at a time. Returns `None` if none got a response or ports are short.
     fn baseline(&mut self, plan: &RunPlan) -> Option<Baseline>;
@@ -38,7 +36,6 @@ pub trait TrialDriver {
     -> Result<DrivenLoad, Self::Error>;
 }
 
-/// Result of the load of a trial.
 pub enum DrivenLoad {
     /// Record with its diagnosis, and the figures of the observer.
     Measured(Box<Run>, Option<ObserverLoad>),
@@ -61,11 +58,9 @@ pub struct TrialRunner<'a, D> {
 pub struct TrialSetup {
     /// Level, length and purpose.
     pub spec: TrialSpec,
-    /// Name of the purpose in the record.
     pub purpose: &'static str,
     /// Duration of a request at low load; `None`: this trial measures it itself.
     pub base_latency_ns: Option<u64>,
-    /// Plan of the observer.
     pub observer_plan: Option<RunPlan>,
     /// Baseline of requests sent one at a time to the same URL before the search.
     pub baseline: Option<Baseline>,
@@ -78,7 +73,6 @@ impl<'a, D: TrialDriver> TrialRunner<'a, D> {
         Self { driver, stop, quantity, records_directory, started_ns: now_ns(), trials: Vec::new() }
     }
 
-    /// Returns whether the user stopped it.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.stage() != DrainStage::Running
     }
@@ -87,7 +81,6 @@ impl<'a, D: TrialDriver> TrialRunner<'a, D> {
         (now_ns() - self.started_ns) as f64 / 1e9
     }
 
-    /// Runs one trial and keeps its result.
     pub(super) fn run_trial(&mut self, plan: RunPlan, setup: TrialSetup) -> Result<CompletedTrial, D::Error> {
         let begin_s = self.elapsed_s();
         let mut completed = match self.driver.drive(plan, &setup, self.trials.is_empty())? {

@@ -21,13 +21,11 @@ use crate::tls::{TlsConnector, describe_failure, missing_http2_text};
 
 /// Minimum back-off after a failed connect; it doubles with each failure.
 const BACK_OFF_NS_MIN: u64 = 10 * MILLISECOND_NS;
-/// Maximum back-off.
 const BACK_OFF_NS_MAX: u64 = SECOND_NS;
 
 /// Opener of one client's connections.
 pub(super) struct Dialer {
     pub(super) core: Rc<CoreState>,
-    /// Index of the client on its core.
     pub(super) index: usize,
     pub(super) deadline: Deadline,
     version: HttpVersion,
@@ -36,11 +34,9 @@ pub(super) struct Dialer {
     back_off_ns: u64,
     /// True if the last connection ended without a response, so that a further one does not end the back-off.
     has_ended_early: bool,
-    /// The last back-off.
     last_back_off: BackOffPause,
 }
 
-/// A pause of one client.
 #[derive(Clone, Copy, Debug, Default)]
 struct BackOffPause {
     from_ns: u64,
@@ -91,7 +87,6 @@ impl Dialer {
         order[self.client_number() % order.len()]
     }
 
-    /// Returns the address that the client connects to.
     fn address(&self) -> &Address {
         let shared = &self.core.shared;
         let addresses = &shared.addresses[self.authority()];
@@ -156,7 +151,6 @@ impl Dialer {
         }
     }
 
-    /// Opens the stream, with its handshake.
     async fn open(&self) -> Result<OpenedStream, OpenError> {
         let shared = &self.core.shared;
         let sources = &shared.plan.sources;

@@ -64,12 +64,10 @@ struct Subscription {
     /// Status of the response; 0 until its head.
     status: u16,
     sink: EventSink,
-    /// Time of the last event.
     last_event_ns: Option<u64>,
     has_event: bool,
 }
 
-/// Events of one read, and the type of the response.
 struct EventSink {
     is_event_stream: bool,
     events: EventStreamReader,
@@ -111,7 +109,6 @@ impl ResponseSink for EventSink {
     }
 }
 
-/// End of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SubscriptionEnd {
     LoadEnded,
@@ -391,7 +388,6 @@ impl EventStreamClient {
         is_complete.then_some(SubscriptionEnd::Failed(FailureKind::Closed))
     }
 
-    /// Records the events of a read.
     fn record_events(&mut self, core: &CoreState, subscription: &mut Subscription, now_ns: u64) {
         let events = &subscription.sink.events;
         self.last_event_id.clear();

@@ -50,7 +50,6 @@ pub(super) struct Http1Client {
     request_index: usize,
     /// State between requests, if the plan needs any.
     extras: Option<Box<ClientExtras>>,
-    /// Random numbers of the think time.
     random: fastrand::Rng,
 }
 
@@ -283,7 +282,6 @@ impl ClientExtras {
             .then(|| Box::new(Self { session: session(), context: ExchangeContext::default() }))
     }
 
-    /// Renders a request with templates, and returns its bytes.
     pub(super) fn render(&mut self, core: &CoreState, request: &RenderedRequest, is_last: bool) -> &[u8] {
         if let Some(template) = &request.template {
             let table = core.shared.plan.values.as_deref();
@@ -293,17 +291,14 @@ impl ClientExtras {
         &self.context.buffer.bytes
     }
 
-    /// Renders the request and prepares for the inspection of its response.
     fn prepare(&mut self, core: &CoreState, request: &RenderedRequest, is_last: bool) {
         self.context.inspector.reset();
         self.render(core, request, is_last);
     }
 }
 
-/// Request and times at the start of an exchange.
 #[derive(Clone, Copy)]
 struct ExchangeStart {
-    /// Index of the request in the plan.
     request: usize,
     due_ns: u64,
     begun_ns: u64,

@@ -297,7 +297,6 @@ impl Http2Client {
         }
     }
 
-    /// Records the send of a request, and returns it.
     fn begin(&mut self, wanted: WantedRequest, now_ns: u64) -> Exchange {
         let WantedRequest { due_ns, begun_ns } = wanted;
         let core: &CoreState = &self.dialer.core;
@@ -311,7 +310,6 @@ impl Http2Client {
         exchange
     }
 
-    /// Opens the stream of a request.
     fn start(&mut self, exchange: Exchange) {
         if exchange.deadline_ns < self.next_deadline_ns {
             self.next_deadline_ns = exchange.deadline_ns;

@@ -13,13 +13,10 @@ use crate::failure::Failure;
 
 /// Client whose connection carries several requests at a time.
 pub(super) trait MultiplexedClient {
-    /// Returns its dialer.
     fn dialer(&self) -> &Dialer;
 
-    /// Returns the source of its requests and its dialer.
     fn parts(&mut self) -> (&mut RequestSource, &mut Dialer);
 
-    /// Returns whether it has a connection.
     fn is_connected(&self) -> bool;
 
     /// Opens its connection for a request that was due at `due_ns`.
@@ -44,7 +41,6 @@ pub(super) trait MultiplexedClient {
         source.poll_wanted(cx, dialer)
     }
 
-    /// Records that the requests that waited for a connection failed with it.
     fn fail_waiting(&mut self, failure: Failure) {
         let (source, dialer) = self.parts();
         source.fail_wanted(&dialer.core, failure, now_ns());

@@ -28,7 +28,6 @@ use crate::response_reader::{CompleteResponse, ResponseReader};
 /// Maximum bytes that wait for the socket. Beyond it no request is added.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// A connection with its requests.
 struct PipelineConnection {
     stream: Stream,
     output: Vec<u8>,
@@ -51,7 +50,6 @@ struct InFlightRequest {
     sent_ns: u64,
     first_ns: u64,
     deadline_ns: u64,
-    /// Position of its end in the output of the connection.
     output_end: u64,
 }
 

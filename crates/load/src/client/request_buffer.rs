@@ -11,7 +11,6 @@ use crate::session::{ClientSession, CookieTarget};
 pub(super) struct RequestBuffer {
     /// In HTTP/1.1 the complete request; in HTTP/2 the target, the values of the fields and the cookies.
     pub(super) bytes: Vec<u8>,
-    /// Ends of these parts.
     ends: Vec<usize>,
     pub(super) body: Vec<u8>,
 }

@@ -18,14 +18,12 @@ use crate::pace::Pace;
 use crate::plan::{RunPlan, ThinkDistribution};
 use crate::session::connection_rng;
 
-/// Next request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextRequest {
     /// The request that was due at this time.
     Due(u64),
     /// There is none now; the task is woken.
     Wait,
-    /// There is no further request.
     End,
 }
 
@@ -37,7 +35,6 @@ pub(super) struct WantedRequest {
     pub(super) begun_ns: u64,
 }
 
-/// Source of requests.
 #[derive(Debug)]
 pub(super) struct RequestSource {
     kind: SourceKind,
@@ -57,7 +54,6 @@ enum SourceKind {
 /// Users of a closed loop that have no request in flight.
 #[derive(Debug)]
 pub(super) struct Users {
-    /// Number of the connection.
     number: u64,
     think_ns: u64,
     think: ThinkDistribution,
@@ -92,7 +88,6 @@ impl RequestSource {
         Self { kind: SourceKind::Open, wanted: None, is_ended: false }
     }
 
-    /// Returns whether there is no further request.
     pub(super) fn is_ended(&self) -> bool {
         self.is_ended
     }

@@ -21,7 +21,6 @@ pub enum AddressError {
     Unreachable {
         /// Host and port.
         name: String,
-        /// Error of each address.
         errors: String,
     },
 }
@@ -29,11 +28,8 @@ pub enum AddressError {
 /// Addresses of a name that has several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NameAddresses {
-    /// Host and port.
     pub host: String,
-    /// Number of its addresses.
     pub count: usize,
-    /// Addresses that the connections use.
     pub used: Vec<SocketAddr>,
 }
 

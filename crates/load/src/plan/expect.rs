@@ -13,9 +13,7 @@ use super::{StatusSet, StreamPattern};
 /// Checks of a response, in the order in which they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckKind {
-    /// Status (`--expect-status`).
     Status,
-    /// Header field (`--expect-header`).
     Header,
     /// Length of the body (`--expect-length`).
     Length,
@@ -29,8 +27,6 @@ pub enum CheckKind {
 pub const CHECK_NAMES: [&str; 5] = ["status", "header", "length", "hash", "body"];
 
 impl CheckKind {
-    /// Returns the name in records.
-    #[must_use]
     pub fn name(self) -> &'static str {
         CHECK_NAMES[self as usize]
     }
@@ -54,7 +50,6 @@ pub struct Expect {
     pub headers: Vec<ExpectedHeader>,
 }
 
-/// Hash of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedHash {
     /// SHA-256, as of sha256sum(1).
@@ -65,32 +60,23 @@ pub enum ExpectedHash {
     Same,
 }
 
-/// Expected header field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedHeader {
-    /// Name, in lower case.
     pub name: String,
-    /// Value.
     pub value: ExpectedValue,
 }
 
-/// Expected value of a header field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedValue {
-    /// Any value.
     Any,
-    /// This value.
     Equal(String),
-    /// A value that contains the pattern.
     Pattern(StreamPattern),
 }
 
 /// Maximum number of expected header fields: one bit each.
 const EXPECTED_HEADERS_MAX: usize = 64;
 
-/// Texts of the flags.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs, reason = "each field is the flag of the same name, documented there")]
 pub struct ExpectFlags {
     pub status: Option<String>,
     pub bytes: Option<String>,
@@ -100,7 +86,6 @@ pub struct ExpectFlags {
 }
 
 impl Expect {
-    /// Parses the flags. Returns the requirements and every problem.
     pub(super) fn parse(text: &ExpectFlags) -> (Self, Vec<InputProblem>) {
         let mut problems = Vec::new();
         let mut add = |flag: &str, why: InvalidValue| problems.push(InputProblem::new(flag, why));
@@ -130,13 +115,11 @@ impl Expect {
     }
 
     /// Returns whether a response with `status` may be a good one.
-    #[must_use]
     pub fn is_good_status(&self, status: u16) -> bool {
         self.status.as_ref().map_or(status < 400, |set| set.contains(status))
     }
 
     /// Returns whether the fields or the content of responses have to be inspected.
-    #[must_use]
     pub fn needs_inspection(&self) -> bool {
         self.hash.is_some() || self.body.is_some() || !self.headers.is_empty()
     }
@@ -180,7 +163,6 @@ impl ExpectedHeader {
         Ok(Self { name: name.to_ascii_lowercase(), value })
     }
 
-    /// Returns whether a field of the response is the expected one.
     pub(crate) fn matches(&self, name: &str, value: &[u8]) -> bool {
         name.eq_ignore_ascii_case(&self.name)
             && match &self.value {

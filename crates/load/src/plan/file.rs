@@ -3,8 +3,8 @@
 
 use std::io;
 
-use record::document::{Problems, TomlDocument, position};
-use record::problem::{InputProblem, suggestion};
+use record::document::{Problems, TomlDocument, position, text_or_number};
+use record::problem::InputProblem;
 use toml::Spanned;
 use toml::de::{DeArray, DeValue};
 
@@ -15,13 +15,11 @@ use super::requests::{RequestText, parse_weight};
 pub struct FileFlag {
     /// Name, without dashes.
     pub long: &'static str,
-    /// True if it has a value.
     pub has_value: bool,
     /// True if it may be given several times.
     pub is_repeatable: bool,
 }
 
-/// Setting of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSetting {
     /// Name of the flag; `urls` for the URLs.
@@ -32,25 +30,19 @@ pub struct FileSetting {
     pub location: String,
 }
 
-/// Content of a scenario file.
 #[derive(Clone, Debug, Default)]
 pub struct ScenarioFile {
     /// Settings, in the order of the file.
     pub settings: Vec<FileSetting>,
-    /// Requests of the `[[request]]` tables.
     pub requests: Vec<RequestText>,
-    /// Every problem of the file.
     pub problems: Vec<InputProblem>,
 }
 
 /// Key of the URLs.
 pub const URLS_KEY: &str = "urls";
-/// Key of the requests.
 const REQUEST_KEY: &str = "request";
-/// Keys of a request.
 const REQUEST_KEYS: [&str; 6] = ["url", "method", "header", "data", "data-file", "weight"];
 
-/// Reader of one file.
 struct FileReader<'a> {
     name: &'a str,
     text: &'a str,
@@ -82,12 +74,10 @@ impl ScenarioFile {
                 file.settings.extend(reader.setting(*flag, value));
             } else {
                 let known = flags.iter().map(|flag| flag.long).chain([URLS_KEY, REQUEST_KEY]);
-                let hint = suggestion(key_name, known);
-                reader.add(key.span().start, format!("unknown key '{key_name}'{hint}"));
+                reader.problems.add_unknown_key(key, known);
             }
         }
-        document.report_syntax_errors(&mut reader.problems);
-        file.problems = reader.problems.into_input_problems(name, text);
+        file.problems = document.all_problems(name, reader.problems);
         file
     }
 }
@@ -128,15 +118,11 @@ impl FileReader<'_> {
 
     /// Returns a text or a number as a flag takes it.
     fn text_of(&mut self, name: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        match value.get_ref() {
-            DeValue::String(text) => Some(text.to_string()),
-            DeValue::Integer(number) => Some(number.as_str().to_owned()),
-            DeValue::Float(number) => Some(number.as_str().to_owned()),
-            _ => {
-                self.add(value.span().start, format!("{name}: neither a text nor a number"));
-                None
-            }
+        let text = text_or_number(value.get_ref());
+        if text.is_none() {
+            self.add(value.span().start, format!("{name}: neither a text nor a number"));
         }
+        text
     }
 
     fn requests(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<RequestText> {
@@ -183,10 +169,7 @@ impl FileReader<'_> {
                         }
                     }
                 }
-                _ => {
-                    let hint = suggestion(name, REQUEST_KEYS);
-                    self.add(key.span().start, format!("unknown key '{name}'{hint}"));
-                }
+                _ => self.problems.add_unknown_key(key, REQUEST_KEYS),
             }
         }
         if request.url.is_empty() {

@@ -6,7 +6,6 @@ use record::problem::{InputProblem, InvalidValue};
 use record::units::{parse_count, parse_size};
 use serde::Serialize;
 
-/// Version of HTTP of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpVersion {
     /// HTTP/1.1 (RFC 9112).
@@ -33,9 +32,7 @@ pub struct Http2Plan {
     pub fraction: f64,
     /// Maximum concurrent streams of a connection.
     pub streams: u64,
-    /// Receive window of a stream, in bytes.
     pub window_bytes: u32,
-    /// Receive window of a connection, in bytes.
     pub connection_window_bytes: u32,
     /// True if the requests are unary calls of gRPC.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -44,7 +41,6 @@ pub struct Http2Plan {
 
 /// Flags of HTTP versions, as they were typed.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs, reason = "each field is the flag of the same name, documented there")]
 pub struct HttpFlags {
     pub http: Option<String>,
     pub mix: Option<String>,
@@ -54,7 +50,6 @@ pub struct HttpFlags {
     pub grpc: bool,
 }
 
-/// Maximum of `-m`.
 pub const STREAMS_MAX: u64 = 10_000;
 /// Default of the windows: 1 GiB, so that flow control limits no response. Weir discards content at
 /// once, so a large window costs no memory.
@@ -177,15 +172,12 @@ pub enum GrpcStatus {
 }
 
 impl GrpcStatus {
-    /// Parses the value of `grpc-status`.
     #[must_use]
     pub fn parse(value: &[u8]) -> Self {
         let code = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
         code.map_or(Self::Missing, Self::Code)
     }
 
-    /// Returns whether the call succeeded.
-    #[must_use]
     pub fn is_ok(self) -> bool {
         self == Self::Code(0)
     }

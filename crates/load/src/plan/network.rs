@@ -80,7 +80,6 @@ fn split_outside_brackets(text: &str) -> Vec<&str> {
     parts
 }
 
-/// Parses lists of addresses, with the flag that a problem names.
 pub(super) fn parse_address_lists(texts: &[String], flag: &str) -> (Vec<IpAddr>, Vec<InputProblem>) {
     let (mut all, mut problems) = (Vec::new(), Vec::new());
     for part in texts.iter().flat_map(|list| list.split(',')) {
@@ -117,20 +116,16 @@ fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, InvalidValue> {
     Ok((first..=last).map(|address| IpAddr::V4(Ipv4Addr::from(address))).collect())
 }
 
-/// Version of the PROXY protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyVersion {
-    /// The text form.
     V1,
     /// The binary form.
     V2,
 }
 
-/// PROXY header that each connection begins with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProxyHeaderPlan {
-    /// Version.
     pub version: ProxyVersion,
     /// Client addresses, used in turn; empty: the local address of the connection.
     pub sources: Vec<IpAddr>,
@@ -159,7 +154,6 @@ impl ProxyHeaderPlan {
         (Some(Self { version, sources }), problems)
     }
 
-    /// Returns the header of connection `number` to `target`.
     pub(crate) fn encode(&self, number: u64, local: Option<SocketAddr>, target: &Address) -> Vec<u8> {
         let target = match target {
             Address::Tcp(address) => Some(*address),

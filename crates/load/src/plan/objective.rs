@@ -6,15 +6,12 @@ use record::problem::InvalidValue;
 use record::units::{parse_fraction, parse_limit_ns, parse_rate};
 use serde::{Serialize, Serializer};
 
-/// Figure of an objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ObjectiveMetric {
     /// A percentile (0 to 100) of the latency from due time to last byte. A request without a good
     /// response counts as infinitely slow, here and in the mean and the maximum.
     Percentile(f64),
-    /// The mean of that latency.
     Mean,
-    /// The maximum of that latency.
     Max,
     /// The fraction of requests that failed or had a bad response.
     Errors,
@@ -25,17 +22,12 @@ pub enum ObjectiveMetric {
 /// Good side of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectiveOperator {
-    /// `<`
     Below,
-    /// `<=`
     AtMost,
-    /// `>`
     Above,
-    /// `>=`
     AtLeast,
 }
 
-/// One objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
     text: String,
@@ -44,7 +36,6 @@ pub struct Objective {
     limit: f64,
 }
 
-/// Figures that objectives are evaluated on.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectiveFigures<'a> {
     /// Latency of good responses, from due time to last byte.
@@ -53,7 +44,6 @@ pub struct ObjectiveFigures<'a> {
     pub not_good: u64,
     /// Fraction of requests without a good response.
     pub error_rate: f64,
-    /// Good responses per second.
     pub goodput_per_s: f64,
 }
 
@@ -81,7 +71,6 @@ impl ObjectiveFigures<'_> {
 
 impl Objective {
     /// Returns the limit of an objective of errors: the maximum fraction without a good response.
-    #[must_use]
     pub fn error_rate_limit(&self) -> Option<f64> {
         let upper = matches!(self.operator, ObjectiveOperator::Below | ObjectiveOperator::AtMost);
         (self.metric == ObjectiveMetric::Errors && upper).then_some(self.limit)
@@ -130,40 +119,31 @@ impl Objective {
         Ok(Self { text: text.to_owned(), metric: subject, operator: bound, limit })
     }
 
-    /// Returns its figure.
-    #[must_use]
     pub fn metric(&self) -> ObjectiveMetric {
         self.metric
     }
 
     /// Returns its limit: ns, a fraction, or responses per second.
-    #[must_use]
     pub fn limit(&self) -> f64 {
         self.limit
     }
 
     /// Returns whether a delay of the generator can only make it harder to meet: an upper bound of a latency or of
     /// errors, a lower one of a rate.
-    #[must_use]
     pub fn is_hardened_by_delays(&self) -> bool {
         let is_upper = matches!(self.operator, ObjectiveOperator::Below | ObjectiveOperator::AtMost);
         is_upper != (self.metric == ObjectiveMetric::Rate)
     }
 
-    /// Returns the original text.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Returns whether the objective is about the fraction of failed requests.
-    #[must_use]
     pub fn is_error_rate(&self) -> bool {
         self.metric == ObjectiveMetric::Errors
     }
 
-    /// Returns whether the objective is about the rate.
-    #[must_use]
     pub fn is_rate(&self) -> bool {
         self.metric == ObjectiveMetric::Rate
     }
@@ -171,7 +151,6 @@ impl Objective {
     /// Returns whether the objective is still missed without the affected fraction of the requests,
     /// each late by at most `delay_ns`. Errors and rates are missed in any case, and requests
     /// without a good response count as late.
-    #[must_use]
     pub fn is_missed_without(
         &self,
         (latencies, not_good): (&LatencyHistogram, u64),
@@ -192,7 +171,6 @@ impl Objective {
 
     /// Returns the measured value, and whether it is on the good side. Without any response no
     /// latency objective is met.
-    #[must_use]
     pub fn evaluate(&self, outcome: ObjectiveFigures<'_>) -> record::run::ObjectiveResult {
         let latencies = outcome.latencies;
         let value = match self.metric {

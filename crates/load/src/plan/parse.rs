@@ -24,7 +24,6 @@ use crate::pace::{Arrivals, Pace};
 
 /// Flags of a load, as they were typed; `None` and empty mean not given.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs, reason = "each field is the flag of the same name, documented there")]
 pub struct LoadFlags {
     pub urls: Vec<String>,
     pub connections: Option<String>,
@@ -55,7 +54,6 @@ pub struct LoadFlags {
     pub weights: Option<String>,
     /// Requests of `--targets` and of a scenario file, in addition to the URLs.
     pub requests_of_files: Vec<RequestText>,
-    /// Rows of `--values`.
     pub values: Option<Arc<CsvTable>>,
     pub cookies: bool,
     pub captures: Vec<String>,
@@ -63,7 +61,6 @@ pub struct LoadFlags {
     pub addresses: Option<String>,
     pub proxy_protocol: Option<String>,
     pub proxy_sources: Vec<String>,
-    /// Log of `--replay`.
     pub replay: Option<ReplayLog>,
     pub speed: Option<String>,
     pub har_hosts: Option<String>,
@@ -81,7 +78,6 @@ pub struct LoadFlags {
     pub problems: Vec<InputProblem>,
 }
 
-/// Reads values and collects their problems.
 #[derive(Default)]
 pub(super) struct FlagReader {
     pub(super) problems: Vec<InputProblem>,

@@ -13,7 +13,6 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::util::{start, syntax};
 use serde::{Serialize, Serializer};
 
-/// Maximum memory of an automaton, in bytes.
 const AUTOMATON_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum memory of the expression before that, in bytes.
 const EXPRESSION_BYTES_MAX: usize = 1024 * 1024;
@@ -26,7 +25,6 @@ pub struct StreamPattern {
     first: StateID,
 }
 
-/// Progress of a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SearchState {
     state: StateID,
@@ -64,12 +62,10 @@ impl StreamPattern {
         Ok(Self { text: text.to_owned(), automaton: Arc::new(automaton), first })
     }
 
-    /// Begins a search.
     pub(crate) fn begin(&self) -> SearchState {
         SearchState { state: self.first, is_found: false }
     }
 
-    /// Continues a search with further bytes.
     pub(crate) fn search(&self, search: &mut SearchState, bytes: &[u8]) {
         if search.is_found {
             return;

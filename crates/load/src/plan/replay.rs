@@ -31,7 +31,6 @@ pub struct ReplayInput {
     skipped: BTreeMap<SkipReason, SkippedLines>,
 }
 
-/// Skipped lines of one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct SkippedLines {
     count: u64,
@@ -69,7 +68,6 @@ const SAMPLES_MAX: usize = 3;
 const HOST_BYTES_MAX: usize = 80;
 /// Maximum number of other hosts that are named.
 const HOSTS_SHOWN_MAX: usize = 4;
-/// Range of the factor of the speed.
 const SPEED_RANGE: (f64, f64) = (0.001, 10_000.0);
 
 impl ReplayInput {
@@ -81,7 +79,6 @@ impl ReplayInput {
         }
     }
 
-    /// Returns the samples of the reasons, as problems.
     fn problems(&self, is_shown: impl Fn(SkipReason) -> bool) -> Vec<InputProblem> {
         let shown = self.skipped.iter().filter(|(reason, _)| is_shown(**reason));
         let samples =
@@ -95,7 +92,6 @@ impl ReplayInput {
     }
 
     /// Describes what was read and skipped, and why; `None` if nothing was skipped.
-    #[must_use]
     pub fn describe_skipped(&self) -> Option<String> {
         let unit = if self.is_har { "entr" } else { "line" };
         let plural = match (self.is_har, self.read) {
@@ -122,7 +118,6 @@ impl ReplayInput {
 }
 
 impl HarHosts {
-    /// Parses `all`, or a list of hosts.
     pub(super) fn parse(text: &str) -> Result<Self, InvalidValue> {
         if text == "all" {
             return Ok(Self::All);
@@ -219,14 +214,10 @@ impl ReplayLog {
         Ok(())
     }
 
-    /// Returns the number of requests.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether the log has no request.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -337,25 +328,19 @@ impl ReplaySchedule {
     }
 
     /// Returns the lines or entries of the file.
-    #[must_use]
     pub fn input(&self) -> &ReplayInput {
         &self.input
     }
 
-    /// Returns the number of requests.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Returns the due time of the last request, in ns after the start.
-    #[must_use]
     pub fn last_due_ns(&self) -> u64 {
         self.entries.last().map_or(0, |(due_ns, _)| *due_ns)
     }

@@ -11,18 +11,14 @@ use super::template::Template;
 /// Request of one URL of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RenderedRequest {
-    /// URL of the request.
     pub url: Url,
-    /// The method.
     pub method: String,
     /// Fields apart from `Host` and `Content-Length`, in order.
     pub fields: Vec<(String, String)>,
     /// Length of the body, in bytes; with a template that of its text.
     pub body_bytes: u64,
-    /// Weight among the requests of the plan.
     #[serde(skip_serializing_if = "is_one")]
     pub weight: u64,
-    /// The body.
     #[serde(skip)]
     pub body: Arc<[u8]>,
     /// Value of `Host` or `:authority`.
@@ -46,11 +42,9 @@ fn is_one(weight: &u64) -> bool {
     *weight == 1
 }
 
-/// Templates of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RequestTemplate {
     pub(crate) target: Template,
-    /// Values of the fields of the request.
     pub(crate) fields: Vec<Template>,
     pub(crate) body: Template,
     /// True if the cookies of the connection are sent.
@@ -58,7 +52,6 @@ pub(crate) struct RequestTemplate {
 }
 
 impl RenderedRequest {
-    /// Renders a request from validated parts.
     #[must_use]
     pub fn new(url: Url, method: &str, fields: &[(String, String)], body: &[u8]) -> Self {
         Self {
@@ -79,13 +72,10 @@ impl RenderedRequest {
         }
     }
 
-    /// Returns the value of `content-length`, if the request has one.
-    #[must_use]
     pub fn content_length(&self) -> Option<u64> {
         has_content_length(&self.method, &self.body).then_some(self.body_bytes)
     }
 
-    /// Returns the value of `content-length` for a rendered body.
     pub(crate) fn rendered_content_length(&self, body: &[u8]) -> Option<u64> {
         has_content_length(&self.method, body).then_some(body.len() as u64)
     }

@@ -20,21 +20,17 @@ pub struct RequestText {
     pub location: String,
     /// Method; `None`: that of the flags.
     pub method: Option<String>,
-    /// URL.
     pub url: String,
     /// Fields, in addition to those of the flags; a name replaces theirs.
     pub headers: Vec<String>,
     /// Body; `None`: that of the flags.
     pub body: Option<Vec<u8>>,
-    /// Weight among all requests.
     pub weight: u64,
 }
 
 /// Maximum number of requests of a plan; a replay may have more.
 const REQUESTS_MAX: usize = 100_000;
-/// Maximum weight of a request.
 const WEIGHT_MAX: u64 = 10_000;
-/// Maximum length of an order by weight.
 const ORDER_LENGTH_MAX: u64 = 1_000_000;
 
 /// Parts of the requests that the flags set.
@@ -162,7 +158,6 @@ fn check_method(method: &str, location: &str, is_grpc: bool, reader: &mut FlagRe
     }
 }
 
-/// Builds one request from its text and the common parts.
 fn build(
     text: &RequestText,
     common: &CommonParts,
@@ -325,7 +320,6 @@ pub fn parse_weight(text: &str) -> Result<u64, InvalidValue> {
 
 /// Returns the order in which items with these weights are used: each as often as its weight, spread
 /// evenly (smooth weighted round robin, as in nginx).
-#[must_use]
 pub fn weighted_order(weights: &[u64]) -> Vec<usize> {
     let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
     let sum: u64 = weights.iter().map(|weight| weight / divisor).sum();

@@ -6,7 +6,6 @@ use record::problem::{InputProblem, InvalidValue};
 use regex::bytes::Regex;
 use serde::{Serialize, Serializer};
 
-/// Maximum number of captures.
 const CAPTURES_MAX: usize = 32;
 
 /// Settings of the state of a connection.
@@ -14,25 +13,20 @@ const CAPTURES_MAX: usize = 32;
 pub struct SessionPlan {
     /// True if each connection stores cookies and sends them back.
     pub cookies: bool,
-    /// Values that each connection takes from its responses.
     pub captures: Vec<Capture>,
 }
 
 /// A value taken from responses.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Capture {
-    /// Name in templates.
     pub name: String,
-    /// Part of the response.
     pub source: CaptureSource,
 }
 
-/// Part of a response.
 #[derive(Clone, Debug)]
 pub enum CaptureSource {
     /// Header field, by its name in lower case.
     Header(String),
-    /// Cookie, by its name.
     Cookie(String),
     /// First group of a pattern in the body, or its match if it has no group.
     Body(Regex),
@@ -57,17 +51,14 @@ impl SessionPlan {
         (plan, problems)
     }
 
-    /// Returns whether header fields are needed.
     pub(crate) fn needs_fields(&self) -> bool {
         self.cookies || self.captures.iter().any(|capture| !matches!(capture.source, CaptureSource::Body(_)))
     }
 
-    /// Returns whether the content is needed.
     pub(crate) fn needs_body(&self) -> bool {
         self.captures.iter().any(|capture| matches!(capture.source, CaptureSource::Body(_)))
     }
 
-    /// Returns whether anything of a response is needed.
     pub(crate) fn needs_inspection(&self) -> bool {
         self.cookies || !self.captures.is_empty()
     }

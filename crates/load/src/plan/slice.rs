@@ -18,7 +18,6 @@ pub struct LoadSlice {
     total: u64,
 }
 
-/// Maximum number of parts.
 const PARTS_MAX: u64 = 1_000_000_000;
 /// Distance of the seeds of adjacent parts: odd, and far from the distance of the cores.
 const SEED_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -73,26 +72,20 @@ impl LoadSlice {
     }
 
     /// Returns this slice of a number. Those of adjacent slices add up to the number.
-    #[must_use]
     pub fn count(self, count: u64) -> u64 {
         self.until(self.to, count) - self.until(self.from, count)
     }
 
-    /// Returns this slice of a rate.
-    #[must_use]
     pub fn rate(self, rate: f64) -> f64 {
         rate * self.fraction()
     }
 
-    /// Returns the fraction of the load.
-    #[must_use]
     pub fn fraction(self) -> f64 {
         (self.to - self.from) as f64 / self.total as f64
     }
 
     /// Returns the start of the slice, as a fraction of the load. Generators with the same rate whose
     /// requests are shifted by it send them evenly.
-    #[must_use]
     pub fn phase(self) -> f64 {
         self.from as f64 / self.total as f64
     }
@@ -106,7 +99,6 @@ impl LoadSlice {
     }
 
     /// Returns a seed of its own for this slice, so that its random numbers are not those of another one.
-    #[must_use]
     pub fn seed(self, seed: u64) -> u64 {
         seed.wrapping_add(self.from.wrapping_mul(SEED_STEP))
     }

@@ -11,27 +11,22 @@ use serde::{Serialize, Serializer};
 use super::LoadSlice;
 use crate::pace::RateProfile;
 
-/// Quantity of the stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageQuantity {
     /// Requests per second.
     Rate,
-    /// Connections that send requests.
     Connections,
 }
 
-/// Stages of a load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stages {
     text: String,
-    /// Quantity of the targets.
     pub quantity: StageQuantity,
     /// Length in ns, and target.
     pub stages: Vec<(u64, f64)>,
     profile: RateProfile,
 }
 
-/// Maximum number of stages.
 const STAGES_MAX: usize = 1000;
 
 impl Stages {
@@ -92,27 +87,22 @@ impl Stages {
         Ok(Self { text: self.text.clone(), quantity: self.quantity, stages, profile })
     }
 
-    /// Returns the sum of the lengths, in ns.
-    #[must_use]
     pub fn duration_ns(&self) -> u64 {
         self.stages.iter().fold(0, |sum: u64, (length_ns, _)| sum.saturating_add(*length_ns))
     }
 
     /// Returns the largest target.
-    #[must_use]
     pub fn max(&self) -> f64 {
         self.stages.iter().fold(0.0, |max, (_, target)| target.max(max))
     }
 
     /// Returns the target over time.
-    #[must_use]
     pub fn profile(&self) -> &RateProfile {
         &self.profile
     }
 
     /// Returns the first time from `at_ns` at which connection `number` sends requests, both after the
     /// start; `None` if it sends none any more.
-    #[must_use]
     pub fn next_active_ns(&self, number: u64, at_ns: u64) -> Option<u64> {
         let at_s = self.profile.next_above(number as f64, at_ns as f64 / SECOND_NS as f64)?;
         Some(((at_s * SECOND_NS as f64) as u64).max(at_ns))
@@ -132,13 +122,10 @@ pub enum ThinkDistribution {
     /// Always the mean.
     #[default]
     Constant,
-    /// Exponential, as of independent users.
     Exponential,
     /// Evenly between two times, in ns.
     Uniform {
-        /// Minimum.
         min_ns: u64,
-        /// Maximum.
         max_ns: u64,
     },
     /// Log-normal: many short and few long times.
@@ -149,8 +136,6 @@ pub enum ThinkDistribution {
 }
 
 impl ThinkDistribution {
-    /// Returns whether all times are equal.
-    #[must_use]
     pub fn is_constant(&self) -> bool {
         *self == Self::Constant
     }
@@ -187,7 +172,6 @@ impl ThinkDistribution {
         }
     }
 
-    /// Returns a time, in ns.
     #[must_use]
     pub fn sample(&self, mean_ns: u64, random: &mut fastrand::Rng) -> u64 {
         match *self {
@@ -203,8 +187,6 @@ impl ThinkDistribution {
         }
     }
 
-    /// Describes a think time.
-    #[must_use]
     pub fn describe(&self, mean_ns: u64) -> String {
         let mean = format_duration_flag(mean_ns);
         match self {

@@ -21,8 +21,6 @@ impl StatusSet {
         Ok(Self { text: text.to_owned(), ranges: ranges.collect::<Result<_, _>>()? })
     }
 
-    /// Returns whether `status` is in the set.
-    #[must_use]
     pub fn contains(&self, status: u16) -> bool {
         self.ranges.iter().any(|&(first, last)| (first..=last).contains(&status))
     }

@@ -10,23 +10,16 @@ use record::units::format_plural;
 
 use super::session::is_name_byte;
 
-/// Part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TemplatePart {
     Literal(Vec<u8>),
-    /// Number of the request in the run, from a start.
     Counter(u64),
-    /// Random number.
     Random(RangeInclusive<u64>),
-    /// Random hexadecimal digits.
     Hex(usize),
     /// Random UUID, version 4.
     Uuid,
-    /// Number of the connection.
     Connection,
-    /// Column of the row.
     Csv(usize),
-    /// Captured value.
     Captured(usize),
 }
 
@@ -39,9 +32,7 @@ pub struct Template {
 /// Names that a template may use.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateNames<'a> {
-    /// Columns of the CSV file.
     pub columns: &'a [String],
-    /// Captured values.
     pub captures: &'a [String],
 }
 
@@ -52,17 +43,13 @@ pub(crate) enum TemplatePosition {
     Target,
     /// Value of a header field: control characters are removed.
     Field,
-    /// Body: all bytes.
     Body,
 }
 
-/// Values of a connection.
 pub(crate) trait TemplateValues {
     /// Returns a captured value; empty before the first capture.
     fn captured(&self, index: usize) -> &[u8];
-    /// Returns the random numbers.
     fn random(&mut self) -> &mut fastrand::Rng;
-    /// Returns the number of the connection.
     fn connection(&self) -> u64;
 }
 
@@ -73,7 +60,6 @@ pub(crate) struct TemplateRequest<'a> {
     pub(crate) table: Option<&'a CsvTable>,
 }
 
-/// Maximum number of random digits of one value.
 const HEX_DIGITS_MAX: u64 = 4096;
 /// Names of values, with the form of their argument.
 const NAMES: &str = "counter, counter:START, random, random:MIN-MAX, hex:DIGITS, uuid, connection, csv:COLUMN or \
@@ -116,7 +102,6 @@ impl Template {
     }
 
     /// Returns the text if it is the same for every request.
-    #[must_use]
     pub fn fixed(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(b""),
@@ -125,7 +110,6 @@ impl Template {
         }
     }
 
-    /// Renders it for one request.
     pub(crate) fn render(
         &self,
         out: &mut Vec<u8>,
@@ -244,7 +228,6 @@ fn write_value(out: &mut Vec<u8>, position: TemplatePosition, value: &[u8]) {
     }
 }
 
-/// Rows of a CSV file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsvTable {
     columns: Vec<String>,
@@ -252,7 +235,6 @@ pub struct CsvTable {
     cells: Vec<Box<[u8]>>,
 }
 
-/// Maximum number of cells.
 const CELLS_MAX: usize = 10_000_000;
 
 impl CsvTable {
@@ -294,14 +276,10 @@ impl CsvTable {
         }
     }
 
-    /// Returns the names of the columns.
-    #[must_use]
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// Returns the number of rows.
-    #[must_use]
     pub fn rows(&self) -> usize {
         self.cells.len() / self.columns.len().max(1)
     }

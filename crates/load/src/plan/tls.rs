@@ -13,9 +13,7 @@ use rt::tls::{
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
-/// Flags of TLS, as they were typed.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs, reason = "each field is the flag of the same name, documented there")]
 pub struct TlsFlags {
     pub cacert: Option<String>,
     pub insecure: bool,
@@ -51,7 +49,6 @@ impl TlsFlags {
     }
 
     /// Reads the files. Returns every one at fault, with its flag.
-    #[must_use]
     pub fn file_problems(&self) -> Vec<InputProblem> {
         let Self { cacert, cert, tls_key_log, .. } = self;
         if cacert.is_none() && cert.is_none() && tls_key_log.is_none() {
@@ -61,7 +58,6 @@ impl TlsFlags {
     }
 }
 
-/// Settings of TLS.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TlsPlan {
     /// PEM file of the trusted certificate authorities; `None`: those that this host trusts.
@@ -72,7 +68,6 @@ pub struct TlsPlan {
     /// PEM file of the client's own certificate chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<PathBuf>,
-    /// PEM file of its private key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// Oldest protocol version.
@@ -104,7 +99,6 @@ fn serialize_algorithms<S: Serializer>(algorithms: &TlsAlgorithms, serializer: S
     lists.end()
 }
 
-/// Returns the version as flags and records write it.
 pub(crate) fn version_name(version: TlsVersion) -> &'static str {
     match version {
         TlsVersion::Tls12 => "1.2",
@@ -113,7 +107,6 @@ pub(crate) fn version_name(version: TlsVersion) -> &'static str {
 }
 
 impl TlsPlan {
-    /// Parses the flags. Returns the settings and every problem.
     pub(super) fn parse(text: &TlsFlags) -> (Self, Vec<InputProblem>) {
         let mut problems = Vec::new();
         let mut read_version = |flag: &str, text: &Option<String>, default| match text.as_deref() {
@@ -220,7 +213,6 @@ fn is_same(file: &Option<PathBuf>, path: &Path) -> bool {
     file.as_deref() == Some(path)
 }
 
-/// Returns the fraction of the connections that resume.
 fn resume_fraction(text: &TlsFlags) -> Result<f64, InputProblem> {
     let Some(new) = &text.tls_new else {
         return parse_resume(text.tls_resume.as_deref())

@@ -8,7 +8,6 @@ use record::problem::InvalidValue;
 use rt::address::{Address, ResolveError};
 use serde::{Serialize, Serializer};
 
-/// Scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// HTTP over TCP.
@@ -26,8 +25,6 @@ impl Scheme {
         [Self::Http, Self::Https, Self::Ws, Self::Wss].into_iter().find(|scheme| scheme.name() == text)
     }
 
-    /// Returns the name, as in a URL.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -52,7 +49,6 @@ impl Scheme {
 /// A host and a port, with the scheme of the connections to them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Authority {
-    /// Scheme of the URL.
     pub scheme: Scheme,
     /// A name or an address, without brackets.
     pub host: String,
@@ -60,10 +56,8 @@ pub struct Authority {
     pub port: u16,
 }
 
-/// A URL of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Host and port.
     pub authority: Authority,
     /// Path and query, starting with `/`.
     pub target: String,
@@ -134,8 +128,6 @@ impl Authority {
         Ok(Self { scheme, host: host.to_owned(), port })
     }
 
-    /// Returns whether connections to it use TLS.
-    #[must_use]
     pub fn is_tls(&self) -> bool {
         self.scheme.is_tls()
     }

@@ -11,7 +11,6 @@ pub const COUNTED_REQUESTS_MAX: usize = 100;
 pub struct Breakdown {
     /// Ends of the stages, in ns after the start; empty without stages.
     stage_ends_ns: Vec<u64>,
-    /// Outcomes of the stages that have begun.
     pub stages: Vec<StageOutcomes>,
     /// Outcomes of the requests; empty if there is only one, or too many.
     pub requests: Vec<RequestOutcomes>,
@@ -26,14 +25,10 @@ pub struct StageOutcomes {
     pub not_good: u64,
 }
 
-/// Outcomes of the responses to one request of the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestOutcomes {
-    /// Good responses.
     pub good: u64,
-    /// Bad responses.
     pub bad: u64,
-    /// Failed checks, by kind.
     pub failed_checks: [u64; CHECK_NAMES.len()],
 }
 

@@ -7,15 +7,10 @@ use crate::plan::{CHECK_NAMES, CheckKind};
 pub struct CheckSample {
     /// End of the response, in ns after the start.
     pub at_ns: u64,
-    /// The check.
     pub check: CheckKind,
-    /// Index of the request in the plan.
     pub request: usize,
-    /// Status of the response.
     pub status: u16,
-    /// Length of its body, in bytes.
     pub body_bytes: u64,
-    /// Finding of the check.
     pub found: String,
     /// Begin of the body; empty if nothing but status and length is inspected.
     pub body_start: String,

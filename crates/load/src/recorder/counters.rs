@@ -10,7 +10,6 @@ use crate::stall::StallCounters;
 
 /// Counters since the start of the run.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "named and documented as in record::run::Totals")]
 pub struct Counters {
     pub requests: u64,
     pub sent: u64,
@@ -26,7 +25,6 @@ pub struct Counters {
     pub dropped: u64,
     pub unfinished_age_ns_max: u64,
     pub bytes_in: u64,
-    /// Bytes of the bodies of complete responses.
     pub body_bytes: u64,
     pub bytes_out: u64,
     pub obtained: u64,
@@ -51,11 +49,8 @@ pub struct Counters {
 /// Requests of an open loop that waited because their connection paused after a failed connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackOffCounters {
-    /// Number of requests.
     pub requests: u64,
-    /// Total waiting time, in ns.
     pub total_ns: u64,
-    /// Longest waiting time, in ns.
     pub longest_ns: u64,
 }
 
@@ -136,14 +131,11 @@ impl Counters {
         self
     }
 
-    /// Returns the number of good responses.
-    #[must_use]
     pub fn good(&self) -> u64 {
         self.responses - self.bad_status
     }
 
     /// Returns the number of complete responses that are not good.
-    #[must_use]
     pub fn bad(&self) -> u64 {
         self.bad_status
             + self.errors[FailureKind::Check as usize]
@@ -152,14 +144,12 @@ impl Counters {
     }
 
     /// Returns the number of requests that were due and have no outcome yet.
-    #[must_use]
     pub fn backlog(&self) -> u64 {
         let finished = self.dropped + self.responses + self.errors.iter().sum::<u64>();
         self.due.saturating_sub(finished)
     }
 
     /// Returns the changes since `before`, as an interval without times and latencies.
-    #[must_use]
     pub fn since(&self, before: &Self) -> Interval {
         let kinds = FAILURE_KINDS.iter().zip(self.errors.iter().zip(&before.errors));
         let errors = kinds

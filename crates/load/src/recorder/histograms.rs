@@ -5,7 +5,6 @@ use record::histogram::LatencyHistogram;
 /// Service and response latency of one phase.
 #[derive(Clone, Debug, Default)]
 pub struct HistogramPair {
-    /// Latency from the send.
     pub service: LatencyHistogram,
     /// Latency from the due time.
     pub response: LatencyHistogram,

@@ -42,18 +42,15 @@ pub struct Http2Counters {
     pub grpc_statuses: [u64; GRPC_STATUSES],
 }
 
-/// Returns the index of an error code.
 fn code_index(code: u32) -> usize {
     usize::try_from(code).map_or(ERROR_CODES - 1, |code| code.min(ERROR_CODES - 1))
 }
 
 impl Http2Counters {
-    /// Counts a stream that the server reset.
     pub(crate) fn count_reset(&mut self, code: u32) {
         self.resets[code_index(code)] += 1;
     }
 
-    /// Counts a GOAWAY of the server.
     pub(crate) fn count_goaway(&mut self, code: u32) {
         self.goaways[code_index(code)] += 1;
     }
@@ -69,7 +66,6 @@ impl Http2Counters {
         self.connection_window_bytes = self.connection_window_bytes.max(connection);
     }
 
-    /// Counts a finished call.
     pub(crate) fn count_grpc_status(&mut self, status: GrpcStatus) {
         let index = match status {
             GrpcStatus::Code(code) => usize::try_from(code).map_or(17, |code| code.min(17)),
@@ -78,7 +74,6 @@ impl Http2Counters {
         self.grpc_statuses[index] += 1;
     }
 
-    /// Adds the counters of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         let add_each = |sum: &mut [u64], other: &[u64]| {
             sum.iter_mut().zip(other).for_each(|(sum, count)| *sum += count);

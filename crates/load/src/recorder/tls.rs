@@ -5,11 +5,9 @@ use rt::tls::{HandshakeKind, TlsInfo};
 /// Handshakes since the start of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsCounters {
-    /// Full handshakes.
     pub full: u64,
     /// Handshakes that resumed an earlier session.
     pub resumed: u64,
-    /// Handshakes that failed.
     pub failed: u64,
     /// Properties of the first session.
     pub negotiated: Option<NegotiatedTls>,
@@ -33,7 +31,6 @@ impl NegotiatedTls {
 }
 
 impl TlsCounters {
-    /// Counts a complete handshake.
     pub(crate) fn count_handshake(&mut self, info: TlsInfo) {
         match info.handshake {
             HandshakeKind::Full => self.full += 1,
@@ -46,7 +43,6 @@ impl TlsCounters {
         }
     }
 
-    /// Adds the counters of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         self.full += other.full;
         self.resumed += other.resumed;

@@ -6,7 +6,6 @@ use jiff::tz::TimeZone;
 
 use super::VALUE_BYTES_MAX;
 
-/// Maximum number of cookies of a connection.
 const COOKIES_MAX: usize = 32;
 /// Maximum length of an attribute; a longer one is ignored, as by browsers (RFC 6265bis §5.6).
 const ATTRIBUTE_BYTES_MAX: usize = 1024;
@@ -17,7 +16,6 @@ pub(crate) struct CookieTarget<'a> {
     /// Host, with or without a port.
     pub(crate) host: &'a str,
     pub(crate) is_tls: bool,
-    /// Target of the request, with its query.
     pub(crate) path: &'a [u8],
 }
 
@@ -81,7 +79,6 @@ impl CookieStore {
         }
     }
 
-    /// Begins a request.
     pub(super) fn begin(&mut self, target: CookieTarget<'_>) {
         let host = without_port(target.host);
         if self.host != host {

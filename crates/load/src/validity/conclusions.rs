@@ -77,7 +77,6 @@ pub fn judge_conclusions(run: &mut Run, observed: Option<&MachineObservation>) {
 
 /// Estimate of what disturbed a run.
 struct Disturbance {
-    /// True if the generator was the limit.
     is_limit: bool,
     /// True if the generator stood still for long: only seconds without a stall tell something.
     has_stalled: bool,

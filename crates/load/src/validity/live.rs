@@ -9,9 +9,7 @@ use super::{CLIENT_BUSY_INVALID, CLIENT_BUSY_SUSPECT, LAG_INVALID_NS, LAG_SUSPEC
 /// Limits of a running load that its seconds do not contain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LiveLimits {
-    /// Number of load threads.
     pub threads: usize,
-    /// Number of requested connections.
     pub connections: u64,
     /// Highest valid fraction of requests without a good response.
     pub max_error_rate: f64,

@@ -129,7 +129,6 @@ fn size_stall(draft: &mut Draft<'_>, pool: &SlotPool) {
     }
 }
 
-/// Computes goodput and queue in an overload.
 fn size_overload(draft: &mut Draft<'_>, pool: &SlotPool) {
     let (rate, capacity) = (pool.rate_per_s, pool.capacity_per_s());
     let (queue_s, limit) =

@@ -31,7 +31,6 @@ pub(super) const REQUEST_TIMEOUT_NS: u64 = 60 * SECOND_NS;
 const REQUEST_THREADS_MAX: usize = 2;
 const HTTPS_PORT: u16 = 443;
 
-/// Number of threads with requests.
 static REQUEST_THREADS: AtomicUsize = AtomicUsize::new(0);
 
 /// Slot of a thread, until it is dropped.

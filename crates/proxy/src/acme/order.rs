@@ -52,7 +52,6 @@ pub(super) async fn order_certificate(plan: &AcmePlan, timers: &Timers) -> io::R
     }
 }
 
-/// Returns the stored account, or creates one.
 async fn account(plan: &AcmePlan) -> io::Result<Account> {
     let verification = plan.ca.clone().map_or(Verification::HostRoots, Verification::CaFile);
     let options =

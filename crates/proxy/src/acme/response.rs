@@ -10,14 +10,12 @@ use wire::{BodyDecoder, Framing, Limits, Parsed, Refusal, RequestKind, ResponseH
 /// Maximum length of a response, with its head: a chain has a few kB.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
-/// Complete response.
 #[derive(Debug)]
 pub(crate) struct AcmeResponse {
     pub(crate) parts: Parts,
     pub(crate) content: Vec<u8>,
 }
 
-/// Response that arrives.
 pub(crate) struct ResponseReader {
     kind: RequestKind,
     received_bytes: usize,
@@ -26,13 +24,8 @@ pub(crate) struct ResponseReader {
 }
 
 enum ReadState {
-    /// Bytes of an incomplete head.
     Head(Vec<u8>),
-    Body {
-        parts: Box<Parts>,
-        decoder: BodyDecoder,
-        content: Vec<u8>,
-    },
+    Body { parts: Box<Parts>, decoder: BodyDecoder, content: Vec<u8> },
 }
 
 impl ResponseReader {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 #[allow(clippy::disallowed_types, reason = "changed a few times a month, read only by validations")]
 use std::sync::RwLock;
 
-/// Prefix of the paths of challenges.
 pub(crate) const CHALLENGE_PREFIX: &str = "/.well-known/acme-challenge/";
 
 /// Key authorizations by token, for all listeners of the process: a validation may reach any.

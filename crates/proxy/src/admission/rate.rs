@@ -80,12 +80,10 @@ impl TokenBucket {
         next.since(now).saturating_sub(burst_ns)
     }
 
-    /// Returns the time at which the bucket will be full.
     pub(crate) fn full_at(&self) -> MonotonicTime {
         MonotonicTime::from_ns(self.full_at_ns.load(Ordering::Relaxed))
     }
 
-    /// Fills the bucket.
     pub(crate) fn refill(&self) {
         self.full_at_ns.store(0, Ordering::Relaxed);
     }

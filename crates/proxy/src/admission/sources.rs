@@ -34,16 +34,13 @@ pub(crate) struct SourceSlot(u32);
 /// Reason why a connection exceeds a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceLimitExceeded {
-    /// The source has its maximum number of connections.
     Connections,
-    /// The connections of the source exceed its rate.
     Rate {
         /// Time until the next one is allowed.
         wait_ns: u64,
     },
 }
 
-/// Table of all sources.
 #[derive(Debug)]
 pub(super) struct SourceTable {
     plan: SourcePlan,
@@ -76,7 +73,6 @@ impl SourceTable {
         Self { plan: plan.clone(), hasher: RandomState::new(), entries }
     }
 
-    /// Returns the network bits of an address, which identify a source.
     fn network_bits(&self, client: IpAddr) -> u128 {
         match client.to_canonical() {
             IpAddr::V4(address) => {

@@ -27,7 +27,6 @@ pub(crate) struct PeakEwma {
 }
 
 impl PeakEwma {
-    /// Returns the value updated with one response time.
     pub(crate) fn with_sample(self, sample_ns: u64, now: MonotonicTime) -> Self {
         let peak_ns = if sample_ns >= self.peak_ns {
             sample_ns
@@ -53,7 +52,6 @@ impl PeakEwma {
 }
 
 impl Candidate {
-    /// Estimates the duration of one more request.
     fn estimated_cost(&self, now: MonotonicTime) -> u128 {
         let in_flight = self.in_flight as u128;
         match self.latency.decayed_ns(now) {

@@ -26,12 +26,10 @@ use crate::plan::{IdVec, Secret, ServerId, StickyMode, StickyPlan};
 /// Bytes of a token's fingerprint, and of a complete token. The base64 form has no padding.
 const FINGERPRINT_BYTES: usize = 8;
 const TOKEN_BYTES: usize = 24;
-/// Length of a token as text.
 const TOKEN_TEXT_BYTES: usize = TOKEN_BYTES / 3 * 4;
 /// Delimiter between a token and the application's own value.
 const DELIMITER: u8 = b'~';
 
-/// A token as text.
 pub(crate) type Token = [u8; TOKEN_TEXT_BYTES];
 
 /// The tokens of a pool's servers.
@@ -73,7 +71,6 @@ fn constant_time_eq<const N: usize>(one: &[u8; N], other: &[u8; N]) -> bool {
 }
 
 impl ServerTokens {
-    /// Computes the tokens of the servers with these names.
     pub(crate) fn new<'a>(key: &Secret, pool: &str, servers: impl Iterator<Item = &'a str>) -> Self {
         let token = |server: &str| {
             let fingerprint = hmac_of(key, [b"server", pool.as_bytes(), server.as_bytes()])?;
@@ -87,7 +84,6 @@ impl ServerTokens {
         Self { tokens, pool: pool.into(), key: key.clone() }
     }
 
-    /// Returns the token of a server.
     pub(crate) fn token(&self, server: ServerId) -> &Token {
         &self.tokens[server]
     }

@@ -28,7 +28,6 @@ pub(crate) struct H2Client {
     pub(crate) settings: Rc<ListenerSettings>,
     /// Addresses of the connection's socket.
     pub(crate) addresses: ChannelAddresses,
-    /// Number of requests begun.
     pub(crate) request_count: Cell<u32>,
     /// True if an operator closes the connection.
     is_killed: Cell<bool>,
@@ -105,12 +104,10 @@ impl ClientStream {
         }
     }
 
-    /// Returns the maximum number of requests on one connection.
     pub(crate) fn requests_max(&self) -> Option<u32> {
         self.settings.plan.requests_max
     }
 
-    /// Returns whether a reload has removed the listener.
     pub(crate) fn is_listener_removed(&self) -> bool {
         self.settings.index.get().is_none()
     }
@@ -121,7 +118,6 @@ impl ClientStream {
         self.stream.is_channel()
     }
 
-    /// Returns the connection that this stream belongs to.
     #[inline]
     pub(super) fn h2_client(&self) -> Option<&H2Client> {
         match self.is_h2_stream() {
@@ -130,7 +126,6 @@ impl ClientStream {
         }
     }
 
-    /// Returns the reason that a stream's client is gone.
     pub(crate) fn gone_reason(&self) -> EndReason {
         match self.h2_client() {
             Some(client) if client.is_killed.get() => EndReason::Killed,
@@ -143,7 +138,6 @@ impl ClientStream {
         matches!(&self.stream, Stream::Channel(end) if end.reset_code() == Some(STALLED_CODE))
     }
 
-    /// Returns whether the client uses TLS.
     #[inline]
     pub(crate) fn is_tls(&self) -> bool {
         match self.h2_client() {

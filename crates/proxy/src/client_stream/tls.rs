@@ -25,7 +25,6 @@ impl ClientStream {
         self.rare_state.get_or_insert_default().tls_error = Some(error.into());
     }
 
-    /// Returns the fault of the client's TLS handshake.
     pub(crate) fn tls_error(&self) -> Option<&str> {
         self.rare_state.as_ref()?.tls_error.as_deref()
     }

@@ -97,7 +97,6 @@ pub(super) fn parse_sticky(section: &Section, problems: &mut Problems) -> Option
     })
 }
 
-/// Returns the key and the file that it was read from.
 fn parse_sticky_key(
     section: &Section,
     offset: usize,

@@ -23,7 +23,6 @@ pub(super) struct PlanOffsets<'a> {
     pub(super) pools: &'a [Section],
 }
 
-/// Adds the problems of the complete plan.
 pub(super) fn check_plan(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) {
     check_addresses(plan, offsets, problems);
     check_route_names(plan, offsets, problems);

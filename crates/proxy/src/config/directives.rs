@@ -16,7 +16,6 @@ use crate::plan::Balance;
 /// Kind of value that a key accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ValueKind {
-    /// `true` or `false`.
     Bool,
     /// A number without unit, from minimum to maximum.
     Integer(u64, u64),
@@ -34,11 +33,9 @@ pub(super) enum ValueKind {
     Secret,
     /// A rate, more than 0: a number per second, or a text with a decimal multiplier and `/s`, `/m` or `/h`.
     Rate,
-    /// One of the listed words.
     Choice(&'static [&'static str]),
     /// A status code, from minimum to maximum.
     Status(u64, u64),
-    /// `true`.
     True,
     /// `true`, or a status code, from minimum to maximum.
     StatusOrTrue(u64, u64),
@@ -50,7 +47,6 @@ pub(super) enum ValueKind {
     Texts(&'static str),
     /// One text, or a list that may be empty. The string describes their form.
     TextsOrNone(&'static str),
-    /// A table with this path.
     Table(&'static str),
     /// A table with this path, `true` for the defaults, or `false`.
     TableOrBool(&'static str),
@@ -59,26 +55,21 @@ pub(super) enum ValueKind {
     Entries(&'static str, Option<&'static str>),
     /// A table with this path, or a list of at least one.
     TableOrTables(&'static str),
-    /// Named tables with this path.
     Named(&'static str),
-    /// A table of names and texts.
     Fields,
     /// A table of names and matchers: a text, `true`, `false` or `{ regex = "…" }`.
     Matchers,
 }
 
-/// Default of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DefaultValue {
     /// No default: the key is required.
     Required,
-    /// This value, in TOML.
     Literal(&'static str),
     /// No value; the text describes what that means.
     Unset(&'static str),
 }
 
-/// A config key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Directive {
     pub(super) table: &'static str,
@@ -91,12 +82,10 @@ pub(super) struct Directive {
     pub(super) doc: &'static str,
 }
 
-/// Returns the row of a key.
 pub(super) fn find_directive(table: &str, key: &str) -> Option<&'static Directive> {
     directives_of_table(table).find(|row| row.key == key)
 }
 
-/// Returns the rows of a table.
 pub(super) fn directives_of_table(table: &str) -> impl Iterator<Item = &'static Directive> {
     DIRECTIVES.iter().filter(move |row| row.table == table)
 }

@@ -21,7 +21,6 @@ use super::errors::ValueError;
 use super::value::{Section, check_choice, parse_time_in_seconds};
 use super::{http2, listeners, parse_log_format, pools, routes, tls, validate};
 
-/// Default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// Name of the listener and of the pool.
 const DEFAULT_NAME: &str = "main";

@@ -42,7 +42,6 @@ pub(super) fn parse_target(text: &str) -> Result<ServerTarget, ValueError> {
     }
 }
 
-/// Parses the name of a service.
 pub(super) fn parse_service(text: &str) -> Result<Lookup, ValueError> {
     parse_dns_name(text).map(Lookup::Service)
 }
@@ -90,7 +89,6 @@ fn parse_text_key<T>(
     section.text(key).and_then(|text| problems.ok_or_report(text.offset, parse(&text.value)))
 }
 
-/// Returns the health check of a pool, if it has one.
 pub(super) fn parse_check(
     pool: &Section,
     pool_http: ServerHttp,

@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::errors::ValueError;
 
-/// Directives of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hsts {
     max_age_s: u64,

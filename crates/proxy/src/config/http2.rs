@@ -6,7 +6,6 @@ use crate::plan::{ServerHttp, ServerHttp2Plan};
 
 use super::value::Section;
 
-/// Parses a value of the key `http`.
 pub(super) fn parse_version(text: &str) -> ServerHttp {
     match text {
         "2" => ServerHttp::Http2,

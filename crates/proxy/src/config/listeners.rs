@@ -96,7 +96,6 @@ fn parse_trusted(section: &Section, problems: &mut Problems) -> (Vec<Network>, b
     (trusted, !unix_peers.is_empty())
 }
 
-/// Reads the status of redirects to https.
 fn parse_redirect_https(section: &Section, problems: &mut Problems) -> Option<u16> {
     let offset = section.key_offset("redirect-https")?;
     if section.key_offset("tls").is_some() {
@@ -146,7 +145,6 @@ pub(super) fn pool_of_listener(section: &Section, pools: &IdVec<PoolId, &str>) -
     pools.position(|pool| *pool == &*name)
 }
 
-/// Returns the index of the pool with this name.
 pub(super) fn find_pool(
     name: &Located<Box<str>>,
     pools: &IdVec<PoolId, &str>,
@@ -276,7 +274,6 @@ fn parse_forwarding(section: &Section, problems: &mut Problems) -> Forwarding {
         underscores: Underscores::Drop,
     }
 }
-/// Returns the rule of this name, which is one of the choices.
 pub(super) fn parse_path_rule(name: &str) -> PathRule {
     match name {
         "strict" => PathRule::Strict,

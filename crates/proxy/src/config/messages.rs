@@ -10,7 +10,6 @@ pub(super) fn wrong_kind(row: &Directive, value: &DeValue<'_>) -> ValueError {
     ValueError::Kind { key: row.key, found: describe_value(value), hint: row.kind.hint() }
 }
 
-/// Describes a value for use in a sentence.
 pub(super) fn describe_value(value: &DeValue<'_>) -> String {
     match value {
         DeValue::Integer(number) => format!("the number {number}"),
@@ -59,7 +58,6 @@ fn named_heading(path: &str, names: &[String]) -> String {
     table_heading(&names.iter().fold(path.to_owned(), insert))
 }
 
-/// Returns a table's path as it is written in a file.
 pub(super) fn table_heading(path: &str) -> String {
     let path = path.replace(".*", ".NAME");
     match path.strip_suffix("[]") {
@@ -77,7 +75,6 @@ pub(super) fn plural(short_key: &str) -> &'static str {
 }
 
 impl ValueKind {
-    /// Returns a hint for a value of another kind.
     pub(super) fn hint(self) -> String {
         match self {
             Self::Bool => "write true or false".into(),

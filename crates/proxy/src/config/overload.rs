@@ -65,7 +65,6 @@ pub(super) fn parse_priority(section: &Section) -> Priority {
     }
 }
 
-/// Reads the queue of a pool.
 pub(super) fn parse_queue(section: &Section) -> QueuePlan {
     let order = match section.text("order").as_ref().map(|text| &*text.value) {
         Some("oldest-first") => QueueOrder::OldestFirst,

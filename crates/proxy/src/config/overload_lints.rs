@@ -87,7 +87,6 @@ const LISTENER_LINTS: &[OverloadLint<ListenerPlan>] = &[
     },
 ];
 
-/// Adds the advice for all pools and listeners of a plan.
 pub(super) fn check_overload(plan: &Plan, listeners: &[Section], pools: &[Section], lints: &mut Problems) {
     for (pool, section) in plan.pools.iter().zip(pools) {
         let name = format!("pool '{}'", pool.name);

@@ -98,7 +98,6 @@ pub(super) fn parse_reuse(text: &str) -> Reuse {
     }
 }
 
-/// An entry of `servers`.
 enum ServerEntry {
     Server(ServerPlan),
     Named(NamedServers),

@@ -174,7 +174,6 @@ fn parse_rewrite(section: &Section, conditions: &Conditions, problems: &mut Prob
     changes
 }
 
-/// Reads the rules for responses.
 fn parse_rules(
     section: &Section,
     names: &KnownNames<'_>,

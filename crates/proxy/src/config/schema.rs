@@ -18,7 +18,6 @@ const FRACTION_PATTERN: &str = r"^[0-9.]+ ?%?$";
 
 /// Returns the JSON schema (draft 2020-12) of a config. It covers keys, types and ranges. Only
 /// [`super::parse`] checks how values relate to each other.
-#[must_use]
 pub fn schema() -> Json {
     let mut definitions = Map::new();
     for path in table_paths().into_iter().filter(|path| !path.is_empty()) {
@@ -134,7 +133,6 @@ impl ValueKind {
         }
     }
 
-    /// Describes the values of this kind in the reference.
     fn describe(self) -> String {
         match self {
             Self::Bool => "true or false".into(),
@@ -220,8 +218,6 @@ unchanged. Hosts are compared without case, port and final dot. Names and values
 compared decoded, methods and field values unchanged.
 ";
 
-/// Returns the config reference as Markdown.
-#[must_use]
 pub fn reference() -> String {
     let mut text = INTRODUCTION.to_owned();
     for path in table_paths() {

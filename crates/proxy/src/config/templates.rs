@@ -128,7 +128,6 @@ fn variants(changes: &[RouteChange], rules: &[ResponseRule]) -> Vec<Vec<RouteCha
     if rules.is_empty() { Vec::new() } else { (0..1 << rules.len()).map(variant).collect() }
 }
 
-/// Returns whether a later change of a response replaces the field of an earlier one.
 fn is_replaced(earlier: &RouteChange, later: &RouteChange) -> bool {
     let (RouteChange::SetResponseHeader(name, _) | RouteChange::AddResponseHeader(name, _)) = earlier else {
         return false;

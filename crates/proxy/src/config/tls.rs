@@ -38,7 +38,6 @@ impl NamedFiles {
         }
     }
 
-    /// Returns the position of the file that a fault is in.
     fn offset_of(&self, fault: &TlsConfigError) -> Option<usize> {
         self.0.iter().find(|(path, _)| Some(path) == fault.path.as_ref()).map(|(_, offset)| *offset)
     }
@@ -80,7 +79,6 @@ fn parse_algorithms(section: &Section, problems: &mut Problems) -> TlsAlgorithms
     }
 }
 
-/// Reads the TLS settings of a listener, if it has some.
 pub(super) fn parse_listener_tls(
     listener: &Section,
     mode: Mode,
@@ -256,7 +254,6 @@ fn parse_hsts(section: &Section, mode: Mode, problems: &mut Problems) -> Option<
     Some(hsts.to_string().into())
 }
 
-/// Returns the settings of a listener that flags describe.
 pub(super) fn listener_tls_of_flags(
     certificates: Vec<CertificateFiles>,
     self_signed: bool,
@@ -272,7 +269,6 @@ pub(super) fn listener_tls_of_flags(
     Ok(ListenerTls { options, directory: None, client_header: None, hsts: None, acme: None, server })
 }
 
-/// Reads the TLS settings of a pool, if it has some.
 pub(super) fn parse_pool_tls(
     pool: &Section,
     (servers, names): (&[ServerPlan], &[NamedServers]),

@@ -35,12 +35,10 @@ pub(super) fn check_name(text: &str) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Parses an address to listen on.
 pub(super) fn parse_bind_address(text: &str) -> Result<Address, ValueError> {
     Ok(text.parse::<Address>()?)
 }
 
-/// Checks the path of a unix socket.
 pub(super) fn parse_socket_path(text: &str) -> Result<PathBuf, ValueError> {
     // sun_path of unix(7) holds 108 bytes with its closing NUL.
     match text {
@@ -52,14 +50,12 @@ pub(super) fn parse_socket_path(text: &str) -> Result<PathBuf, ValueError> {
     }
 }
 
-/// Parses a file mode in octal.
 pub(super) fn parse_file_mode(text: &str) -> Result<u32, ValueError> {
     let digits = text.strip_prefix("0o").unwrap_or(text);
     let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| ValueError::FileMode(text.into()))
 }
 
-/// Parses an address to connect to.
 pub(super) fn parse_server_address(text: &str) -> Result<Address, ValueError> {
     let address = parse_bind_address(text)?;
     match &address {
@@ -242,7 +238,6 @@ pub(super) fn check_location(text: &str) -> Result<(), ValueError> {
         .map_err(|_| ValueError::Location(text.into()))
 }
 
-/// Parses the target of an access log.
 pub(super) fn parse_log_target(text: &str) -> Result<LogTarget, ValueError> {
     let invalid = || ValueError::LogTarget(text.into());
     let syslog = text.strip_prefix("syslog:");

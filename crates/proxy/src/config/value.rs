@@ -16,7 +16,6 @@ use super::messages::{describe_value, unknown_key_message, wrong_kind};
 /// Maximum time in nanoseconds that a config can set: one year.
 const TIME_MAX_NS: u64 = 365 * 24 * 3_600_000_000_000;
 
-/// A value of the right kind.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Bool(bool),
@@ -51,7 +50,6 @@ pub(super) struct Section {
     path: &'static str,
     /// Name of the table, if its kind is [`ValueKind::Named`].
     pub(super) name: Box<str>,
-    /// Byte offset of the table.
     pub(super) offset: usize,
     values: BTreeMap<&'static str, Located<Value>>,
     /// All known keys that were given, valid or not, with their byte offsets.
@@ -61,7 +59,6 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// Returns an empty table.
     pub(super) fn empty(path: &'static str) -> Self {
         Self {
             path,
@@ -73,7 +70,6 @@ impl Section {
         }
     }
 
-    /// Returns the same table with another name.
     pub(super) fn with_name(self, name: &str) -> Self {
         Self { name: name.into(), ..self }
     }
@@ -190,7 +186,6 @@ fn default_value(row: &Directive) -> Option<Value> {
     TableReader::new(&mut Problems::default(), true).read_value(row, &parsed)
 }
 
-/// Reader of tables that collects the problems.
 pub(super) struct TableReader<'p> {
     problems: &'p mut Problems,
     /// True if required keys may be missing. After a syntax error they may be in the part that
@@ -467,7 +462,6 @@ pub(super) fn parse_time_in_seconds(text: &str) -> Result<u64, ValueError> {
     }
 }
 
-/// Checks that a text is one of a few words.
 pub(super) fn check_choice(text: &str, choices: &[&str]) -> Result<(), ValueError> {
     if choices.contains(&text) {
         return Ok(());

@@ -102,7 +102,6 @@ fn has_timed_out(
 }
 
 impl ActiveTunnel {
-    /// Ends the tunnel and reports it.
     pub(super) fn end(
         &mut self,
         core: &Core,

@@ -54,7 +54,6 @@ impl Conn {
         front.map_or(ConnState::Closed, |front| ConnState::Http2(Box::new(front)))
     }
 
-    /// Serves the streams of the connection.
     pub(super) fn poll_http2(&mut self, ctx: &mut PollContext<'_, '_>, input: &mut [u8]) -> Poll<ConnState> {
         let ConnState::Http2(front) = &mut self.state else {
             return Poll::Ready(ConnState::Closed);
@@ -71,7 +70,6 @@ impl Conn {
         }
     }
 
-    /// Responds to the invalid request of a stream.
     pub(super) fn reject_stream(&mut self, ctx: &mut PollContext<'_, '_>) -> ConnState {
         match self.client.rare_state.as_mut().and_then(|rare| rare.rejected.take()) {
             Some(rejected) => self.begin_rejected(ctx, Ok(rejected.refusal), &rejected.request_line, 0),

@@ -19,7 +19,6 @@ pub(super) struct LingeringClose {
     left_bytes: usize,
     /// Unacknowledged bytes at the last check.
     unacked_bytes: u64,
-    /// Time at which the connection is closed in any case.
     deadline: MonotonicTime,
 }
 

@@ -23,7 +23,6 @@ use crate::plan::AdminAccess;
 
 pub(crate) use backend::{AdminBackend, start};
 
-/// Data source of the admin pages.
 pub(crate) trait AdminDataSource {
     /// Collects the counters of all cores, including those of earlier plans.
     fn snapshot(&self) -> impl Future<Output = Snapshot>;
@@ -31,7 +30,6 @@ pub(crate) trait AdminDataSource {
     /// Returns the plan in force, which the counters belong to. `None`: unknown.
     fn active_config(&self) -> Option<ActiveConfig>;
 
-    /// Returns the access rules of the pages.
     fn access(&self) -> AdminAccess;
 
     /// Returns whether the proxy is draining: it finishes open requests and accepts no new ones.

@@ -30,7 +30,6 @@ pub(crate) use control_socket::ControlSocket;
 use crate::config::suggestion;
 use crate::profile::ProfilePhase;
 
-/// One received command.
 pub(crate) struct CommandRequest<'a> {
     pub(crate) context: &'a CommandContext,
     /// Arguments: the words behind the command's name.
@@ -45,7 +44,6 @@ pub(crate) struct CommandRequest<'a> {
 /// Reason why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CommandError {
-    /// The command is invalid.
     #[error("{0}")]
     Invalid(String),
     /// The command failed; the text continues "cannot".
@@ -62,7 +60,6 @@ impl CommandError {
 /// Response of a command. `None`: the command has responded over the stream by itself.
 pub(crate) type CommandResult = Result<Option<String>, CommandError>;
 
-/// One command.
 struct CommandSpec {
     name: &'static str,
     /// Possible arguments, each with its meaning.
@@ -70,7 +67,6 @@ struct CommandSpec {
     run: fn(&CommandRequest<'_>) -> CommandResult,
 }
 
-/// Every command.
 const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "show",
@@ -165,7 +161,6 @@ const COMMANDS: &[CommandSpec] = &[
 ];
 
 /// Returns every command with its meaning, for help.
-#[must_use]
 pub fn help() -> String {
     let usages = COMMANDS
         .iter()
@@ -174,7 +169,6 @@ pub fn help() -> String {
 }
 
 /// Returns every command with its meaning, as rows of a table in Markdown.
-#[must_use]
 pub fn reference() -> String {
     let mut text = "| Command | Meaning |\n| --- | --- |\n".to_owned();
     for command in COMMANDS {
@@ -214,7 +208,6 @@ pub(crate) fn protocol_reference() -> String {
     text
 }
 
-/// Returns the names of all commands.
 pub fn command_names() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|command| command.name)
 }
@@ -223,7 +216,6 @@ fn usage(name: &str, args: &str) -> String {
     if args.is_empty() { name.to_owned() } else { format!("{name} {args}") }
 }
 
-/// Runs one command line.
 fn run_command(
     line: &str,
     context: &CommandContext,

@@ -33,7 +33,6 @@ enum PathState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathStates(Vec<(PathBuf, PathState)>);
 
-/// Watched files of a config.
 #[derive(Debug)]
 pub struct FileWatch {
     config: PathBuf,
@@ -85,7 +84,6 @@ impl FileWatch {
     }
 
     /// Returns the current states of the watched files. To be called before they are read again.
-    #[must_use]
     pub fn current(&self) -> PathStates {
         let states = self.loaded.0.iter().map(|(path, _)| (path.clone(), PathState::read(path)));
         PathStates(states.collect())

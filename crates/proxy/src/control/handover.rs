@@ -39,20 +39,15 @@ pub const COMMAND: &str = "upgrade";
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time of the new process from the receipt of the sockets until it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum number of sockets passed.
 const SOCKETS_MAX: usize = rt::fd_stream::PENDING_FDS_MAX;
 /// Maximum length of a control group's name in bytes.
 const CGROUP_BYTES_MAX: usize = 1024;
 
-/// Purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SocketKind {
-    /// Client connections.
     Listener,
-    /// The admin pages.
     Admin,
-    /// The control socket.
     Control,
 }
 
@@ -63,7 +58,6 @@ pub(crate) struct SocketLabel {
     pub(crate) socket_index: usize,
     /// Address from the config.
     pub(crate) configured: String,
-    /// Address from the kernel.
     pub(crate) address: String,
     pub(crate) namespace: Option<PathBuf>,
     /// Session tickets of its listener; older versions of weir send and read none.

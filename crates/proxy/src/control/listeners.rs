@@ -26,7 +26,6 @@ pub(crate) struct ListenAddresses {
     closing: Vec<ClosingAddress>,
 }
 
-/// A listening address with its sockets.
 #[derive(Debug)]
 struct ListenAddress {
     /// Address from the config. If its port is 0, each bind gets another port.
@@ -38,7 +37,6 @@ struct ListenAddress {
     /// sockets visible to `ss -ltnp`: the cores' copies are in descriptor tables of their own, and `ss`
     /// reads only that of the process's first thread.
     local_copies: Vec<Listener>,
-    /// Index of the listener in the plan.
     listener: usize,
 }
 
@@ -322,10 +320,8 @@ fn scheme_of(listener: &ListenerPlan) -> &'static str {
     }
 }
 
-/// A listening address, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddressInfo {
-    /// The listener's name.
     pub listener: Box<str>,
     /// Listening address, with the port that the kernel chose.
     pub address: Address,
@@ -337,7 +333,6 @@ pub struct ListenAddressInfo {
 
 impl ListenAddressInfo {
     /// Returns the line by which a proxy with so many threads reports that it listens there.
-    #[must_use]
     pub fn announcement(&self, threads: usize) -> String {
         let shown = match &self.address {
             Address::Tcp(address) => format!("{}://{address}/", self.scheme),

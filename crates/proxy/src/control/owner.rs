@@ -24,7 +24,6 @@ pub enum OwnerError {
     /// The proxy runs without a config file. The logs were reopened instead, except those in the error.
     #[error("{}", no_file_text(.0.as_ref()))]
     NoFile(Option<io::Error>),
-    /// The config has these problems.
     #[error("{}{UNCHANGED}", lines(.0))]
     Invalid(Vec<InputProblem>),
     /// The plan could not be put into force.
@@ -54,7 +53,6 @@ fn lines(problems: &[InputProblem]) -> String {
 pub enum ControlCommand {
     /// Read the config again and apply it.
     Reload(ReplySender),
-    /// Reopen the log files.
     Reopen(ReplySender),
     /// Start to drain, as SIGTERM does.
     Drain,

@@ -10,7 +10,6 @@ use crate::plan::{LogTarget, Plan};
 
 /// Returns the problems that would keep a proxy with this plan from starting here; `file_name` is
 /// the config's.
-#[must_use]
 pub fn check_start(file_name: &str, plan: &Plan) -> Vec<InputProblem> {
     let mut paths: Vec<(String, &Path)> = Vec::new();
     for log in &plan.logs {
@@ -38,7 +37,6 @@ pub fn check_start(file_name: &str, plan: &Plan) -> Vec<InputProblem> {
     paths.into_iter().filter_map(problem).collect()
 }
 
-/// Returns the problem with the directory of a file to create, if any.
 fn directory_problem(path: &Path) -> Option<String> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| Path::new("."));

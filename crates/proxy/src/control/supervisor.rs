@@ -22,9 +22,7 @@ pub enum SupervisorCommand {
     Reload,
     /// Open the logs again.
     Reopen,
-    /// Stop listening.
     Drain,
-    /// Command from the control socket.
     Control(ControlCommand),
 }
 
@@ -35,13 +33,10 @@ pub struct SupervisorContext<'a> {
     pub file: Option<&'a Path>,
     /// Reads the plan in the file; reports every problem.
     pub read_config: fn(&Path) -> Result<Plan, Vec<InputProblem>>,
-    /// Prints a result to stdout.
     pub print: fn(&str),
-    /// Prints a line to stderr.
     pub warn: fn(&str),
 }
 
-/// Supervisor of the proxy.
 pub struct Supervisor<'a> {
     running: &'a mut RunningProxy,
     context: SupervisorContext<'a>,

@@ -14,7 +14,6 @@ pub(super) struct Generations {
     current: RefCell<Rc<ConfigGeneration>>,
     /// Earlier plans under which requests may still be in flight.
     retired: RefCell<Vec<Rc<ConfigGeneration>>>,
-    /// Counters of earlier plans.
     past_counters: RefCell<Snapshot>,
 }
 

@@ -21,7 +21,6 @@ pub(crate) struct ListenerSettings {
     /// For a removed listener: the last plan that had it, and its index there. Its connections
     /// follow that plan until their next response.
     last_generation: RefCell<Option<ListenerGeneration>>,
-    /// Open connections of this core.
     pub(crate) open_connections: Rc<Cell<usize>>,
     /// Connections of this core in their TLS handshake.
     pub(crate) handshakes: Rc<Cell<usize>>,
@@ -29,7 +28,6 @@ pub(crate) struct ListenerSettings {
     pub(crate) limits: Arc<ListenerLimits>,
 }
 
-/// A plan, and the index of a listener in it.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerGeneration {
     pub(crate) generation: Rc<ConfigGeneration>,

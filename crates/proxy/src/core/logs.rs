@@ -6,13 +6,11 @@ use crate::log::{CoreLog, LineCounters, LoadCounts, LogNames, LogSender, WallClo
 use crate::metrics::Snapshot;
 use crate::outcome::Outcome;
 
-/// The logs of one core.
 #[derive(Debug)]
 pub(super) struct CoreLogs {
     current: RefCell<CoreLog>,
     /// True if the current log has at least one target.
     has_logs: Cell<bool>,
-    /// Counters of earlier logs.
     past_counters: RefCell<Vec<LineCounters>>,
     /// Time of the lines, updated at each tick.
     wall_clock: Cell<WallClock>,
@@ -59,7 +57,6 @@ impl CoreLogs {
         self.past_counters.borrow_mut().push(previous.line_counters().clone());
     }
 
-    /// Adds the counters of lines.
     pub(super) fn add_metrics(&self, snapshot: &mut Snapshot) {
         for tally in self.past_counters.borrow().iter().chain([self.current.borrow().line_counters()]) {
             snapshot.add_logs(&tally.counts());

@@ -38,7 +38,6 @@ fn resolved_servers_of(pool: &PoolPlan, resolved: &ResolvedServers) -> IdVec<Ser
     servers
 }
 
-/// Returns whether any pool has names.
 pub(crate) fn has_named_servers(plan: &Plan) -> bool {
     plan.pools.iter().any(|pool| !pool.named_servers.is_empty())
 }

@@ -16,15 +16,12 @@ pub(super) struct LookupState {
     failures: u32,
 }
 
-/// Change after a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupChange {
     Unchanged,
-    /// The servers have changed.
     Changed,
     /// The first failure after an answer; the known servers are kept.
     Held,
-    /// The known servers have expired.
     Expired,
     /// Answers have resumed, with the same servers.
     Recovered,

@@ -4,7 +4,6 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::net::IpAddr;
 
-/// Record type of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordType {
     A = 1,
@@ -12,14 +11,12 @@ pub(crate) enum RecordType {
     Srv = 33,
 }
 
-/// Record data for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RecordData {
     Address(IpAddr),
     Service { priority: u16, weight: u16, port: u16, target: Box<str> },
 }
 
-/// Answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DnsAnswer {
     /// RCODE: 0 is success, 3 is "no such name".
@@ -36,7 +33,6 @@ pub(crate) struct DnsAnswer {
 pub(crate) enum AnswerError {
     /// They answer another question, or none: the right answer may still come.
     Mismatch,
-    /// They are malformed.
     Malformed,
 }
 
@@ -48,7 +44,6 @@ const NAME_BYTES_MAX: usize = 255;
 /// Maximum number of compression pointers in a name: one for each label that fits into a name. Without it a
 /// chain of pointers makes each name as long as the message.
 const POINTERS_MAX: usize = NAME_BYTES_MAX / 2;
-/// Maximum number of aliases followed.
 const ALIASES_MAX: usize = 8;
 /// Maximum number of records of an answer that are parsed.
 const RECORDS_MAX: usize = 1_024;
@@ -190,7 +185,6 @@ impl NamePosition {
     }
 }
 
-/// Labels of a name in a message.
 struct Labels<'a> {
     bytes: &'a [u8],
     position: usize,

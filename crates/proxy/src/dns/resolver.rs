@@ -16,28 +16,9 @@ use super::message::{self, AnswerError, DnsAnswer, RecordData, RecordType};
 use super::{ResolvedServer, system_config};
 use crate::plan::{Lookup, PreferredFamily, ResolvePlan};
 
-macro_rules! lookup_errors {
-    ($($variant:ident, $code:literal, $doc:literal;)*) => {
-        /// Reason for a failed lookup.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum LookupError {
-            $(#[doc = $doc] $variant,)*
-        }
-
-        impl LookupError {
-            /// Returns the code, in `snake_case`, stable.
-            pub(super) fn code(self) -> &'static str {
-                match self { $(Self::$variant => $code,)* }
-            }
-
-            pub(super) fn doc(self) -> &'static str {
-                match self { $(Self::$variant => $doc,)* }
-            }
-        }
-    };
-}
-
-lookup_errors! {
+code_table! {
+    /// Reason for a failed lookup.
+    pub(super) enum LookupError:
     NoName, "no_name", "the name does not exist";
     Empty, "empty", "the name has no address";
     Refused, "refused", "the nameserver refused the query";
@@ -54,7 +35,6 @@ struct Service<'a> {
     target: &'a str,
 }
 
-/// Number of queries to each nameserver.
 const QUERIES_MAX: usize = 2;
 /// Buffer size for an answer over UDP in bytes. The query does not request more than 512; larger
 /// answers are still accepted.
@@ -227,7 +207,6 @@ struct DnsQuery<'a> {
     nameserver: SocketAddr,
     id: u16,
     name: &'a str,
-    /// The name with the letter case of the query.
     cased_name: &'a str,
     record_type: RecordType,
 }

@@ -33,7 +33,6 @@ struct AbandonedRequest {
 struct DiscardedResponse {
     request_kind: RequestKind,
     limits: Limits,
-    /// Bytes received of the head.
     head: Vec<u8>,
     interim_count: u32,
     /// Decoder of the body; `None` until the head is complete.

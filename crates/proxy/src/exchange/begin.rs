@@ -28,7 +28,6 @@ use crate::uri::split_target;
 pub(crate) struct ExchangeStart {
     /// The plan that the request follows.
     pub(crate) active: ListenerGeneration,
-    /// Length of the head in bytes.
     pub(crate) head_bytes: usize,
     /// Time when the first byte of the head had arrived, and time when the head was complete.
     pub(crate) head_start: MonotonicTime,
@@ -36,7 +35,6 @@ pub(crate) struct ExchangeStart {
 }
 
 impl Exchange {
-    /// Starts with a parsed head.
     pub(crate) fn begin(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
@@ -454,7 +452,6 @@ pub(super) fn generate_request_id(rng: &mut fastrand::Rng) -> [u8; 32] {
     hexadecimal(rng.u128(..))
 }
 
-/// Returns the digits of a number.
 fn hexadecimal(number: u128) -> [u8; 32] {
     let part = |shift: u32| eight_digits((number >> shift) as u32);
     let mut digits = [0; 32];

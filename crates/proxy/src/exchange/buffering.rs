@@ -17,7 +17,6 @@ use crate::profile::ProfilePhase;
 /// Maximum time for a body of unknown length: its client may wait for the response before it sends
 /// more.
 const CHUNKED_WAIT_NS: u64 = 1_000_000_000;
-/// Number of bytes read at a time.
 const READ_BYTES: usize = 8 * 1024;
 
 impl Exchange {

@@ -20,7 +20,6 @@ use crate::profile::ProfilePhase;
 use crate::server_conn::http2::{BackSettings, Granted};
 
 impl Exchange {
-    /// Connects to a server.
     pub(super) fn connect(&mut self, client: &ClientStream, pool: &Pool, server: ServerId) {
         let plan = pool.plan();
         let may_use_http2 = match plan.http {

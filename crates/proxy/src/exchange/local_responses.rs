@@ -52,7 +52,6 @@ impl Exchange {
         self.outcome.end = EndReason::PlainHttp;
     }
 
-    /// Redirects the request to the same target with https.
     pub(super) fn redirect_to_https(
         &mut self,
         core: &Core,
@@ -81,7 +80,6 @@ impl Exchange {
         let _ = self.fail(ctx, client, end, EndPhase::Request);
     }
 
-    /// Rejects an invalid request.
     #[cold]
     pub(super) fn refuse(
         &mut self,

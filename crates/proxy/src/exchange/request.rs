@@ -13,7 +13,6 @@ use crate::profile::ProfilePhase;
 use crate::relay::Batch;
 
 impl Exchange {
-    /// Moves the request as far as possible.
     pub(super) fn poll_request(
         &mut self,
         ctx: &mut PollContext<'_, '_>,

@@ -21,7 +21,6 @@ enum HeadResult {
     Incomplete,
     /// An interim head of this many bytes; another head follows.
     Interim(usize),
-    /// The final head, of this many bytes.
     Final(usize),
     /// A head of this many bytes, after which another protocol follows.
     SwitchingProtocols(usize),
@@ -30,7 +29,6 @@ enum HeadResult {
 }
 
 impl Exchange {
-    /// Moves the response as far as possible.
     pub(super) fn poll_response(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
@@ -105,7 +103,6 @@ impl Exchange {
         }
     }
 
-    /// Processes received bytes.
     fn handle_received(
         &mut self,
         ctx: &mut PollContext<'_, '_>,

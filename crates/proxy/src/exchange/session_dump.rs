@@ -3,7 +3,6 @@
 use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress};
 use crate::session::SessionState;
 
-/// State of an exchange.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeDescription {
     pub(crate) state: SessionState,
@@ -14,7 +13,6 @@ pub(crate) struct ExchangeDescription {
 }
 
 impl Exchange {
-    /// Returns the state of the exchange.
     pub(crate) fn describe(&self) -> ExchangeDescription {
         let plan = self.generation.as_ref().map(|generation| &generation.plan);
         let pool = plan.zip(self.outcome.pool).map(|(plan, pool)| &plan.pools[pool]);

@@ -66,7 +66,6 @@ impl Exchange {
         is_complete
     }
 
-    /// Returns the values of a request with a route.
     pub(super) fn request_values<'a>(
         &'a self,
         generation: &'a ConfigGeneration,
@@ -177,7 +176,6 @@ pub(super) fn render_body<'a>(
     }
 }
 
-/// Returns the request id of a trusted peer.
 fn trusted_request_id<'a>(view: &RequestView<'a>) -> Option<&'a [u8]> {
     let name = view.forwarding.request_id.as_ref().filter(|_| view.is_trusted)?;
     view.value(name).filter(|id| !id.is_empty())

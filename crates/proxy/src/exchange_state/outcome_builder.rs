@@ -35,7 +35,6 @@ pub(crate) struct OutcomeBuilder {
     pub(crate) server: Option<ServerId>,
     /// Method, target, host, referer, user agent and request ID, concatenated.
     texts: Vec<u8>,
-    /// End offset of each text.
     text_ends: [u32; TEXT_COUNT],
     protocol: Option<Protocol>,
 }

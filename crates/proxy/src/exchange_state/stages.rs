@@ -39,7 +39,6 @@ pub(crate) struct RequestFacts {
 
 /// Terms on which the request waits for a slot.
 pub(crate) struct SlotTerms {
-    /// Requirements on a server of the pool.
     pub(crate) requirements: ServerRequirements,
     pub(crate) priority: Priority,
     /// Time until which the client waits; [`NO_DEADLINE`]: not given.
@@ -91,7 +90,6 @@ pub(crate) struct ProgressTimers {
     /// Content of the request: the minimum rate, and the longest pause.
     pub(crate) body: ProgressTimer,
     pub(crate) body_idle: ProgressTimer,
-    /// Content of the response.
     pub(crate) response: ProgressTimer,
     /// Bytes that the client, and the server, have confirmed.
     pub(crate) client_write: ProgressTimer,

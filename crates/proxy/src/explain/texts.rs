@@ -47,7 +47,6 @@ pub(super) fn describe_change(change: &RouteChange, values: &RequestValues<'_>) 
     })
 }
 
-/// Adds the lines about a rule for responses.
 pub(super) fn rule_lines(
     rule: &ResponseRule,
     (request, client, path): (&RouteRequest<'_>, &dyn ClientFacts, ComparedPath<'_>),
@@ -90,7 +89,6 @@ pub(super) fn body_lines(
     lines
 }
 
-/// Describes a key with its values.
 pub(super) fn describe_key(key: &Template, values: &RequestValues<'_>) -> String {
     let mut text = Vec::new();
     key.render_key(values, &mut text);

@@ -24,12 +24,10 @@ pub(crate) struct Origin<'a> {
     pub(crate) new_request_id: &'a [u8],
     /// True if the client uses TLS.
     pub(crate) is_tls: bool,
-    /// Protocol of the client's request.
     pub(crate) protocol: Protocol,
 }
 
 impl Origin<'_> {
-    /// Returns the scheme of the client's request.
     fn scheme(&self) -> &'static [u8] {
         if self.is_tls { b"https" } else { b"http" }
     }
@@ -42,7 +40,6 @@ pub(crate) struct RequestParts<'a> {
     pub(crate) target: &'a [u8],
     /// The `Host` for a request without one, which HTTP/1.0 allows.
     pub(crate) default_host: &'a str,
-    /// The changes of the route.
     pub(crate) changes: &'a [RouteChange],
     /// Values for the texts of the changes; `None`: they are all literal.
     pub(crate) values: Option<&'a dyn Values>,
@@ -112,7 +109,6 @@ pub(crate) fn write_request(
     id_range
 }
 
-/// Returns the value that a route sets a request field to.
 fn overridden_value<'a>(changes: &'a [RouteChange], name: &str) -> Option<&'a Text> {
     changes.iter().find_map(|change| match change {
         RouteChange::SetRequestHeader(pattern, value) if pattern.eq_ignore_ascii_case(name) => Some(value),
@@ -183,9 +179,7 @@ pub(crate) fn uses_max_forwards(method: &str) -> bool {
 enum FieldDisposition {
     Keep,
     Drop,
-    /// The request id, which is kept.
     RequestId,
-    /// `Max-Forwards`, which is decremented.
     DecrementMaxForwards,
 }
 

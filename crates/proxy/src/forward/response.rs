@@ -14,11 +14,9 @@ pub(crate) const HSTS_FIELD: &str = "Strict-Transport-Security";
 /// Framing of a response's body for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientFraming {
-    /// There is no body.
     None,
     /// As in the head: the bytes are forwarded unchanged.
     Length,
-    /// In chunks.
     Chunked,
     /// Up to the end of the connection: HTTP/1.0 has no chunks.
     UntilClose,
@@ -48,23 +46,18 @@ pub(crate) enum Persistence {
 /// Parts of a response's head that other modules determine.
 #[derive(Clone, Copy)]
 pub(crate) struct ResponseParts<'a> {
-    /// HTTP version of the client.
     pub(crate) version: Version,
-    /// Kind of the client's request.
     pub(crate) kind: RequestKind,
     pub(crate) framing: ClientFraming,
     pub(crate) persistence: Persistence,
-    /// The changes of the route.
     pub(crate) changes: &'a [RouteChange],
     /// Values for the texts of the changes; `None`: they are all literal.
     pub(crate) values: Option<&'a dyn Values>,
-    /// Sticky cookie of the server that responded.
     pub(crate) sticky_cookie: Option<StickyCookie<'a>>,
     /// Value of `Strict-Transport-Security`.
     pub(crate) hsts: Option<&'a str>,
 }
 
-/// Writes a response's head for a client.
 pub(crate) fn write_response(head: &ResponseHead<'_, '_>, parts: ResponseParts<'_>, out: &mut Vec<u8>) {
     let ResponseParts { version, kind, framing, persistence, changes, values, sticky_cookie, hsts } = parts;
     let hsts = hsts.filter(|_| !head.is_informational() && writes_own_field(changes, HSTS_FIELD, false));

@@ -9,7 +9,6 @@ use crate::plan::{Text, Variable};
 use crate::template::{Escape, Scope, TEXT_BYTES_MAX, Values, parse, parse_value};
 use crate::{ExplainRequest, config, explain};
 
-/// Maximum length of a value.
 const VALUE_BYTES_MAX: usize = 4096;
 
 /// Checks a text, the first line, with a value for all of its names, the rest: the results are bounded, a field
@@ -70,7 +69,6 @@ fn check_location(text: &str, location: &[u8]) {
     assert!(!location.starts_with(b"//") || text.starts_with("//"), "{text} becomes {shown}");
 }
 
-/// One value for all names.
 struct OneValue<'a> {
     value: &'a [u8],
     overflows: Cell<u32>,

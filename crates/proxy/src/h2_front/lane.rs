@@ -20,7 +20,6 @@ const HEAD_BYTES: usize = 512;
 /// A channel to the engine, and the stream that uses it.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Index of this lane.
     pub(super) number: u32,
     pub(super) end: Option<ChannelEnd>,
     pub(super) stream: Option<StreamKey>,
@@ -38,7 +37,6 @@ pub(super) struct Lane {
     pub(super) unreturned_bytes: usize,
     /// Received bytes that are to be consumed when the output is written.
     pub(super) deferred_bytes: usize,
-    /// True if the channel is to be closed then.
     closes_after_write: bool,
     /// Bytes of the engine that were sent, from any start.
     pub(super) sent_bytes: u64,
@@ -58,7 +56,6 @@ pub(super) enum RequestProgress {
     Done,
 }
 
-/// Progress of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseProgress {
     Head,
@@ -71,7 +68,6 @@ pub(super) enum ResponseProgress {
     Sent,
 }
 
-/// Result of one turn of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// It waits for the engine, or for the client's window.
@@ -82,7 +78,6 @@ pub(super) enum Turn {
     Over {
         /// True if the engine takes another request.
         keeps_engine: bool,
-        /// Code that the stream was reset with.
         reset: Option<ErrorCode>,
     },
 }
@@ -209,7 +204,6 @@ impl Lane {
         self.request = RequestProgress::Done;
     }
 
-    /// Returns whether the response and the request are complete.
     pub(super) fn is_over(&self) -> bool {
         let is_answered = matches!(self.response, ResponseProgress::Held | ResponseProgress::Sent);
         is_answered && self.request == RequestProgress::Done
@@ -249,7 +243,6 @@ impl Lane {
         }
     }
 
-    /// Returns the received bytes.
     pub(super) fn received(&self) -> Option<Ref<'_, [u8]>> {
         self.end.as_ref().map(ChannelEnd::received)
     }

@@ -21,7 +21,6 @@ use crate::metrics::{H2Count, H2Counters};
 /// other. A rejected request is the only one.
 pub(crate) type StreamSpawner = fn(ChannelEnd, &Rc<H2Client>, Option<RejectedRequest>);
 
-/// Table of the streams.
 #[derive(Debug)]
 pub(super) struct Lanes {
     client: Rc<H2Client>,
@@ -33,7 +32,6 @@ pub(super) struct Lanes {
     idle: Vec<u32>,
     /// Lanes without a channel.
     closed: Vec<u32>,
-    /// Lane of the stream in each slot of the connection.
     lane_of_slot: Vec<u32>,
     in_use: usize,
     last_head: LastHead,
@@ -70,12 +68,10 @@ impl Lanes {
         })
     }
 
-    /// Returns the number of streams in progress.
     pub(super) fn in_use(&self) -> usize {
         self.in_use
     }
 
-    /// Returns the number of requests begun.
     pub(super) fn request_count(&self) -> u32 {
         self.client.request_count.get()
     }
@@ -97,7 +93,6 @@ impl Lanes {
         self.client.count(count);
     }
 
-    /// Begins the request of a new stream.
     pub(super) fn begin_request(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
@@ -169,7 +164,6 @@ impl Lanes {
         self.lane_of_slot[slot] = number;
     }
 
-    /// Returns the number of the lane of a stream.
     fn find(&self, stream: StreamKey) -> Option<u32> {
         let number = *self.lane_of_slot.get(stream.slot as usize)?;
         let lane = self.lanes.get(number as usize)?;
@@ -281,7 +275,6 @@ impl Lanes {
         true
     }
 
-    /// Returns the received bytes of a lane.
     pub(super) fn received(&self, number: u32) -> Option<Ref<'_, [u8]>> {
         self.lanes.get(number as usize)?.received()
     }

@@ -19,7 +19,6 @@ use super::lanes::Lanes;
 
 /// Minimum content that is not copied.
 const SEGMENT_BYTES_MIN: usize = 4 * 1024;
-/// Maximum number of segments in one write.
 const SEGMENTS_MAX: usize = 16;
 /// Written bytes at the start of the output at which the rest is moved.
 const WRITTEN_BYTES_MAX: usize = 64 * 1024;
@@ -35,7 +34,6 @@ struct Segment {
     output_len: usize,
 }
 
-/// Progress of the output.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     /// Number of written bytes at the start of the connection's output.

@@ -20,7 +20,6 @@ pub(super) struct PingState {
     sent: Option<MonotonicTime>,
 }
 
-/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PingCheck {
     /// The next check is due at this time.
@@ -41,7 +40,6 @@ impl PingState {
         *self = Self::new(now);
     }
 
-    /// Returns the time of the next check.
     pub(super) fn due(&self, times: PingTimes) -> MonotonicTime {
         match self.sent {
             Some(sent) => sent.saturating_add(times.timeout_ns),
@@ -49,7 +47,6 @@ impl PingState {
         }
     }
 
-    /// Checks the silence.
     pub(super) fn check(&mut self, times: PingTimes, now: MonotonicTime) -> PingCheck {
         let due = self.due(times);
         if now < due {

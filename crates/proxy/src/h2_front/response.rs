@@ -14,7 +14,6 @@ use super::response_head::{EngineHead, LastHead, is_empty, write_lines};
 /// Maximum content that a stream sends before the next one: one frame.
 const TURN_BYTES: usize = 16 * 1024;
 
-/// Result of sending content.
 struct SentContent {
     /// Number of received bytes used, with their framing.
     used: usize,
@@ -330,7 +329,6 @@ fn reset_early(connection: &mut Connection, stream: StreamKey, end: &ChannelEnd)
     reset(connection, stream, end.reset_code().map_or(ErrorCode::INTERNAL_ERROR, ErrorCode))
 }
 
-/// Resets a stream.
 fn reset(connection: &mut Connection, stream: StreamKey, code: ErrorCode) -> Turn {
     connection.reset(stream, code);
     Turn::Over { keeps_engine: false, reset: Some(code) }

@@ -14,12 +14,10 @@ const REPEATED_BYTES_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EngineHead<'a> {
     pub(super) status: u16,
-    /// Field lines, each with its line end.
     lines: &'a [u8],
     pub(super) framing: Framing,
     /// True if the engine's connection can carry another request after the response.
     pub(super) keeps_engine: bool,
-    /// Length of the head in bytes.
     pub(super) bytes: usize,
 }
 
@@ -63,7 +61,6 @@ impl<'a> EngineHead<'a> {
         Ok(None)
     }
 
-    /// Returns whether another head follows.
     pub(super) fn is_informational(&self) -> bool {
         self.status < 200 && self.status != 101
     }
@@ -78,13 +75,11 @@ impl<'a> EngineHead<'a> {
         });
     }
 
-    /// Sends the head.
     pub(super) fn send(&self, connection: &mut Connection, stream: StreamKey, is_end: bool) {
         connection.send_headers(stream, is_end, |fields| self.encode(fields));
     }
 }
 
-/// Returns whether one of the connection options is `close`.
 fn has_close(options: &[u8]) -> bool {
     options.split(|&byte| byte == b',').any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
@@ -116,7 +111,6 @@ pub(super) fn write_lines(fields: &mut FieldEncoder<'_>, lines: &[u8], is_droppe
     }
 }
 
-/// Splits a field line into name and value.
 #[inline]
 fn split_field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = memchr(b':', line)?;
@@ -131,7 +125,6 @@ pub(super) struct LastHead {
     encoded: Option<EncodedHead>,
 }
 
-/// Encoded form of a head.
 #[derive(Clone, Copy, Debug)]
 struct EncodedHead {
     kind: RequestKind,

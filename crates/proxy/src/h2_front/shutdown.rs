@@ -66,7 +66,6 @@ impl Front {
         self.connection.ping(ANNOUNCEMENT_PAYLOAD);
     }
 
-    /// Handles the response to a PING.
     pub(super) fn handle_pong(&mut self, payload: u64) {
         if payload == ANNOUNCEMENT_PAYLOAD {
             self.finish_announcement();

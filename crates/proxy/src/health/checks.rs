@@ -24,7 +24,6 @@ use crate::pool::{AdminState, CheckStatus, CrossCoreState, Eligibility, LastChec
 /// Maximum number of concurrent checks; further ones wait.
 const CONCURRENT_CHECKS_MAX: usize = 256;
 
-/// All checked servers.
 #[derive(Debug)]
 pub(super) struct HealthChecks {
     timers: Timers,
@@ -35,7 +34,6 @@ pub(super) struct HealthChecks {
     past_counters: RefCell<Snapshot>,
 }
 
-/// One checked server.
 #[derive(Debug)]
 struct CheckedServer {
     pool: Box<str>,
@@ -154,7 +152,6 @@ impl HealthChecks {
         checked_server
     }
 
-    /// Adds the counters.
     pub(super) fn add_metrics(&self, snapshot: &mut Snapshot) {
         for checked_server in &*self.checked_servers.borrow() {
             checked_server.add_metrics(snapshot);
@@ -182,7 +179,6 @@ impl HealthChecks {
     }
 }
 
-/// Returns the address that the checks of a server connect to.
 fn check_target(address: &Address, check: &CheckPlan) -> Address {
     match (&check.address, check.port, address) {
         (Some(other), ..) => other.clone(),
@@ -225,7 +221,6 @@ impl CheckedServer {
         pool.set_agent_maxconn(*server, None);
     }
 
-    /// Applies the result of a check.
     fn handle_result(&self, result: Result<AgentReport, CheckFailure>, now: MonotonicTime) {
         let (verdict, result_code, reason) = match result {
             Ok(AgentReport { health: Some(Err(agent_reason)), .. }) => (

@@ -14,7 +14,6 @@ use crate::pool::{AdminState, CheckStatus, CrossCoreState, Eligibility, OutlierC
 #[derive(Debug, Default)]
 pub(super) struct ServerNotices {
     servers: Vec<MonitoredServer>,
-    /// Counters of removed servers.
     past_counters: Snapshot,
 }
 
@@ -22,11 +21,9 @@ pub(super) struct ServerNotices {
 struct MonitoredServer {
     pool: Box<str>,
     name: Box<str>,
-    /// Configured weight.
     weight: u32,
     eligibility: Arc<Eligibility>,
     outlier_counters: Arc<OutlierCounters>,
-    /// Ejection counts that were already reported.
     reported: [u64; EjectionReason::ALL.len()],
     was_held_back: bool,
 }
@@ -84,12 +81,10 @@ impl ServerNotices {
         }
     }
 
-    /// Returns the notices to print.
     pub(super) fn poll(&mut self, now: MonotonicTime) -> Vec<String> {
         self.servers.iter_mut().filter_map(|server| server.poll(now)).collect()
     }
 
-    /// Adds states and counters.
     pub(super) fn add_metrics(&self, snapshot: &mut Snapshot, now: MonotonicTime) {
         for server in &self.servers {
             let current = metric_state(&server.eligibility, now);

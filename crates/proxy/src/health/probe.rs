@@ -16,26 +16,9 @@ use crate::dial::SourceAddresses;
 use crate::plan::{ALPN_HTTP2, CheckKind, CheckPlan, HttpCheck, PoolTls, ServerHttp};
 use wire::proxy_protocol;
 
-macro_rules! check_results {
-    ($($variant:ident, $code:literal;)*) => {
-        /// Result code of a check.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum CheckResult {
-            $($variant,)*
-        }
-
-        impl CheckResult {
-            pub(super) const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// Returns the code, in `snake_case`, stable.
-            pub(super) fn code(self) -> &'static str {
-                match self { $(Self::$variant => $code,)* }
-            }
-        }
-    };
-}
-
-check_results! {
+code_table! {
+    /// Result code of a check.
+    pub(super) enum CheckResult:
     Passed, "passed";
     Unreachable, "unreachable";
     Timeout, "timeout";
@@ -52,7 +35,6 @@ check_results! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CheckFailure {
     pub(super) result: CheckResult,
-    /// Description for people.
     pub(super) message: String,
 }
 
@@ -62,7 +44,6 @@ impl CheckFailure {
     }
 }
 
-/// Parameters of a check.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CheckSpec {
     pub(super) target: Address,
@@ -147,7 +128,6 @@ fn uses_http2(stream: &Stream, spec: &CheckSpec) -> Result<bool, CheckFailure> {
     }
 }
 
-/// Returns the host of a check's request.
 pub(super) fn host_of(check: &HttpCheck, target: &Address) -> String {
     match (&check.host, target) {
         (Some(host), _) => host.to_string(),
@@ -309,7 +289,6 @@ impl TextSearch {
     }
 }
 
-/// Checks the status of a response.
 pub(super) fn check_status(check: &HttpCheck, status: u16) -> Result<(), CheckFailure> {
     if check.statuses.contains(status) {
         return Ok(());

@@ -19,7 +19,6 @@ struct CheckedResponse {
     is_complete: bool,
 }
 
-/// Sends the request of a check, and checks the response.
 pub(super) async fn check(
     stream: &mut Stream,
     check: &HttpCheck,

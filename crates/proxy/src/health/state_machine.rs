@@ -17,20 +17,15 @@ use rt::clock::MILLISECOND_NS;
 use crate::plan::CheckPlan;
 use crate::pool::CheckStatus;
 
-/// Result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckVerdict {
-    /// The check passed.
     Pass,
-    /// The check failed.
     Fail,
-    /// An agent reports the server as up.
     AgentUp,
     /// An agent reports the server as down: only another report of the agent brings it up again.
     AgentDown,
 }
 
-/// Check state of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckStateMachine {
     check_status: CheckStatus,
@@ -57,7 +52,6 @@ impl CheckStateMachine {
         self.check_status
     }
 
-    /// Processes the result of a check.
     pub(crate) fn record(&mut self, verdict: CheckVerdict, plan: &CheckPlan) -> Option<StateTransition> {
         let (is_healthy, is_immediate) = match verdict {
             CheckVerdict::Pass => (true, false),

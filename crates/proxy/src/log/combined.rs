@@ -7,7 +7,6 @@ use super::line::{
 use super::sink::LineBuffer;
 use crate::outcome::EndReason;
 
-/// Writes the line.
 pub(super) fn push_line(line: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     let outcome = entry.outcome;
     match outcome.client {

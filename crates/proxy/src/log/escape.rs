@@ -5,7 +5,6 @@ use super::sink::LineBuffer;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Escaping rule of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EscapeRule {
     /// JSON escapes; invalid UTF-8 becomes U+FFFD.
@@ -17,7 +16,6 @@ pub(super) enum EscapeRule {
 }
 
 impl EscapeRule {
-    /// Writes `text`, escaped.
     #[inline]
     pub(super) fn push_escaped(self, out: &mut LineBuffer<'_>, text: &[u8]) {
         if is_plain(text) && !(self == Self::Haproxy && memchr::memchr(b'#', text).is_some()) {

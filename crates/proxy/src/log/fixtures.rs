@@ -201,7 +201,6 @@ pub(crate) fn malformed_request() -> Outcome<'static> {
     }
 }
 
-/// Returns a TCP connection.
 pub(crate) fn tcp_connection() -> Outcome<'static> {
     let start = at(1_000 * MS);
     Outcome {

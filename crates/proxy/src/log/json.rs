@@ -53,7 +53,6 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Writes the line.
 pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     push_origin(out, entry);
     push_request(out, entry);

@@ -38,7 +38,6 @@ pub(super) const TARGET_BYTES_MAX: usize = 2_048;
 pub(super) const FIELD_BYTES_MAX: usize = 1_024;
 /// Maximum length of a host, of a request id and of the fault of a TLS handshake.
 pub(super) const SHORT_BYTES_MAX: usize = 255;
-/// Maximum length of a method.
 pub(super) const METHOD_BYTES_MAX: usize = 32;
 /// Maximum length of a line. An escaped byte takes six, and the parts that clients do not control
 /// have 3,072 bytes.
@@ -58,7 +57,6 @@ pub(crate) struct Timers {
     pub(crate) tr_ns: Option<u64>,
     /// Forwarding the response.
     pub(crate) td_ns: Option<u64>,
-    /// Total time.
     pub(crate) total_ns: u64,
 }
 
@@ -85,7 +83,6 @@ impl Timers {
     }
 }
 
-/// Inputs of one line.
 #[derive(Debug)]
 pub(super) struct LogEntry<'a> {
     pub(super) outcome: &'a Outcome<'a>,
@@ -122,7 +119,6 @@ impl SecondCache {
     }
 }
 
-/// Writes an address.
 #[inline]
 pub(super) fn push_address(out: &mut LineBuffer<'_>, address: IpAddr) {
     match address.to_canonical() {

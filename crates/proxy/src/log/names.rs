@@ -32,7 +32,6 @@ pub(super) struct PoolLogName {
 /// Placeholder for a missing server in HAProxy's formats.
 pub(super) const NO_SERVER_NAME: &[u8] = b"<NOSRV>";
 
-/// One name.
 #[derive(Debug)]
 pub(super) struct LogName {
     /// Complete member of an object, with the comma before it.

@@ -18,7 +18,6 @@ impl<'a> LineBuffer<'a> {
         Self { bytes, position, is_overflowed: false }
     }
 
-    /// Returns the number of bytes in use.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.position
@@ -65,7 +64,6 @@ impl<'a> LineBuffer<'a> {
         self.fixed(&[byte]);
     }
 
-    /// Writes a number in decimal.
     #[inline]
     pub(super) fn number(&mut self, number: u64) {
         self.number_after(b"", number);

@@ -10,7 +10,6 @@ use super::{CounterCell, Metrics, Snapshot, new_counters};
 pub(crate) enum H2Count {
     /// Connections that began HTTP/2.
     Connections,
-    /// Streams that clients opened.
     Streams,
     /// Connections that did not respond to a PING.
     PingsLost,
@@ -19,7 +18,6 @@ pub(crate) enum H2Count {
 /// Number of error codes of RFC 9113 §7; another one counts as the last one.
 const CODES: usize = 15;
 
-/// Counters by error code.
 #[derive(Debug)]
 struct CodeCounters([CounterCell; CODES]);
 
@@ -64,7 +62,6 @@ impl H2Counters {
         }
     }
 
-    /// Adds to a counter.
     pub(crate) fn count(&self, what: H2Count, number: u64) {
         self.counts[what as usize].add(number);
     }
@@ -79,7 +76,6 @@ impl H2Counters {
         self.resets_sent.count(code);
     }
 
-    /// Counts a GOAWAY frame of the client.
     pub(crate) fn count_goaway_received(&self, code: ErrorCode) {
         self.goaways_received.count(code);
     }
@@ -119,7 +115,6 @@ impl Metrics {
         self.common.listeners.get(listener)?.h2.as_ref()
     }
 
-    /// Sets the number of streams in progress.
     pub(crate) fn set_h2_streams(&self, streams: u64) {
         self.common.h2_streams.0.set(streams);
     }

@@ -15,13 +15,11 @@ const CODES: usize = 15;
 pub(crate) struct BackCounters {
     /// Connections that began HTTP/2.
     pub(crate) opened: Cell<u64>,
-    /// GOAWAY frames of the server.
     pub(crate) goaways: Cell<u64>,
     /// Requests that the server did not process (RFC 9113 §8.7).
     pub(crate) unprocessed: Cell<u64>,
     /// PING frames without a response.
     pub(crate) pings_lost: Cell<u64>,
-    /// TLS handshakes, by [`HandshakeResult`].
     pub(crate) handshakes: [Cell<u64>; HandshakeResult::ALL.len()],
     /// Streams that the server reset, by error code.
     pub(crate) resets_received: [Cell<u64>; CODES],
@@ -51,7 +49,6 @@ pub(crate) fn count(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }
 
-/// Returns the index of an error code's counter.
 pub(crate) fn code_index(code: ErrorCode) -> usize {
     (code.0 as usize).min(CODES - 1)
 }

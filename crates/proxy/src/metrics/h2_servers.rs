@@ -22,7 +22,6 @@ pub(crate) struct Http2Load {
     pub(crate) streams: usize,
 }
 
-/// Counters of one server.
 #[derive(Debug)]
 pub(super) struct ServerH2Counters {
     connections: CounterCell,

@@ -4,7 +4,6 @@ use super::snapshot::Snapshot;
 use super::table::Metric;
 
 impl Snapshot {
-    /// Sets whether a server is in the state `state`.
     pub(crate) fn add_state(&mut self, pool: &str, server: &str, state: &str, is_current: bool) {
         self.add(Metric::ServerState, &[pool, server, state], is_current.into());
     }
@@ -19,29 +18,23 @@ impl Snapshot {
         self.add(Metric::LastCheck, &[pool, server, result], is_current.into());
     }
 
-    /// Adds checks of a server, by result.
     pub(crate) fn add_checks(&mut self, pool: &str, server: &str, result: &str, count: u64) {
         self.add(Metric::Checks, &[pool, server, result], count);
     }
 
-    /// Adds the number of changes from down to up and from up to down that checks of a server
-    /// found.
     pub(crate) fn add_check_changes(&mut self, pool: &str, server: &str, up: u64, down: u64) {
         self.add(Metric::CheckChanges, &[pool, server, "up"], up);
         self.add(Metric::CheckChanges, &[pool, server, "down"], down);
     }
 
-    /// Adds ejections of a server, by reason.
     pub(crate) fn add_ejections(&mut self, pool: &str, server: &str, reason: &str, count: u64) {
         self.add(Metric::Ejections, &[pool, server, reason], count);
     }
 
-    /// Adds ejections of a server that were suppressed.
     pub(crate) fn add_suppressed_ejections(&mut self, pool: &str, server: &str, count: u64) {
         self.add(Metric::EjectionsSuppressed, &[pool, server], count);
     }
 
-    /// Adds queries to nameservers, by result.
     pub(crate) fn add_dns_queries(&mut self, name: &str, result: &str, count: u64) {
         self.add(Metric::DnsQueries, &[name, result], count);
     }

@@ -10,7 +10,6 @@ use std::cell::Cell;
 
 pub(crate) use record::histogram::EXPORT_BOUNDS_NS as BOUNDS_NS;
 
-/// Number of coarse bounds.
 const BOUNDS_COUNT: usize = BOUNDS_NS.len();
 
 /// Number of fine buckets in each coarse one. From 50 µs, no fine bucket is wider than 6.25 % of
@@ -78,7 +77,6 @@ const FIRST_COARSE_BUCKET: [u8; 65] = {
     first
 };
 
-/// Histogram of one core.
 #[derive(Debug)]
 pub(super) struct Histogram {
     buckets: [Cell<u64>; BUCKETS],
@@ -179,7 +177,6 @@ impl HistogramSnapshot {
         })
     }
 
-    /// Returns the number of recorded times.
     pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }

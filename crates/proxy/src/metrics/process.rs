@@ -27,19 +27,16 @@ impl Snapshot {
         }
     }
 
-    /// Adds the number of configurations that a core holds.
     pub(crate) fn add_generations(&mut self, number: u64) {
         self.add(Metric::Generations, &[], number);
     }
 
-    /// Adds the state of an automatic certificate.
     pub(crate) fn add_certificate(&mut self, domain: &str, expires_at_s: u64, issued: u64, failed: u64) {
         self.add(Metric::CertificateExpiry, &[domain], expires_at_s);
         self.add(Metric::AcmeOrders, &[domain, "issued"], issued);
         self.add(Metric::AcmeOrders, &[domain, "failed"], failed);
     }
 
-    /// Adds the results of reloads.
     pub(crate) fn add_reloads(&mut self, results: &ReloadResults) {
         for (result, count, at_ns) in [
             ("applied", results.applied, results.applied_unix_ns),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-/// Results of the requested reloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReloadResults {
     pub(crate) applied: u64,

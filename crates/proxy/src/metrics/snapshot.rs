@@ -30,15 +30,12 @@ type Labels = Box<[Box<str>]>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SeriesValue {
-    /// A counter or a gauge.
     Number(u64),
     Times(Box<HistogramSnapshot>),
 }
 
-/// Value of a series, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SeriesValueRef<'a> {
-    /// A counter or a gauge.
     Number(u64),
     /// Counts of a histogram's buckets, not cumulative.
     Times(&'a [u64]),
@@ -60,7 +57,6 @@ pub(crate) struct Snapshot {
 }
 
 impl FromIterator<Self> for Snapshot {
-    /// Adds the metrics of all cores.
     fn from_iter<I: IntoIterator<Item = Self>>(snapshots: I) -> Self {
         let mut merged = Self::default();
         snapshots.into_iter().for_each(|snapshot| merged.merge(snapshot));
@@ -69,12 +65,10 @@ impl FromIterator<Self> for Snapshot {
 }
 
 impl Snapshot {
-    /// Adds to a counter or a gauge.
     pub(super) fn add(&mut self, metric: Metric, labels: &[&str], number: u64) {
         self.add_value(metric, owned_labels(labels), SeriesValue::Number(number));
     }
 
-    /// Adds to a histogram.
     pub(super) fn add_times(&mut self, metric: Metric, labels: &[&str], times: HistogramSnapshot) {
         self.add_value(metric, owned_labels(labels), SeriesValue::Times(Box::new(times)));
     }

@@ -5,7 +5,6 @@ use std::fmt::Write;
 
 use super::histogram::BOUNDS_NS;
 
-/// Type of a metric, as in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MetricKind {
     Counter,
@@ -34,7 +33,6 @@ impl Metric {
     }
 }
 
-/// One row of the table.
 #[derive(Debug)]
 pub(super) struct MetricSpec {
     pub(super) name: &'static str,
@@ -149,8 +147,6 @@ metrics! {
     ProcessThreads, "process_threads", Gauge, [], "Threads of the process, including those that serve no connections.";
 }
 
-/// Returns the reference of the metrics as Markdown.
-#[must_use]
 pub fn reference() -> String {
     let mut text = "| Metric | Kind | Labels | Meaning |\n| --- | --- | --- | --- |\n".to_owned();
     for row in Metric::ALL.iter().map(|metric| metric.row()) {

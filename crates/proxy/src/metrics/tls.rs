@@ -9,14 +9,12 @@ use super::table::Metric;
 use super::{CounterCell, Metrics, Snapshot};
 use crate::plan::{PoolId, ServerId};
 
-/// Result of a TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeResult {
     /// Completed with certificates and signatures.
     Full,
     /// Completed from a ticket of an earlier connection.
     Resumed,
-    /// Failed.
     Failed,
 }
 
@@ -33,7 +31,6 @@ impl HandshakeResult {
     }
 }
 
-/// Handshakes by [`HandshakeResult`].
 #[derive(Debug, Default)]
 pub(super) struct HandshakeCounters([CounterCell; HandshakeResult::ALL.len()]);
 
@@ -42,7 +39,6 @@ impl HandshakeCounters {
         self.0[result as usize].add(1);
     }
 
-    /// Adds counts by [`HandshakeResult`].
     pub(super) fn add(&self, counts: &[Cell<u64>; HandshakeResult::ALL.len()]) {
         for (counter, count) in self.0.iter().zip(counts) {
             counter.add(count.get());
@@ -61,7 +57,6 @@ impl HandshakeCounters {
 /// Result of reading a ClientHello on a listener with `sni`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HelloResult {
-    /// An entry matched.
     Matched,
     /// No entry matched; the default pool is used.
     Default,
@@ -80,12 +75,10 @@ impl HelloResult {
     ];
 }
 
-/// ClientHellos by [`HelloResult`].
 #[derive(Debug, Default)]
 pub(super) struct HelloCounters([CounterCell; HelloResult::ALL.len()]);
 
 impl HelloCounters {
-    /// Adds a series for each result of a listener.
     pub(super) fn add_to(&self, snapshot: &mut Snapshot, listener: &str) {
         for ((_, code), count) in HelloResult::ALL.iter().zip(&self.0) {
             snapshot.add(Metric::ClientHellos, &[listener, code], count.0.get());
@@ -94,7 +87,6 @@ impl HelloCounters {
 }
 
 impl Metrics {
-    /// Counts a ClientHello on a listener with `sni`.
     pub(crate) fn client_hello(&self, listener: usize, result: HelloResult) {
         let listener = self.common.listeners.get(listener);
         if let Some(hellos) = listener.and_then(|listener| listener.client_hellos.as_ref()) {
@@ -102,7 +94,6 @@ impl Metrics {
         }
     }
 
-    /// Counts the TLS handshake of a client.
     pub(crate) fn tls_handshake(&self, listener: usize, result: HandshakeResult) {
         let listener = self.common.listeners.get(listener);
         if let Some(handshakes) = listener.and_then(|listener| listener.tls_handshakes.as_ref()) {
@@ -110,7 +101,6 @@ impl Metrics {
         }
     }
 
-    /// Counts the TLS handshake with a server, for a request.
     pub(crate) fn server_tls_handshake(&self, pool: PoolId, server: ServerId, result: HandshakeResult) {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(handshakes) = server.and_then(|server| server.tls_handshakes.as_ref()) {

@@ -21,7 +21,6 @@ pub(crate) struct MetricsSummary {
 /// Totals of a listener, a pool or a server. Values that it does not have are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MetricTotals {
-    /// Completed requests.
     pub(crate) requests: u64,
     /// Failed requests among these. For a listener: those with another end reason than `done` and
     /// `local_response`. For a pool or a server: those with a 5xx status or without a status.

@@ -7,7 +7,6 @@ use rt::tls::{CertificateFiles, ServerTlsOptions};
 /// `[listener.NAME.tls.acme]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmePlan {
-    /// URL of the directory of the ACME server.
     pub directory: Box<str>,
     /// PEM file of the authorities of the ACME server; `None`: those that this host trusts.
     pub ca: Option<PathBuf>,
@@ -17,7 +16,6 @@ pub struct AcmePlan {
     pub domains: Vec<Box<str>>,
     /// Directory of the account and the certificates.
     pub storage: PathBuf,
-    /// Proof of the control of the names.
     pub challenge: AcmeChallenge,
 }
 

@@ -22,7 +22,6 @@ macro_rules! balances {
             pub const NAMES: &'static [&'static str] = &[$($name,)*];
 
             /// Returns the name in the config.
-            #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
@@ -40,7 +39,6 @@ balances! {
 }
 
 impl Balance {
-    /// Returns the algorithm of that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|balance| balance.name() == name)
@@ -65,9 +63,7 @@ pub enum HashKey {
     Path,
     /// The first value of this field.
     Header(Box<str>),
-    /// The value of this cookie.
     Cookie(Box<str>),
-    /// A text with the values of a request.
     Template(Template),
 }
 
@@ -86,7 +82,6 @@ impl fmt::Display for HashKey {
 /// A cookie that keeps a client at its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StickyPlan {
-    /// Name of the cookie.
     pub cookie: Box<str>,
     /// Owner of the cookie.
     pub mode: StickyMode,
@@ -133,8 +128,6 @@ pub enum StickyMode {
 }
 
 impl StickyMode {
-    /// Returns the name in the config.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Insert => "insert",
@@ -155,8 +148,6 @@ pub enum SameSite {
 }
 
 impl SameSite {
-    /// Returns the name in a cookie.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Strict => "Strict",
@@ -177,7 +168,6 @@ impl Secret {
         Self(bytes.into())
     }
 
-    /// Returns the bytes, for computations with them.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }

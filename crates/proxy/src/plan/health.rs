@@ -11,7 +11,6 @@ use super::{ServerHttp, ServerPlan};
 /// `[pool.NAME.check]`: active health checks by the proxy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckPlan {
-    /// Type of the check.
     pub kind: CheckKind,
     /// Address to check; `None`: the server's own.
     pub address: Option<Address>,
@@ -33,14 +32,11 @@ pub struct CheckPlan {
     pub jitter: f64,
     /// True if it uses the pool's TLS.
     pub uses_tls: bool,
-    /// HTTP version of its request.
     pub http: ServerHttp,
 }
 
-/// Type of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckKind {
-    /// Connects.
     Tcp,
     /// Sends a request and evaluates the response.
     Http(Box<HttpCheck>),
@@ -60,7 +56,6 @@ pub struct HttpCheck {
     pub path: Box<str>,
     /// `Host` of the request; `None`: the server's address.
     pub host: Option<Box<str>>,
-    /// Additional fields.
     pub headers: Vec<(Box<str>, Box<str>)>,
     /// Statuses that pass: 200 to 399.
     pub statuses: Statuses,
@@ -73,8 +68,6 @@ pub struct HttpCheck {
 pub struct Statuses(pub Vec<RangeInclusive<u16>>);
 
 impl Statuses {
-    /// Returns whether `status` is in the set.
-    #[must_use]
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))
     }
@@ -121,8 +114,6 @@ pub struct OutlierPlan {
 }
 
 impl OutlierPlan {
-    /// Returns whether anything is checked.
-    #[must_use]
     pub fn is_on(&self) -> bool {
         self.failures > 0
             || self.errors.is_some()
@@ -146,11 +137,9 @@ pub struct NamedServers {
 /// A DNS query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lookup {
-    /// Addresses of a host.
     Host {
         /// Name of the host, in lower case, without a final dot.
         name: Box<str>,
-        /// Port at each address.
         port: u16,
     },
     /// Hosts and ports of a service (RFC 2782), and then their addresses.
@@ -185,7 +174,6 @@ pub struct ResolvePlan {
     pub prefer: PreferredFamily,
 }
 
-/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PreferredFamily {
     /// IPv4. The default.
@@ -196,7 +184,6 @@ pub enum PreferredFamily {
 
 #[cfg(test)]
 impl OutlierPlan {
-    /// Returns a plan with all checks off.
     pub(crate) fn off() -> Self {
         Self {
             failures: 0,

@@ -31,7 +31,6 @@ pub(crate) const ALPN_HTTP11: &[u8] = b"http/1.1";
 /// `[listener.NAME.http2]`: settings and limits of HTTP/2 connections of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientHttp2Plan {
-    /// Settings and limits of the protocol.
     pub config: wire::h2::Config,
     /// Time without a received byte after which a connection is checked with a PING frame: 30 s.
     pub ping_interval_ns: u64,

@@ -5,12 +5,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// Index of a table.
 pub trait Id: Copy {
-    /// Creates the index of a position.
     fn from_index(index: usize) -> Self;
 
-    /// Returns the position.
     fn index(self) -> usize;
 }
 
@@ -61,17 +58,14 @@ pub struct IdVec<I, T> {
 }
 
 impl<I: Id, T> IdVec<I, T> {
-    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Returns whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Returns all entries.
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.items.iter()
     }
@@ -81,12 +75,10 @@ impl<I: Id, T> IdVec<I, T> {
         self.items.iter_mut()
     }
 
-    /// Returns all indexes.
     pub fn ids(&self) -> impl Iterator<Item = I> + use<I, T> {
         (0..self.items.len()).map(I::from_index)
     }
 
-    /// Returns all entries with their indexes.
     pub fn enumerate(&self) -> impl Iterator<Item = (I, &T)> + Clone {
         self.items.iter().enumerate().map(|(index, item)| (I::from_index(index), item))
     }
@@ -107,7 +99,6 @@ impl<I: Id, T> IdVec<I, T> {
         self.items.iter().position(has_property).map(I::from_index)
     }
 
-    /// Adds an entry.
     pub fn push(&mut self, item: T) {
         self.items.push(item);
     }

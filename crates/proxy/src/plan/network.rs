@@ -14,7 +14,6 @@ pub struct Network {
 impl Network {
     /// Returns whether `address` is in the network. An IPv4 address mapped into IPv6 counts as the
     /// IPv4 address.
-    #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use super::Network;
 
-/// A set of networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkSet {
     v4: Box<[(u32, u32)]>,
@@ -34,7 +33,6 @@ impl NetworkSet {
 
     /// Returns whether an address is in one of the networks. An IPv4 address mapped into IPv6 counts as the IPv4
     /// address.
-    #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match address.to_canonical() {
             IpAddr::V4(address) => contains(&self.v4, address.to_bits()),

@@ -26,7 +26,6 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// Number of priorities.
     pub const COUNT: usize = 3;
 }
 
@@ -38,7 +37,6 @@ pub struct PoolLimits {
     pub maxconn: Option<usize>,
     /// Adaptive limits of the servers; `None`: they are fixed.
     pub adaptive: Option<AdaptivePlan>,
-    /// Limit of the retries.
     pub retry_budget: RetryBudgetPlan,
 }
 
@@ -100,7 +98,6 @@ impl Default for Admission {
 /// Rate and burst of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenRate {
-    /// Events per second.
     pub rate_per_s: f64,
     /// Maximum number of events at once.
     pub burst: u32,
@@ -120,11 +117,8 @@ pub enum OnLimit {
 /// Limits of one client network, on all cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourcePlan {
-    /// Maximum number of connections at a time.
     pub connections: Option<u32>,
-    /// Maximum rate of new connections.
     pub connections_rate: Option<TokenRate>,
-    /// Maximum rate of requests.
     pub requests_rate: Option<TokenRate>,
     /// Leading bits of an IPv4 address that make one source: 32.
     pub prefix4: u8,

@@ -15,7 +15,6 @@ pub struct SniPlan {
     pub default_pool: Option<PoolId>,
 }
 
-/// One route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SniRoute {
     /// Server names, any of them, in lower case; `*.example.org` for any name below it. None: all,
@@ -23,23 +22,19 @@ pub struct SniRoute {
     pub server_names: Vec<Box<str>>,
     /// Protocols of ALPN, any of which the client must offer. None: all.
     pub alpn: Vec<Box<str>>,
-    /// Pool of matching connections.
     pub pool: PoolId,
 }
 
 /// Result of matching a ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SniMatch {
-    /// A route matched.
     Route(PoolId),
     /// No route matched, and there is a default pool.
     Default(PoolId),
-    /// No route matched.
     None,
 }
 
 impl SniPlan {
-    /// Returns the pool of a client.
     pub(crate) fn pick(&self, names: &ClientHelloNames) -> SniMatch {
         match self.routes.iter().find(|route| route.matches(names)) {
             Some(route) => SniMatch::Route(route.pool),

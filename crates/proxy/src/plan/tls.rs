@@ -9,24 +9,20 @@ use rt::tls::{ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsConfi
 
 use super::{AcmePlan, ListenerPlan, Plan, PoolPlan, ServerHttp, ServerPlan};
 
-/// `[listener.NAME.tls]`.
 #[derive(Clone, Debug)]
 pub struct ListenerTls {
     /// Files and versions.
     pub options: ServerTlsOptions,
-    /// Directory that some of the certificates come from.
     pub directory: Option<PathBuf>,
     /// Field of requests with the subject of the client's certificate.
     pub client_header: Option<Box<str>>,
     /// Value of `Strict-Transport-Security` in all responses (RFC 6797).
     pub hsts: Option<Box<str>>,
-    /// Automatic certificate.
     pub acme: Option<AcmePlan>,
     /// Certificates and keys, as they were when the config was read.
     pub server: ServerTls,
 }
 
-/// `[pool.NAME.tls]`.
 #[derive(Clone, Debug)]
 pub struct PoolTls {
     /// Files and versions.
@@ -35,7 +31,6 @@ pub struct PoolTls {
     pub server_name: Option<Box<str>>,
     /// Authorities and the own certificate, as they were when the config was read.
     pub client: ClientTls,
-    /// Digest of the files' contents.
     pub files_digest: u64,
 }
 
@@ -90,7 +85,6 @@ impl PoolTls {
         tls
     }
 
-    /// Returns the name that a server has to prove.
     pub(crate) fn name_of<'a>(&'a self, server: &'a ServerPlan) -> Cow<'a, str> {
         match (&self.server_name, &server.host, &server.address) {
             (Some(name), ..) | (None, Some(name), _) => Cow::Borrowed(name),

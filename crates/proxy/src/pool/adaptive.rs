@@ -16,7 +16,6 @@ pub(super) fn adaptive_plan(pool: &PoolPlan, server: &ServerPlan) -> Option<Adap
     Some(AdaptivePlan { min: min.min(maxconn), max: max.min(maxconn) })
 }
 
-/// Returns the initial request limit of a server.
 pub(super) fn initial_limit(pool: &PoolPlan, server: &ServerPlan) -> Option<usize> {
     adaptive_plan(pool, server).map(|plan| AdaptiveLimit::new(plan).get()).or(server.maxconn)
 }
@@ -34,14 +33,12 @@ pub(crate) struct LatencyWindow {
     pub(crate) in_flight: usize,
 }
 
-/// State of one adaptive limit.
 #[derive(Clone, Debug)]
 pub(crate) struct AdaptiveLimit {
     plan: AdaptivePlan,
     limit: f64,
     /// Minimum mean of this epoch and of the previous one; 0: none yet.
     min_mean_ns: [u64; 2],
-    /// Number of windows in this epoch.
     windows: u32,
     /// Samples collected so far, too few for a window.
     pending: LatencyWindow,
@@ -67,13 +64,11 @@ impl AdaptiveLimit {
         self.plan
     }
 
-    /// Returns the limit.
     pub(crate) fn get(&self) -> usize {
         // The value is within the plan's bounds, which are integers.
         (self.limit as usize).clamp(self.plan.min, self.plan.max.max(self.plan.min))
     }
 
-    /// Processes one more window, and returns the new limit.
     pub(crate) fn update(&mut self, window: LatencyWindow) -> usize {
         self.pending.samples += window.samples;
         self.pending.sum_ns += window.sum_ns;

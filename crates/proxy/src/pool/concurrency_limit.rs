@@ -33,7 +33,6 @@ pub(crate) enum AcquireResult {
 const UNBOUNDED: usize = usize::MAX;
 
 impl ConcurrencyLimit {
-    /// Creates an unlimited one.
     pub(super) fn new() -> Self {
         Self {
             max: UNBOUNDED.into(),
@@ -71,7 +70,6 @@ impl ConcurrencyLimit {
         self.operator_max.store(max.unwrap_or(0), Ordering::SeqCst);
     }
 
-    /// Returns the limit of the operator.
     pub(super) fn operator_max(&self) -> Option<usize> {
         Some(self.operator_max.load(Ordering::SeqCst)).filter(|&max| max > 0)
     }
@@ -89,7 +87,6 @@ impl ConcurrencyLimit {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a slot is free now.
     #[inline]
     pub(super) fn has_free_slot(&self) -> bool {
         let max = self.max.load(Ordering::Relaxed);
@@ -109,7 +106,6 @@ impl ConcurrencyLimit {
         if acquired.is_ok() { AcquireResult::Counted } else { AcquireResult::Full }
     }
 
-    /// Releases a counted slot.
     #[inline]
     pub(super) fn release(&self) {
         self.in_flight.fetch_sub(1, Ordering::SeqCst);

@@ -17,7 +17,6 @@ impl CoreWakeups {
         Self((0..cores).map(|_| Notify::new()).collect())
     }
 
-    /// Waits for a wakeup of `core`.
     pub(crate) async fn wait(&self, core: CoreIndex) {
         self.0[core.0].notified().await;
     }
@@ -26,7 +25,6 @@ impl CoreWakeups {
         self.0.len()
     }
 
-    /// Wakes `core`.
     pub(super) fn wake(&self, core: CoreIndex) {
         self.0[core.0].notify_one();
     }

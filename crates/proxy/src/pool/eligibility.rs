@@ -44,9 +44,7 @@ pub(crate) enum AdminState {
 pub(crate) enum CheckStatus {
     /// The server is not checked, or not yet; it counts as up.
     Unchecked,
-    /// The server passes its checks.
     Up,
-    /// The server fails its checks.
     Down,
 }
 
@@ -55,7 +53,6 @@ pub(crate) enum CheckStatus {
 enum ProbeState {
     /// It was not ejected, or has recovered.
     None,
-    /// It is ejected.
     Ejected,
     /// The ejection is over; the next request is the probe.
     Ready,
@@ -75,7 +72,6 @@ impl LastCheck {
     }
 }
 
-/// Eligibility of a server.
 #[derive(Debug)]
 pub(crate) struct Eligibility {
     effective_weight: AtomicU32,
@@ -103,10 +99,8 @@ pub(crate) struct Eligibility {
 )]
 type LastCheckCell = std::sync::Mutex<Option<Arc<LastCheck>>>;
 
-/// The last check of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LastCheck {
-    /// Time in `CLOCK_MONOTONIC`.
     pub(crate) at: MonotonicTime,
     /// Stable name of the result, in `snake_case`.
     pub(crate) result: &'static str,
@@ -153,12 +147,10 @@ impl Eligibility {
         self.is_up(now) && matches!(self.probe_state(), ProbeState::None | ProbeState::Ready)
     }
 
-    /// Returns the state that the operator set.
     pub(crate) fn operator_state(&self) -> AdminState {
         ADMIN_STATES[usize::from(self.operator_state.load(Ordering::Relaxed))]
     }
 
-    /// Returns the state that the agent requests.
     pub(crate) fn agent_state(&self) -> AdminState {
         ADMIN_STATES[usize::from(self.agent_state.load(Ordering::Relaxed))]
     }
@@ -188,7 +180,6 @@ impl Eligibility {
         self.full_weight(configured_weight)
     }
 
-    /// Returns the last check of the server, if there was one.
     pub(crate) fn last_check(&self) -> Option<Arc<LastCheck>> {
         // A value is stored in one step, so a poisoned lock holds no partial value.
         self.last_check.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -236,7 +227,6 @@ impl Eligibility {
         self.effective_weight.store(0, Ordering::Relaxed);
     }
 
-    /// Cancels an ejection.
     pub(crate) fn cancel_ejection(&self, now: MonotonicTime) {
         self.ejected_until_ns.store(0, Ordering::Relaxed);
         self.probe_state.store(ProbeState::None as u8, Ordering::Relaxed);
@@ -253,12 +243,10 @@ impl Eligibility {
         self.probe_state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Returns whether the server is recovering from an ejection.
     pub(crate) fn is_recovering(&self) -> bool {
         self.probe_state() != ProbeState::None
     }
 
-    /// Returns whether the probe request is in flight.
     pub(crate) fn is_probing(&self) -> bool {
         self.probe_state() == ProbeState::InFlight
     }

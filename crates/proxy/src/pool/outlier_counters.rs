@@ -26,7 +26,6 @@ pub(crate) struct OutlierCounters {
     /// Number of successive ejections, and the time when the last one ends.
     consecutive_ejections: AtomicU32,
     last_ejection_end_ns: AtomicU64,
-    /// Number of ejections, by reason.
     ejections: [AtomicU64; EjectionReason::ALL.len()],
     /// Number of ejections that were suppressed because too few other servers were left.
     suppressed_ejections: AtomicU64,
@@ -168,7 +167,6 @@ impl SharedPool {
         }
     }
 
-    /// Evaluates the windows of all servers, and starts new ones.
     pub(super) fn evaluate_windows(&self, plan: &OutlierPlan, now: MonotonicTime) {
         let windows: Vec<OutlierWindow> =
             self.server_ids().map(|server| self.outlier_counters(server).take_window()).collect();

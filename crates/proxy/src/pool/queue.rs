@@ -29,7 +29,6 @@ const OFFERS_MAX: usize = 256;
 /// Offer to a waiting entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer<R> {
-    /// A slot.
     Slot(R),
     /// Nothing, but there may be a slot for another entry.
     Skip,
@@ -37,10 +36,8 @@ pub(crate) enum Offer<R> {
     Stop,
 }
 
-/// No deadline.
 pub(crate) const NO_DEADLINE: MonotonicTime = MonotonicTime::MAX;
 
-/// Rules by which a queue is served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueRules {
     pub(crate) order: QueueOrder,
@@ -55,7 +52,6 @@ pub(crate) struct QueuePosition {
     serial: u64,
 }
 
-/// Reason for expiring an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExpiryReason {
     /// It has waited for the maximum time.
@@ -103,7 +99,6 @@ impl<T> ClassQueue<T> {
         }
     }
 
-    /// Returns whether the newest entry is served first.
     fn serves_newest_first(&mut self, rules: &QueueRules, now: MonotonicTime) -> bool {
         let oldest_at = self.entries.front().map(|oldest| oldest.enqueued_at);
         let is_standing = self.standing_detector.update(oldest_at, rules.standing_after_ns, now);
@@ -318,7 +313,6 @@ pub(crate) fn retry_after_s(queued: usize, service_ns: u64, slots: usize, standi
     drain_ns.max(standing_ns).div_ceil(1_000_000_000).clamp(1, RETRY_AFTER_MAX_S)
 }
 
-/// Maximum of `Retry-After` in seconds.
 pub(crate) const RETRY_AFTER_MAX_S: u64 = 30;
 
 #[cfg(test)]

@@ -21,7 +21,6 @@ const COUNT_BITS: u32 = 32;
 #[repr(align(64))]
 struct WindowCounts([AtomicU64; BUCKETS]);
 
-/// Retry budget of one pool.
 #[derive(Debug)]
 pub(crate) struct RetryBudget {
     plan: RetryBudgetPlan,
@@ -59,7 +58,6 @@ impl WindowCounts {
         let _ = self.bucket(bucket_number).fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment);
     }
 
-    /// Returns the sum of the window that ends with this bucket.
     fn sum(&self, bucket_number: u64) -> u64 {
         let first = bucket_number.saturating_sub(BUCKETS as u64 - 1);
         (first..=bucket_number)
@@ -84,7 +82,6 @@ impl RetryBudget {
         now.as_ns() / self.bucket_ns
     }
 
-    /// Counts a request of this core.
     #[inline]
     pub(crate) fn note_request(&self, core: CoreIndex, now: MonotonicTime) {
         if let Some(counts) = self.requests.get(core.0) {

@@ -26,20 +26,16 @@ use crate::route::Buckets;
 #[derive(Debug)]
 pub(crate) struct CrossCoreState {
     pub(crate) pools: IdVec<PoolId, Arc<SharedPool>>,
-    /// Limits of each listener.
     pub(crate) listener_limits: Vec<Arc<ListenerLimits>>,
     /// Token buckets of the routes that have a rate limit.
     pub(crate) rate_limits: Vec<Vec<Arc<Buckets>>>,
 }
 
-/// State of one pool that all cores share.
 #[derive(Debug)]
 pub(crate) struct SharedPool {
-    /// Limit for all servers together.
     pool_limit: Arc<ConcurrencyLimit>,
     server_limits: IdVec<ServerId, Arc<ConcurrencyLimit>>,
     retry_budget: Arc<RetryBudget>,
-    /// Samples for the adaptive limits.
     samples: IdVec<ServerId, Arc<LatencySamples>>,
     eligibilities: IdVec<ServerId, Arc<Eligibility>>,
     outlier_counters: IdVec<ServerId, Arc<OutlierCounters>>,
@@ -260,29 +256,24 @@ impl SharedPool {
         self.namespace.clone()
     }
 
-    /// Returns the source addresses of connections to its servers.
     pub(crate) fn sources(&self) -> Arc<SourceAddresses> {
         Arc::clone(&self.sources)
     }
 
-    /// Returns the eligibility of a server.
     #[inline]
     pub(crate) fn eligibility(&self, server: ServerId) -> &Eligibility {
         &self.eligibilities[server]
     }
 
-    /// Returns a shared reference to the eligibility of a server.
     pub(crate) fn eligibility_handle(&self, server: ServerId) -> Arc<Eligibility> {
         Arc::clone(&self.eligibilities[server])
     }
 
-    /// Returns the outlier counters of a server.
     #[inline]
     pub(crate) fn outlier_counters(&self, server: ServerId) -> &Arc<OutlierCounters> {
         &self.outlier_counters[server]
     }
 
-    /// Returns the indexes of its servers.
     pub(super) fn server_ids(&self) -> impl Iterator<Item = ServerId> + use<> {
         self.eligibilities.ids()
     }
@@ -424,7 +415,6 @@ impl SharedPool {
         }
     }
 
-    /// Returns the retry budget.
     #[inline]
     pub(crate) fn retry_budget(&self) -> &RetryBudget {
         &self.retry_budget
@@ -459,7 +449,6 @@ impl SharedPool {
         self.server_limits[server].operator_max()
     }
 
-    /// Returns whether a server has its own limit.
     pub(crate) fn has_server_limit(&self, server: ServerId) -> bool {
         self.server_limits[server].is_bounded()
     }

@@ -13,7 +13,6 @@ use super::queue::{ExpiryReason, Offer, QueuePosition, retry_after_s};
 use super::{Pool, ServerRequirements};
 use crate::plan::{IdVec, PoolPlan, Priority, RetryBudgetPlan, ServerId, ServerPlan};
 
-/// A request to enqueue.
 #[derive(Debug)]
 pub(crate) struct EnqueueRequest<'a> {
     pub(crate) requirements: ServerRequirements,
@@ -27,7 +26,6 @@ pub(crate) struct EnqueueRequest<'a> {
 /// Reason for not queueing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EnqueueError {
-    /// The queue is full.
     Full,
     /// The client would leave before the response.
     Deadline,
@@ -46,7 +44,6 @@ pub(crate) struct Ticket {
 /// State of a queued request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TicketState {
-    /// The request waits for its turn.
     Waiting,
     /// A slot at this server was taken for the request.
     Granted(ServerId),

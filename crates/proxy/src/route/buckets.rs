@@ -25,7 +25,6 @@ pub(crate) struct RetryAfterNs(pub(crate) u64);
 /// Key that a request is counted under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RateLimitKey<'a> {
-    /// One key for all requests of the route.
     Route,
     /// The client's address (IPv6: its /64); `None`: all clients of unix sockets.
     Source(Option<IpAddr>),

@@ -46,7 +46,6 @@ fn replace_path<'a>(change: &'a RouteChange, path: &'a str) -> Option<(&'a str, 
     }
 }
 
-/// Returns the same location with https.
 pub(crate) fn https_location(host: &str, target: &str) -> Vec<u8> {
     let (path, query) = split_target(target);
     let mut out = b"https://".to_vec();

@@ -22,7 +22,6 @@ use crate::request_view::ClientFacts;
 use crate::template::{TEXT_BYTES_MAX, Values};
 use crate::uri::{normalise, split_target, without_parameters, without_port};
 
-/// Values of a request.
 pub(crate) struct RequestValues<'a> {
     request: &'a RouteRequest<'a>,
     client: &'a dyn ClientFacts,
@@ -81,7 +80,6 @@ impl<'a> RequestValues<'a> {
         Self { regex, ..self.with_names(names) }
     }
 
-    /// Adds the request id.
     pub(crate) fn with_request_id(self, request_id: &'a [u8]) -> Self {
         Self { request_id, ..self }
     }
@@ -188,7 +186,6 @@ fn append_time(fact: Fact, unix_ns: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns a part of a certificate in DER as text.
 pub(super) fn certificate_text(fact: Fact, certificate: &[u8]) -> Option<String> {
     match fact {
         Fact::ClientSubject => certificate_subject(certificate),
@@ -269,7 +266,6 @@ impl KeptValues {
     }
 }
 
-/// Values of a response.
 pub(crate) struct ResponseValues<'a> {
     pub(crate) variables: &'a [Variable],
     pub(crate) kept: &'a KeptValues,

@@ -20,7 +20,6 @@ pub(crate) enum Command {
     Apply(Box<ApplyPlan>, oneshot::Sender<()>),
     /// Put this plan into force; it differs from the previous one in servers only.
     SwapServers(Arc<Plan>, Arc<CrossCoreState>, oneshot::Sender<()>),
-    /// Send your counters.
     Snapshot(oneshot::Sender<Snapshot>),
     /// Follow changed settings of servers.
     RefreshServers(oneshot::Sender<()>),
@@ -28,7 +27,6 @@ pub(crate) enum Command {
     Sessions(SessionQuery, oneshot::Sender<SessionList>),
     /// Switch the CPU time profile on or off, and send its totals.
     Profile(ProfileCommand, oneshot::Sender<ProfileTotals>),
-    /// Acknowledge.
     Ping(oneshot::Sender<()>),
     /// Another process accepts at the marked listening sockets: close them at once. In the drain that
     /// follows, clients between two requests may send one more.
@@ -45,5 +43,4 @@ pub(crate) struct ApplyPlan {
     pub(crate) listener_of_socket: Vec<Option<usize>>,
 }
 
-/// The senders of commands to all cores, by core.
 pub(crate) type CoreSenders = rt::core_senders::CoreSenders<Command>;

@@ -13,14 +13,12 @@ pub(crate) trait CoreServices: std::fmt::Debug + 'static {
     /// Returns the time of the last tick.
     fn now(&self) -> MonotonicTime;
 
-    /// Returns whether the core drains.
     fn is_draining(&self) -> bool;
 
     fn timers(&self) -> &Timers;
 
     fn deadlines(&self) -> &Deadlines;
 
-    /// Returns the buffers of channels to streams.
     fn channel_buffers(&self) -> &ChannelBuffers;
 
     /// Returns the memory for one read. It is unused between two polls.

@@ -53,7 +53,6 @@ pub(crate) struct ServerConnections {
     settings: RefCell<Option<Rc<BackSettings>>>,
 }
 
-/// Settings of connections to one server.
 #[derive(Debug)]
 pub(crate) struct BackSettings {
     pub(super) limits: ServerHttp2Plan,
@@ -67,7 +66,6 @@ pub(crate) struct BackSettings {
     pub(super) dial: DialTarget,
 }
 
-/// A connection for a request.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) conn: ServerConn,
@@ -110,7 +108,6 @@ impl Ticket {
         }
     }
 
-    /// Returns whether the request has gone.
     fn is_abandoned(self: &Rc<Self>) -> bool {
         Rc::strong_count(self) == 1
     }
@@ -348,7 +345,6 @@ impl ServerConnections {
         self.counters.take()
     }
 
-    /// Updates the counters.
     fn update_counters(&self, update: impl FnOnce(&BackCounters)) {
         update(&self.counters.borrow());
     }

@@ -50,7 +50,6 @@ impl Template {
     }
 }
 
-/// Appends a value as its part of a location.
 fn append_value(variable: &Variable, value: &[u8], is_before_literal: bool, out: &mut Vec<u8>) {
     match variable {
         Variable::Fact(Fact::Host) => {

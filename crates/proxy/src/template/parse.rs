@@ -15,11 +15,9 @@ type WithName = fn(Box<str>) -> Variable;
 pub(crate) enum Scope {
     /// Keys of conditions and of pools.
     Key,
-    /// Keys of a route.
     Route,
     /// Fields of requests, and the proxy's own responses.
     Message,
-    /// Fields of responses.
     Response,
 }
 
@@ -204,7 +202,6 @@ fn place_of(scope: Scope) -> &'static str {
 /// Maximum length of a text that a message repeats.
 const SHOWN_BYTES_MAX: usize = 200;
 
-/// Returns the text with its braces doubled, for a message.
 fn doubled(text: &str) -> String {
     if text.len() > SHOWN_BYTES_MAX {
         return "{{ and }}".to_owned();

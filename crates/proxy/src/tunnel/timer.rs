@@ -6,7 +6,6 @@
 use rt::clock::MonotonicTime;
 use server_shell::progress::{ProgressRule, ProgressTimer};
 
-/// Progress of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Direction {
     pub(super) received_bytes: u64,
@@ -15,7 +14,6 @@ pub(super) struct Direction {
     pub(super) has_backlog: bool,
 }
 
-/// Timer of a tunnel.
 #[derive(Debug, Default)]
 pub(super) struct TunnelTimer {
     idle: ProgressTimer,

@@ -6,7 +6,6 @@ use toml::de::Error;
 
 use super::Located;
 
-/// Returns the byte offset of an error.
 pub(super) fn error_offset(text: &str, error: &Error) -> usize {
     error.span().map_or(text.len(), |span| span.start)
 }

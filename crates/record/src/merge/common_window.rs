@@ -15,7 +15,6 @@ const OVERLAP_FRACTION_MAX: f64 = 0.2;
 
 /// Common time of several runs, in s after the earliest start.
 pub(super) struct CommonWindow {
-    /// Start of each run.
     starts_s: Vec<f64>,
     /// Start and end of the time in which every run was measured.
     window_start_s: f64,

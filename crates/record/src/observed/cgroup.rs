@@ -10,19 +10,16 @@ pub struct CgroupUse {
     /// CPUs that its quota allows; absent: no quota.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub quota_cpus: Option<f64>,
-    /// Period of the quota, in seconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub period_s: Option<f64>,
     /// CPU time used by its processes, as CPUs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub used_cpus: Option<f64>,
-    /// Fraction of the periods in which it was throttled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub throttled_periods: Option<f64>,
     /// Throttled time (of all its CPUs) per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub throttled_cpus: Option<f64>,
-    /// Memory charged to it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub memory_bytes: Option<u64>,
     /// Memory limit; absent: none.
@@ -46,13 +43,9 @@ pub struct CgroupUse {
 /// group, and new kernels count only if a disk has a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskUse {
-    /// Bytes read, per second.
     pub read_bytes_per_s: f64,
-    /// Bytes written, per second.
     pub written_bytes_per_s: f64,
-    /// Reads, per second.
     pub reads_per_s: f64,
-    /// Writes, per second.
     pub writes_per_s: f64,
 }
 

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 /// Sockets of the watched ports at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueSnapshot {
-    /// Time of the snapshot.
     pub time_s: f64,
     /// Listening sockets, one entry per port (sums, if there are several).
     pub listeners: Vec<ListenerQueue>,
@@ -33,9 +32,7 @@ pub struct UnixQueues {
     pub backlog: u32,
     /// Number of listening sockets with that path.
     pub sockets: u32,
-    /// Accepting end.
     pub server: UnixEnd,
-    /// Connecting end.
     pub client: UnixEnd,
 }
 
@@ -46,16 +43,13 @@ pub struct UnixEnd {
     pub established: u64,
     /// Number of sockets with bytes that their process has not read.
     pub with_unread: u64,
-    /// Number of those bytes.
     pub unread_bytes: u64,
-    /// Maximum number of unread bytes of one socket.
     pub unread_bytes_max: u64,
 }
 
 /// Connections that wait to be accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenerQueue {
-    /// Port number.
     pub port: u16,
     /// Number of waiting connections, of all listening sockets.
     pub waiting: u32,
@@ -63,7 +57,6 @@ pub struct ListenerQueue {
     pub backlog: u32,
     /// Number of full sockets among them.
     pub full: u32,
-    /// Number of listening sockets.
     pub sockets: u32,
     /// Connections that they dropped since they were opened (`SK_MEMINFO_DROPS`). This shows to
     /// which listener the namespace's `TcpExt.ListenDrops` belongs.
@@ -71,13 +64,10 @@ pub struct ListenerQueue {
     pub dropped: u64,
 }
 
-/// End of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConnectionEnd {
-    /// The connecting end.
     Client,
-    /// The accepting end.
     #[default]
     Server,
 }
@@ -88,20 +78,16 @@ pub enum ConnectionEnd {
 pub struct EndQueues {
     /// Port that the server listens on.
     pub port: u16,
-    /// End of the connections.
     pub end: ConnectionEnd,
     /// Number of sockets by state, with the names of `ss`: `established`, `syn-sent`, `time-wait`,
     /// …
     pub states: BTreeMap<String, u64>,
     /// Number of established sockets with bytes that their process has not read.
     pub with_unread: u64,
-    /// Number of those bytes.
     pub unread_bytes: u64,
     /// Number of established sockets with bytes that the other end has not acknowledged.
     pub with_unsent: u64,
-    /// Number of those bytes.
     pub unsent_bytes: u64,
-    /// Maximum number of unread bytes of one socket.
     pub unread_bytes_max: u64,
     /// Bytes not yet sent (`tcpi_notsent_bytes`).
     pub not_sent_bytes: u64,
@@ -172,7 +158,6 @@ pub struct EndQueues {
     /// Number of sockets that have gone since the snapshot before.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub closed: Option<u64>,
-    /// Payload bytes received per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bytes_received_per_s: Option<f64>,
     /// Payload bytes sent and acknowledged per second.
@@ -200,7 +185,6 @@ pub struct EndQueues {
 
 impl EndQueues {
     /// Returns the number of sockets in a state, by its name in `ss`.
-    #[must_use]
     pub fn count_in_state(&self, state: &str) -> u64 {
         self.states.get(state).copied().unwrap_or(0)
     }

@@ -6,10 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::CgroupUse;
 
-/// Use by a role.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoleUse {
-    /// Number of its live processes.
     pub processes: u32,
     /// Number of its processes that started since the last sample and still live.
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -22,7 +20,6 @@ pub struct RoleUse {
     pub system_cpus: f64,
     /// Threads that used or wanted a CPU, the busiest first, at most 64.
     pub threads: Vec<ThreadCpuUse>,
-    /// Number of all its threads.
     pub threads_total: u32,
     /// Number of threads in uninterruptible sleep (state D), mostly for a disk: the mean of the
     /// polls in the interval.
@@ -32,9 +29,7 @@ pub struct RoleUse {
     /// least a tenth of the mean CPU time of the threads that ran. Absent if this process may not read the functions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threads_asleep: Option<BTreeMap<String, f64>>,
-    /// Voluntary context switches, per second.
     pub voluntary_switches_per_s: f64,
-    /// Involuntary context switches, per second.
     pub involuntary_switches_per_s: f64,
     /// Open descriptors of the process with the fewest free ones.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -66,18 +61,14 @@ pub struct RoleUse {
 
 impl RoleUse {
     /// Returns the CPUs that it used.
-    #[must_use]
     pub fn cpus(&self) -> f64 {
         self.user_cpus + self.system_cpus
     }
 }
 
-/// Use by one thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCpuUse {
-    /// Thread ID.
     pub tid: i32,
-    /// Thread name.
     pub name: String,
     /// CPU that it ran on last.
     pub cpu: u32,

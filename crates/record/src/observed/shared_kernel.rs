@@ -10,7 +10,6 @@ use super::{MachineObservation, MachineSample};
 pub struct KernelProcess {
     /// Innermost PID namespace of the process (the inode of `/proc/PID/ns/pid`).
     pub namespace: u64,
-    /// Process ID there.
     pub pid: i32,
 }
 
@@ -19,7 +18,6 @@ impl MachineSample {
     /// without the roles of other observations of the same kernel while they were sampled, each process
     /// once, and without the observation itself if that is another process than the generator. The times of
     /// all observations have one zero. `None` if the sample does not have the figure.
-    #[must_use]
     pub fn foreign_cpus_among(&self, own: &MachineObservation, all: &[MachineObservation]) -> Option<f64> {
         let is_generator = own.role_index("generator").is_some();
         let foreign = self.foreign_cpus? - if is_generator { 0.0 } else { own.cost_cpus };

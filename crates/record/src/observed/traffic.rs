@@ -9,9 +9,7 @@ use super::{ConnectionEnd, EndQueues, MachineObservation, QueueSnapshot};
 /// Address that the subject, or a server behind it, connects to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginAddress {
-    /// Address and port.
     pub address: String,
-    /// Port number.
     pub port: u16,
     /// Role that connects: `subject`, or `origin` for an origin of an origin.
     pub used_by: String,
@@ -27,9 +25,7 @@ pub struct OriginAddress {
 pub struct UnixSocketRoles {
     /// Path; `@name` for an abstract one.
     pub path: String,
-    /// Role that listens.
     pub served_by: Option<String>,
-    /// Role that connects.
     pub used_by: Option<String>,
 }
 
@@ -37,11 +33,9 @@ pub struct UnixSocketRoles {
 /// such sockets, the counters of the namespace belong to the roles alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnwatchedSockets {
-    /// Number of established connections.
     pub established: u64,
     /// Connections being made (SYN-SENT or SYN-RECEIVED).
     pub half_open: u64,
-    /// Listening sockets.
     pub listening: u64,
     /// Connections that these listening sockets dropped since they were opened.
     pub listen_drops: u64,
@@ -77,7 +71,6 @@ pub struct InFlightByLocation {
 
 impl QueueSnapshot {
     /// Sums the ends of some ports; `None` without any.
-    #[must_use]
     pub fn sum_ends(&self, ports: &[u16], end: ConnectionEnd) -> Option<EndQueues> {
         let mut matching =
             self.ends.iter().filter(|queues| queues.end == end && ports.contains(&queues.port));
@@ -87,34 +80,28 @@ impl QueueSnapshot {
 }
 
 impl MachineObservation {
-    /// Returns the ports that a role listens on.
-    #[must_use]
     pub fn ports_served_by(&self, role: &str) -> Vec<u16> {
         let matching = self.ports.iter().filter(|port| port.served_by.as_deref() == Some(role));
         sorted_unique(matching.map(|port| port.port))
     }
 
     /// Returns the ports that a role connects to: for the subject, those of all its origins.
-    #[must_use]
     pub fn ports_used_by(&self, role: &str) -> Vec<u16> {
         let matching = self.ports.iter().filter(|port| port.used_by.as_deref() == Some(role));
         sorted_unique(matching.map(|port| port.port))
     }
 
     /// Sums the server ends of all ports that `role` listens on.
-    #[must_use]
     pub fn server_ends(&self, role: &str, snapshot: &QueueSnapshot) -> EndQueues {
         snapshot.sum_ends(&self.ports_served_by(role), ConnectionEnd::Server).unwrap_or_default()
     }
 
     /// Sums the client ends of all ports that `role` connects to.
-    #[must_use]
     pub fn client_ends(&self, role: &str, snapshot: &QueueSnapshot) -> EndQueues {
         snapshot.sum_ends(&self.ports_used_by(role), ConnectionEnd::Client).unwrap_or_default()
     }
 
     /// Counts the requests in flight by location.
-    #[must_use]
     pub fn in_flight(&self, snapshot: &QueueSnapshot) -> InFlightByLocation {
         let served = self.server_ends("subject", snapshot);
         let origins = self.client_ends("subject", snapshot);
@@ -136,7 +123,6 @@ impl MachineObservation {
 
     /// Returns the local ports that `role` uses to the destination with the most of them; `None` if
     /// it connects to none, or the range is unknown.
-    #[must_use]
     pub fn local_ports(&self, role: &str, snapshot: &QueueSnapshot) -> Option<LocalPorts> {
         let used = self.client_ends(role, snapshot).local_ports_max?;
         Some(LocalPorts { used, available: self.local_port_range_size()? })
@@ -144,7 +130,6 @@ impl MachineObservation {
 
     /// Returns the number of ports of `net.ipv4.ip_local_port_range`, as of all settings in the subject's network
     /// namespace.
-    #[must_use]
     pub fn local_port_range_size(&self) -> Option<u64> {
         let range = self.settings.get("net.ipv4.ip_local_port_range")?;
         let mut bounds = range.split_ascii_whitespace().map(str::parse::<u64>);
@@ -155,7 +140,6 @@ impl MachineObservation {
     /// Returns the connections per second that the listening sockets of a port dropped between two
     /// times; `None` without two snapshots of them. Sockets that were closed meanwhile take their
     /// count with them; the rate is then 0.
-    #[must_use]
     pub fn listener_drops_per_s(&self, port: u16, from_s: f64, to_s: f64) -> Option<f64> {
         let is_in_range = |snapshot: &&QueueSnapshot| (from_s..=to_s).contains(&snapshot.time_s);
         let dropped = |snapshot: &QueueSnapshot| {
@@ -170,21 +154,18 @@ impl MachineObservation {
 
     /// Returns the mean CPUs that a role used between two times, from samples weighted with their
     /// length; `None` if it was not observed.
-    #[must_use]
     pub fn role_cpus(&self, role: &str, from_s: f64, to_s: f64) -> Option<f64> {
         let role_index = self.role_index(role)?;
         self.sample_mean(from_s, to_s, |sample| Some(sample.roles.get(role_index)?.cpus()))
     }
 
     /// Returns the mean CPUs that processes outside the roles used between two times.
-    #[must_use]
     pub fn foreign_cpus(&self, from_s: f64, to_s: f64) -> Option<f64> {
         self.foreign_cpus_among(&[], from_s, to_s)
     }
 
     /// Returns the same without the roles of other observations in `all` of the same kernel:
     /// [`MachineSample::foreign_cpus_among`](super::MachineSample::foreign_cpus_among).
-    #[must_use]
     pub fn foreign_cpus_among(&self, all: &[Self], from_s: f64, to_s: f64) -> Option<f64> {
         self.sample_mean(from_s, to_s, |sample| sample.foreign_cpus_among(self, all))
     }

@@ -9,7 +9,6 @@ const FOREIGN_CPU: &str = "foreign_cpu";
 
 impl Run {
     /// Returns the figures of this record for the row of the agent that wrote it.
-    #[must_use]
     pub fn agent_figures(&self) -> AgentFigures {
         AgentFigures {
             host: self.host.clone(),

@@ -6,17 +6,14 @@ use serde::{Deserialize, Serialize};
 /// Figures about the generator itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorStats {
-    /// Number of load threads.
     pub threads: u32,
     /// Definition of lag: `send` (open loop: every due request, until it was sent or, without a
     /// free connection, until it was queued) or `loop` (closed loop: regular wake-ups, also missed
     /// ones).
     pub lag_kind: String,
-    /// Median lag.
     pub lag_p50_ns: u64,
     /// 99th percentile of the lag.
     pub lag_p99_ns: u64,
-    /// Maximum lag.
     pub lag_max_ns: u64,
     /// Number of lags beyond the limit of 1 ms.
     pub late: u64,
@@ -79,9 +76,7 @@ pub struct StallTotals {
     pub count: u64,
     /// Total time of all threads in stalls.
     pub total_ns: u64,
-    /// Longest stall.
     pub longest_ns: u64,
-    /// Requests that were due in a stall.
     pub requests_due: u64,
     /// Requests that were in flight in a stall and got a response right after it.
     pub requests_in_flight: u64,
@@ -89,7 +84,6 @@ pub struct StallTotals {
 
 impl StallTotals {
     /// Returns the number of requests whose response latency contains a stall.
-    #[must_use]
     pub fn affected_requests(&self) -> u64 {
         self.requests_due + self.requests_in_flight
     }
@@ -100,8 +94,6 @@ impl StallTotals {
 pub struct CalibratedCapacity {
     /// Responses per second that the same threads can drive.
     pub responses_per_s: f64,
-    /// Fraction of it that this run used.
     pub used_fraction: f64,
-    /// Profile of the calibration.
     pub profile: String,
 }

@@ -13,7 +13,6 @@ use crate::histogram::{HistogramDecodeError, LatencyHistogram, LatencySummary};
 pub struct WebSocketTotals {
     /// Mode: `echo`, `reply` or `push`.
     pub mode: String,
-    /// Messages that were received, of any kind.
     pub messages_received: u64,
     /// Messages received per second of the load.
     pub messages_per_s: f64,
@@ -29,7 +28,6 @@ pub struct WebSocketTotals {
     pub late: u64,
     /// Messages that are no echo of this connection.
     pub unknown: u64,
-    /// Pings that were answered.
     pub pings: u64,
     /// Close frames of servers during the load, by code; 1005 has none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
@@ -53,7 +51,6 @@ pub struct WebSocketTotals {
 /// subscription, and its response the first event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventStreamTotals {
-    /// Events that were received.
     pub events: u64,
     /// Events received per second of the load.
     pub events_per_s: f64,

@@ -15,11 +15,9 @@ pub struct TlsSessions {
     /// True if other sessions had another version or cipher suite.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub mixed: bool,
-    /// Number of full handshakes.
     pub full: u64,
     /// Number of handshakes that resumed an earlier session.
     pub resumed: u64,
-    /// Number of failed handshakes.
     pub failed: u64,
     /// Full handshakes per second in the window.
     #[serde(default)]

@@ -12,7 +12,6 @@ use crate::plot::{Axis, Frame, Plot, Scale, Shape, Svg, WIDTH, extent, row_name}
 
 /// Maximum number of rows of one metric; the others are in the data.
 const ROWS_MAX: usize = 40;
-/// Height of a row.
 const ROW_HEIGHT: f64 = 32.0;
 /// Maximum number of letters of a row's name.
 const NAME_CHARS_MAX: usize = 34;

@@ -44,7 +44,6 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
     chart.of_trials(typical, "The CPUs were not sampled during these trials.")
 }
 
-/// Draws a panel for each CPU, with its states stacked.
 fn draw_panels(timeline: &CpuTimeline, title: &str, with_key: bool) -> Svg {
     let count = format::count(timeline.cpu_count(), "CPU");
     let mut svg = Svg::new(title, &format!("States of {count} over time."));

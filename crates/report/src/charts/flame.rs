@@ -17,7 +17,6 @@ use crate::plot::{Svg, WIDTH};
 const FRAMES_TOTAL_MAX: usize = 600;
 /// Minimum width of a frame; narrower frames are not readable.
 const FRAME_WIDTH_MIN: f64 = 1.0;
-/// Maximum number of arms with a graph.
 const ARMS_MAX: usize = 6;
 
 /// Builds the charts: a graph of each arm, and the differences.
@@ -43,7 +42,6 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
     charts
 }
 
-/// Builds the graphs of single arms.
 fn arm_graphs(profiles: &[(String, Stacks)]) -> ReportChart {
     let unit = WeightUnit::common(profiles.iter().map(|(_, stacks)| stacks));
     let caption = "The width of a function is its CPU time with its callees, which are above it. Warm \

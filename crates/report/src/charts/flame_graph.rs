@@ -6,7 +6,6 @@ use crate::data::stack_tree::{Frame, StackNode};
 use crate::data::stacks::split_kernel_suffix;
 use crate::plot::{Area, Shape, Svg, shortened};
 
-/// Height of a frame.
 const ROW_HEIGHT: f64 = 18.0;
 /// Minimum width of a frame with its name inside, and width of a letter.
 const NAME_WIDTH_MIN: f64 = 40.0;

@@ -15,7 +15,6 @@ use crate::plot::{Frame, Shape, Svg, text_width};
 
 /// Maximum number of rows of one metric; the others are in the figures.
 const ROWS_MAX: usize = 60;
-/// Height of a row.
 const ROW_HEIGHT: f64 = 26.0;
 /// Width of the plot, and of the figures and the outcome to its right.
 const PLOT_WIDTH: f64 = 240.0;

@@ -15,7 +15,6 @@ use crate::plot::shortened;
 
 /// Maximum number of rows of a table: later rows are too small to act on.
 const ROWS_MAX: usize = 25;
-/// Maximum number of arms with a table.
 const ARMS_MAX: usize = 6;
 /// Maximum number of functions of each arm in the figures.
 const DATA_FUNCTIONS_MAX: usize = 300;

@@ -28,7 +28,6 @@ const LEVEL_FRACTIONS: [f64; HEAT_LEVELS] = [1e-9, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2,
 const LEVEL_LABELS: [&str; HEAT_LEVELS] =
     ["> 0", "0.001 %", "0.01 %", "0.1 %", "0.3 %", "1 %", "3 %", "10 %", "30 %"];
 
-/// Builds the chart.
 pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<ReportChart> {
     let ran = |line: &&TrialSummary| line.position.block > 0 && line.failed.is_none();
     let lines: Vec<&TrialSummary> = experiment.trials.iter().filter(ran).collect();

@@ -17,7 +17,6 @@ use crate::plot::{Axis, Frame, Plot, Scale, Svg, WIDTH, extent};
 /// Percentiles of fewer responses jump from run to run.
 const BEYOND_MIN: f64 = 100.0;
 
-/// Latencies of a series, as a curve.
 pub(crate) struct LatencyCurve<'a> {
     name: &'a str,
     series: usize,

@@ -21,7 +21,6 @@ const LANE: Frame = Frame::new(21.0, 15.0);
 /// Unread bytes from which the colours begin.
 const LEVEL_BYTES: [f64; HEAT_LEVELS] =
     [1.0, 128.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0];
-/// Labels of these bounds.
 const LEVEL_LABELS: [&str; HEAT_LEVELS] =
     ["1 B", "128 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB"];
 

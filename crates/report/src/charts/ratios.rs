@@ -28,7 +28,6 @@ pub(super) fn draw_bands(svg: &mut Svg, plot: &Plot, effect: f64) {
     svg.add(plot.vertical(1.0).class("zero"));
 }
 
-/// Draws a comparison in its row, with a dot of this radius.
 pub(super) fn draw_comparison(
     svg: &mut Svg,
     experiment: &Experiment,

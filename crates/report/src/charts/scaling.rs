@@ -12,7 +12,6 @@ use crate::plot::{Axis, Frame, Plot, Scale, Shape, Svg, extent};
 
 /// Maximum number of drawings: factors under loads.
 const DRAWINGS_MAX: usize = 6;
-/// Maximum number of lines in a drawing.
 const LINES_MAX: usize = 8;
 /// Room for the intervals and the curve above the highest measured value.
 const HEADROOM: f64 = 1.3;
@@ -89,7 +88,6 @@ fn drawing(metric: &ExperimentMetric, factor: &str, lines: &[ScalingLine<'_>]) -
     svg
 }
 
-/// Draws the best level and the knee, each with its interval.
 fn draw_levels(svg: &mut Svg, plot: &Plot, of: &ScalingLine<'_>) {
     let best = of.line.fit.as_ref().and_then(|fit| fit.best_connections);
     let knee = of.line.knee.map(|knee| knee.level);

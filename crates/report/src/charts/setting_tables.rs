@@ -7,7 +7,6 @@ use crate::plot::shortened;
 
 /// Maximum number of letters of a value; the records contain longer ones.
 pub(super) const VALUE_CHARS_MAX: usize = 300;
-/// Maximum number of rows of a table.
 pub(super) const ROWS_MAX: usize = 200;
 /// Maximum number of arms or loads with a column; the figures have all of them.
 pub(super) const COLUMNS_MAX: usize = 8;
@@ -58,7 +57,6 @@ pub(super) fn command_table(names: &[String], commands: &[BTreeMap<String, Strin
     (!rows.is_empty()).then_some(ChartTable { columns, rows })
 }
 
-/// Builds a table of settings with their values.
 pub(super) fn key_value_table(heading: &str, facts: &[(String, String)]) -> ChartTable {
     let row = |(key, value): &(String, String)| {
         vec![TableCell::plain(key.clone()), TableCell::plain(shortened(value, VALUE_CHARS_MAX)).class("mono")]

@@ -61,7 +61,6 @@ pub(crate) fn text_table(experiment: &Experiment, raw: &dyn TrialRecords) -> Opt
 struct FilledTable {
     table: ChartTable,
     data: DataTable,
-    /// Drivers of the loads.
     drivers: BTreeSet<String>,
 }
 

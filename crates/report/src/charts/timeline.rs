@@ -14,7 +14,6 @@ use crate::plot::{Axis, Frame, LEFT, Plot, RIGHT, Scale, Shape, Svg, extent};
 
 /// Maximum number of drawn trials; of more, every n-th is drawn.
 const TRIALS_MAX: usize = 600;
-/// Maximum number of drawn loads.
 const LOADS_MAX: usize = 8;
 /// Gap above a panel and its height; the same of a covariate.
 const PANEL: Frame = Frame::new(40.0, 104.0);
@@ -58,7 +57,6 @@ fn drawing(experiment: &Experiment, metric: &ExperimentMetric, lines: &[&TrialSu
     svg
 }
 
-/// Draws the trials of one load.
 fn draw_points(
     svg: &mut Svg,
     experiment: &Experiment,

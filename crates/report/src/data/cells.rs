@@ -17,7 +17,6 @@ pub(crate) const QUANTILES: [(f64, &str, &str); 5] = [
     (1.0, "max", "max_ns"),
 ];
 
-/// Figures of one cell.
 pub(crate) struct CellFigures {
     pub(crate) rate: Option<f64>,
     pub(crate) best_second: Option<f64>,
@@ -62,7 +61,6 @@ impl CellFigures {
     }
 }
 
-/// Returns the names of all factors.
 pub(crate) fn factors<'a>(levels: impl Iterator<Item = &'a BTreeMap<String, String>>) -> BTreeSet<String> {
     levels.flat_map(|levels| levels.keys().cloned()).collect()
 }

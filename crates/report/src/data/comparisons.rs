@@ -43,7 +43,6 @@ pub(crate) fn data_table(experiment: &Experiment) -> DataTable {
     data
 }
 
-/// Returns the figures of all pairs of blocks.
 pub(crate) fn pairs_table(experiment: &Experiment) -> DataTable {
     let mut data = DataTable::new("load metric arm block baseline_value arm_value ratio");
     for one in &experiment.comparisons {
@@ -55,7 +54,6 @@ pub(crate) fn pairs_table(experiment: &Experiment) -> DataTable {
     data
 }
 
-/// Returns the word for the outcome of a comparison.
 pub(crate) fn outcome(experiment: &Experiment, comparison: &Comparison) -> &'static str {
     comparison.outcome.as_str_for_unit(metric_unit(experiment, &comparison.metric))
 }
@@ -91,7 +89,6 @@ fn change_without_ratio(experiment: &Experiment, comparison: &Comparison) -> Str
     }
 }
 
-/// Returns the A/A comparison for a comparison.
 pub(crate) fn aa_comparison<'a>(
     experiment: &'a Experiment,
     comparison: &Comparison,
@@ -116,7 +113,6 @@ pub(crate) fn outcome_class(comparison: &Comparison) -> &'static str {
     }
 }
 
-/// Returns the name of a comparison's row.
 pub(crate) fn comparison_name(experiment: &Experiment, comparison: &Comparison) -> String {
     let name = match comparison.noise {
         true => format!("{}, repeated (A/A)", comparison.baseline),
@@ -126,13 +122,11 @@ pub(crate) fn comparison_name(experiment: &Experiment, comparison: &Comparison) 
     row_name(&name, load, NAME_CHARS_MAX)
 }
 
-/// Returns the change with its interval.
 pub(crate) fn change_with_interval(experiment: &Experiment, comparison: &Comparison) -> String {
     let interval = comparison.interval.map(|ends| format!(" ({})", format::ratio_interval(ends)));
     format!("{}{}", change(experiment, comparison), interval.unwrap_or_default())
 }
 
-/// Returns the tip of a comparison.
 pub(crate) fn tip(experiment: &Experiment, comparison: &Comparison) -> String {
     let load = has_several_loads(&experiment.plan).then(|| format!(", {}", comparison.load));
     let mut tip = format!("{} / {}{}", comparison.arm, comparison.baseline, load.unwrap_or_default());

@@ -32,7 +32,6 @@ impl CovariateFigure {
         Self { name, title, unit, read }
     }
 
-    /// Returns the values of these trials, each with the position of its trial.
     pub(crate) fn values(&self, lines: &[&TrialSummary]) -> Vec<(f64, f64)> {
         let values = lines.iter().enumerate();
         let values = values.filter_map(|(at, line)| Some((at as f64, (self.read)(&line.covariates)?)));
@@ -52,7 +51,6 @@ pub(crate) const COVARIATES: &[CovariateFigure] = &[
     }),
 ];
 
-/// Returns a row for each trial.
 pub(crate) fn data_table(experiment: &Experiment, metric: &ExperimentMetric) -> DataTable {
     let data = DataTable::new("trial block attempt arm load").with_columns([metric.name.as_str()]);
     let data = data.with_columns(["counts", "left_out", "failed"]);
@@ -88,7 +86,6 @@ pub(crate) fn block_starts(lines: &[&TrialSummary], trial_width: f64) -> Vec<(f6
     starts
 }
 
-/// Returns the tip of a trial.
 pub(crate) fn tip(metric: &ExperimentMetric, line: &TrialSummary, value: Option<f64>) -> String {
     let position = &line.position;
     let status = match position.block {

@@ -36,12 +36,10 @@ pub(crate) const CPU_STATES: &[CpuState] = &[
     CpuState { name: "steal", class: "k-steal", read: |cpu| cpu.steal },
 ];
 
-/// Fractions by state.
 pub(crate) type StateFractions = [f64; CPU_STATES.len()];
 
 /// CPUs of one trial.
 pub(crate) struct CpuTimeline {
-    /// Length of a column.
     pub(crate) step_s: f64,
     pub(crate) columns: usize,
     /// Fractions by machine and CPU number, then by column.
@@ -80,17 +78,14 @@ impl CpuTimeline {
         Self { step_s, columns, cpus: sums.into_iter().map(|(name, all)| (name, means(all))).collect() }
     }
 
-    /// Returns the number of CPUs.
     pub(crate) fn cpu_count(&self) -> usize {
         self.cpus.len()
     }
 
-    /// Returns the end of a column.
     pub(crate) fn end_s(&self, column: usize) -> f64 {
         (column + 1) as f64 * self.step_s
     }
 
-    /// Returns the start and the end of a column.
     pub(crate) fn edges_s(&self, column: usize) -> (f64, f64) {
         (column as f64 * self.step_s, self.end_s(column))
     }
@@ -149,7 +144,6 @@ impl CpuTimeline {
     }
 }
 
-/// Returns the fraction of the time in which a CPU was busy.
 pub(crate) fn busy_fraction(fractions: &StateFractions) -> f64 {
     fractions.iter().sum()
 }

@@ -61,9 +61,7 @@ impl ArmProfile {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FunctionRow<'a> {
     pub(crate) name: &'a str,
-    /// Fractions in the baseline.
     pub(crate) before: (f64, f64),
-    /// Fractions in the arm.
     pub(crate) after: (f64, f64),
     /// Time of a response with the function on top, in µs, in both arms.
     pub(crate) us: Option<(f64, f64)>,

@@ -28,7 +28,6 @@ pub(crate) struct TrialColumn<'a> {
     fractions: BTreeMap<i32, f64>,
 }
 
-/// Columns by arm.
 pub(crate) type ArmStrips<'a> = Vec<(&'a str, Vec<TrialColumn<'a>>)>;
 
 impl<'a> TrialColumn<'a> {
@@ -61,7 +60,6 @@ impl<'a> TrialColumn<'a> {
         (self.line.position.block, self.line.position.attempt)
     }
 
-    /// Returns the tip of the column.
     pub(crate) fn tip(&self) -> String {
         let position = &self.line.position;
         let again = if position.attempt > 1 { " again" } else { "" };
@@ -74,12 +72,10 @@ impl<'a> TrialColumn<'a> {
     }
 }
 
-/// Returns the upper edge of a row of the grid, in ns.
 fn upper_edge_ns(row: i32) -> f64 {
     10f64.powf(f64::from(row) / f64::from(ROWS_PER_DECADE))
 }
 
-/// The rows of a map.
 pub(crate) struct RowRange {
     /// Row below the first used row of the grid.
     low: i32,

@@ -7,7 +7,6 @@ const POINTS_PER_DECADE: u8 = 12;
 /// Maximum number of decades of 1 / (1 − q): further nines.
 pub(crate) const NINES_MAX: u8 = 7;
 
-/// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct QuantilePoint {
     pub(crate) quantile: f64,

@@ -58,9 +58,7 @@ impl UnreadMean {
     }
 }
 
-/// Queues of one trial.
 pub(crate) struct QueueTimeline {
-    /// Length of a column.
     pub(crate) step_s: f64,
     pub(crate) columns: usize,
     /// Unread bytes by holder and column.
@@ -108,12 +106,10 @@ impl QueueTimeline {
         }
     }
 
-    /// Returns the start and the end of a column.
     pub(crate) fn edges_s(&self, column: usize) -> (f64, f64) {
         (column as f64 * self.step_s, (column + 1) as f64 * self.step_s)
     }
 
-    /// Returns a tip for each column, with its holders.
     pub(crate) fn column_tips(&self) -> impl Iterator<Item = ((f64, f64), String)> {
         (0..self.columns).filter_map(|column| Some((self.edges_s(column), self.column_text(column)?)))
     }

@@ -11,9 +11,7 @@ use super::trials::series_index;
 use crate::data_table::{DataTable, Datum, cells};
 use crate::plot::extent;
 
-/// Maximum number of points of a line.
 const POINTS_MAX: usize = 100;
-/// Number of points of a curve.
 const CURVE_POINTS: u8 = 60;
 
 /// A point of a line: level, value, and its interval.
@@ -30,7 +28,6 @@ pub(crate) struct ScalingLine<'a> {
 }
 
 impl<'a> ScalingLine<'a> {
-    /// Reads a line.
     pub(crate) fn read(experiment: &Experiment, line: &'a ScalingSummary) -> Self {
         let finite = |(level, value): &&(f64, f64)| level.is_finite() && value.is_finite() && *level >= 0.0;
         let points = line.points.iter().filter(finite).take(POINTS_MAX);
@@ -43,7 +40,6 @@ impl<'a> ScalingLine<'a> {
         Self { line, points, measured_max, curve: curve.unwrap_or_default(), series }
     }
 
-    /// Adds the figures of the line.
     pub(crate) fn add_rows(&self, data: &mut DataTable) {
         let Self { line, .. } = self;
         let knee = line.knee.map(|knee| knee.level);

@@ -18,7 +18,6 @@ type TimedValues = Vec<(f64, f64, f64)>;
 /// A figure with a panel of its own.
 pub(crate) struct TimeFigure {
     pub(crate) title: &'static str,
-    /// Name of its column in the data.
     pub(crate) column: &'static str,
     pub(crate) unit: &'static str,
     read: fn(&TypicalTrial<'_>) -> TimedValues,
@@ -66,7 +65,6 @@ fn interval_values(one: &TypicalTrial<'_>, figure: impl Fn(&Interval) -> Option<
     measured.filter_map(|s| Some((s.time_s, s.length_s, figure(s)?))).collect()
 }
 
-/// Returns the CPUs that a role used.
 fn role_cpus(one: &TypicalTrial<'_>, role: &str) -> TimedValues {
     let mut points = Vec::new();
     for observed in one.observed() {
@@ -85,14 +83,11 @@ pub(crate) type TrialGrid = BTreeMap<i64, [Option<f64>; TIME_FIGURES.len()]>;
 
 /// The typical trials of a load on their common grid.
 pub(crate) struct TimeGrid<'a> {
-    /// Length of a step.
     pub(crate) step_s: f64,
-    /// Each trial with its values.
     pub(crate) trials: Vec<(&'a TypicalTrial<'a>, TrialGrid)>,
 }
 
 impl<'a> TimeGrid<'a> {
-    /// Reads the trials of a load.
     pub(crate) fn read(group: &'a LoadGroup<'a>) -> Self {
         let read = |one| TIME_FIGURES.iter().map(|figure| (figure.read)(one)).collect();
         let all: Vec<Vec<TimedValues>> = group.trials.iter().map(read).collect();
@@ -109,13 +104,11 @@ impl<'a> TimeGrid<'a> {
         (last as f64 * self.step_s).max(1.0)
     }
 
-    /// Returns the points of a figure of one trial.
     pub(crate) fn points(&self, grid: &TrialGrid, figure: usize) -> Vec<(f64, f64)> {
         let values = grid.iter().filter_map(|(step, values)| Some((*step, values[figure]?)));
         values.map(|(step, value)| (step as f64 * self.step_s, value)).collect()
     }
 
-    /// Returns a tip for each step, with the values of all trials.
     pub(crate) fn step_tips(&self) -> impl Iterator<Item = ((f64, f64), String)> {
         let steps: BTreeSet<i64> = self.trials.iter().flat_map(|(_, grid)| grid.keys()).copied().collect();
         steps.into_iter().map(|step| {

@@ -20,7 +20,6 @@ pub(crate) fn commands(one: &TypicalTrial<'_>) -> BTreeMap<String, String> {
     commands
 }
 
-/// Returns the kernel settings of a trial.
 pub(crate) fn settings(one: &TypicalTrial<'_>) -> BTreeMap<String, String> {
     one.observed().flat_map(|observed| observed.settings.clone()).collect()
 }

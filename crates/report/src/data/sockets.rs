@@ -10,7 +10,6 @@ use super::typical::{LoadGroup, TypicalTrial};
 use crate::data_table::{DataTable, cells};
 use crate::plot::extent;
 
-/// Maximum number of points of a line.
 const POINTS_MAX: f64 = 80.0;
 /// Number of sockets in TIME_WAIT from which a namespace is shown, and the fraction of its port range.
 const SHOWN_MIN: u64 = 1_000;
@@ -46,7 +45,6 @@ pub(crate) struct NamespaceSockets<'a> {
 
 /// The typical trials of a load on their common grid.
 pub(crate) struct SocketGrid<'a> {
-    /// Length of a step.
     pub(crate) step_s: f64,
     /// Namespaces in the order of their roles.
     pub(crate) namespaces: Vec<NamespaceSockets<'a>>,
@@ -103,7 +101,6 @@ impl<'a> SocketGrid<'a> {
         self.steps().last().map_or(1.0, |last| *last as f64 * self.step_s)
     }
 
-    /// Returns the points of a line.
     pub(crate) fn points(&self, sockets: &TrialSockets<'_>) -> Vec<(f64, f64)> {
         let point = |(step, count): (&i64, &u64)| (*step as f64 * self.step_s, *count as f64);
         sockets.time_wait.iter().map(point).collect()
@@ -114,7 +111,6 @@ impl<'a> SocketGrid<'a> {
         trials.flat_map(|sockets| sockets.time_wait.keys()).copied().collect()
     }
 
-    /// Returns a tip for each step, with the values of all trials.
     pub(crate) fn step_tips(&self) -> impl Iterator<Item = ((f64, f64), String)> {
         self.steps().into_iter().map(|step| {
             let at_s = step as f64 * self.step_s;

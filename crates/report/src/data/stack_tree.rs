@@ -11,7 +11,6 @@ use super::stacks::Stacks;
 pub(crate) struct StackNode<'a> {
     /// Name of the function; empty for the root.
     pub(crate) name: &'a str,
-    /// Weight with the function on top of the stack.
     pub(crate) self_weight: [f64; 2],
     /// Weight with the function anywhere at this position of the stack.
     pub(crate) total_weight: [f64; 2],
@@ -83,23 +82,19 @@ pub(crate) struct Frame<'n, 'a> {
     pub(crate) width: f64,
 }
 
-/// Unit of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum WeightUnit {
     /// CPU time per response, in µs.
     Us,
-    /// Fractions of the samples.
     Fraction,
 }
 
 impl WeightUnit {
-    /// Returns the unit that all profiles have.
     pub(crate) fn common<'a>(profiles: impl IntoIterator<Item = &'a Stacks>) -> Self {
         let has_us = profiles.into_iter().all(|stacks| stacks.us_per_response.is_some());
         if has_us { Self::Us } else { Self::Fraction }
     }
 
-    /// Formats a weight.
     pub(crate) fn format(self, weight: f64) -> String {
         match self {
             Self::Us => format!("{} per response", format::value(weight, "us")),
@@ -114,7 +109,6 @@ impl WeightUnit {
         format!("{before}: {was}\n{after}: {is}\ndifference: {sign}{}", self.format(growth.abs()))
     }
 
-    /// Returns the name of the unit in the data.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Us => "us_per_response",

@@ -14,7 +14,6 @@ const STACKS_MAX: usize = 100_000;
 const TRIALS_MAX: usize = 400;
 /// Maximum number of frames of a stack in a report, from the outermost on.
 const DEPTH_MAX: usize = 48;
-/// The same of a file of its own.
 const FILE_DEPTH_MAX: usize = 400;
 /// Suffix of kernel functions, as `stackcollapse-perf.pl --kernel` writes them.
 const KERNEL: &str = "_[k]";

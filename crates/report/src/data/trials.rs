@@ -36,7 +36,6 @@ pub(crate) fn cell<'a>(experiment: &'a Experiment, arm: &str, load: &str) -> Opt
     experiment.cells.iter().find(|cell| cell.arm == arm && cell.load == load)
 }
 
-/// Returns the metric with this name.
 pub(crate) fn metric<'a>(experiment: &'a Experiment, name: &str) -> Option<&'a ExperimentMetric> {
     experiment.plan.metrics.iter().find(|metric| metric.name == name)
 }
@@ -62,7 +61,6 @@ pub(crate) struct MergedTrials {
     pub(crate) drivers: BTreeSet<String>,
     /// Responses per second of each trial.
     pub(crate) rates: Vec<f64>,
-    /// Responses in the best second of all trials.
     pub(crate) best_second: Option<f64>,
     /// CPUs that the generator used in each trial: user and kernel.
     pub(crate) generator: Vec<(f64, f64)>,
@@ -70,7 +68,6 @@ pub(crate) struct MergedTrials {
     pub(crate) subject: Vec<(f64, f64)>,
 }
 
-/// Merges the counting trials of a cell from their records.
 pub(crate) fn merge_trials(
     experiment: &Experiment,
     raw: &dyn TrialRecords,

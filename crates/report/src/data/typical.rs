@@ -15,13 +15,11 @@ pub(crate) const SHOWN_MAX: usize = 12;
 /// A typical trial of an arm under a load.
 #[derive(Debug)]
 pub(crate) struct TypicalTrial<'a> {
-    /// Line of the trial in the experiment.
     pub(crate) line: &'a TrialSummary,
     pub(crate) trial: ExperimentTrial,
 }
 
 impl TypicalTrial<'_> {
-    /// Returns the name of its arm.
     pub(crate) fn arm(&self) -> &str {
         &self.line.position.arm
     }
@@ -52,18 +50,15 @@ pub(crate) struct LoadGroup<'a> {
 pub(crate) struct TypicalTrials<'a> {
     /// Loads that have at least one typical trial.
     pub(crate) groups: Vec<LoadGroup<'a>>,
-    /// Descriptions of missing trials.
     pub(crate) notes: Vec<String>,
 }
 
 impl<'a> TypicalTrials<'a> {
-    /// Returns the trials of all loads.
     pub(crate) fn trials(&self) -> Vec<&TypicalTrial<'a>> {
         self.groups.iter().flat_map(|group| &group.trials).collect()
     }
 }
 
-/// Returns the primary metric of a trial.
 pub(crate) fn primary_value(experiment: &Experiment, line: &TrialSummary) -> Option<f64> {
     let name = &experiment.plan.primary()?.name;
     line.metrics.get(name).copied().filter(|value| value.is_finite())

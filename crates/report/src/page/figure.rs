@@ -11,7 +11,6 @@ use crate::plot::{series_class, series_name};
 pub(super) enum DataPlacement {
     /// In the page, up to [`ROWS_MAX`] rows.
     Inline,
-    /// In a file beside the page.
     SeparateFile,
 }
 
@@ -115,13 +114,11 @@ pub(super) fn saved_text(label: &str, file: &str, text: &str) -> Markup {
     }
 }
 
-/// Returns a text with its line breaks.
 pub(crate) fn preformatted(text: &str) -> Markup {
     // In HTML the line break after the tag is not part of the text.
     html! { pre tabindex="0" { "\n" (text.replace('\r', "")) } }
 }
 
-/// Returns the markup of a table.
 pub(super) fn render_table(table: &ChartTable, caption: &str) -> Markup {
     let is_figure = |column: usize| {
         let mut cells = table.rows.iter().filter_map(|row| row.get(column));

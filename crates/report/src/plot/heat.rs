@@ -13,7 +13,6 @@ pub(crate) struct HeatCells {
 }
 
 impl HeatCells {
-    /// Adds a cell of a level.
     pub(crate) fn add(&mut self, level: usize, cell: Area) {
         self.levels[level.min(HEAT_LEVELS)].push(cell);
     }
@@ -26,7 +25,6 @@ impl HeatCells {
     }
 }
 
-/// Returns the class of a level of a heat map.
 pub(crate) fn heat_class(level: usize) -> String {
     format!("h{level}")
 }

@@ -86,7 +86,6 @@ impl Scale {
         self.clamp(value) == value
     }
 
-    /// Returns the values at the start and the end.
     pub(crate) fn range(&self) -> (f64, f64) {
         (self.low, self.high)
     }
@@ -129,7 +128,6 @@ impl Scale {
     }
 }
 
-/// Returns the smallest and the largest of the finite values.
 pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     values.into_iter().filter(|value| value.is_finite()).fold(None, |extent, value| match extent {
         None => Some((value, value)),
@@ -155,16 +153,13 @@ fn tick_step(range: f64, tick_count: usize) -> f64 {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
     pub(crate) scale: Scale,
-    /// Values and their labels.
     pub(crate) ticks: Vec<(f64, String)>,
-    /// Title, with the unit.
     pub(crate) title: String,
     /// Value whose label takes precedence if labels would touch; the first tick without one.
     anchor: Option<f64>,
 }
 
 impl Axis {
-    /// Returns an axis with these ticks.
     pub(crate) fn with_ticks(
         scale: Scale,
         title: &str,
@@ -193,7 +188,6 @@ impl Axis {
         Self::with_ticks(scale, title, whole.map(|value| (value, format!("{value:.0}"))))
     }
 
-    /// Returns an axis of the time since the start of a load.
     pub(crate) fn time(longest_s: f64) -> Self {
         let label = |at_s: f64| if at_s == 0.0 { "0 s".to_owned() } else { format::tick(at_s, "s") };
         Self::new(Scale::linear(0.0, longest_s), 8, "Time since the start of the load", label)

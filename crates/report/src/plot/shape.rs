@@ -64,7 +64,6 @@ impl Shape {
         Self { finite: !path.is_empty(), ..Self::new("path", &[]).attribute("d", path) }
     }
 
-    /// Returns a line from one point to another.
     pub(crate) fn line(from: (f64, f64), to: (f64, f64)) -> Self {
         Self::new("line", &[("x1", from.0), ("y1", from.1), ("x2", to.0), ("y2", to.1)])
     }

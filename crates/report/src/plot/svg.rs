@@ -45,7 +45,6 @@ impl Frame {
     }
 }
 
-/// A drawing.
 #[derive(Clone, Debug)]
 pub(crate) struct Svg {
     width: f64,
@@ -94,7 +93,6 @@ impl Svg {
         top
     }
 
-    /// Adds a line of text below.
     pub(crate) fn add_text(&mut self, left: f64, text: &str, class: &str) {
         let top = self.add_space(18.0);
         self.add(Shape::text((left, top + 13.0), text).class(class));
@@ -124,7 +122,6 @@ impl Svg {
         Plot { area: Area { left: frame.left, top, right: frame.right, bottom: self.height }, x, y }
     }
 
-    /// Names a row of a plot, to its left.
     pub(crate) fn name_row(&mut self, plot: &Plot, row: usize, name: &str, class: &str) {
         let at = (plot.area.left - 10.0, plot.at((f64::NAN, row as f64 + 0.5)).1 + 4.0);
         self.add(Shape::text(at, name).class(class).class("end"));

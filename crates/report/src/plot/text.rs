@@ -3,7 +3,6 @@
 /// Mean width of a letter of 12 units. Generous for the system fonts of the page.
 const CHAR_WIDTH: f64 = 6.7;
 
-/// Returns the approximate width of a label.
 pub(crate) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * CHAR_WIDTH
 }

@@ -28,8 +28,6 @@ impl RegressionCondition {
         if problems.is_empty() { Ok(conditions) } else { Err(problems) }
     }
 
-    /// Returns the original text.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -9,7 +9,6 @@ use super::TEXT_CHARS_MAX;
 use super::layout::short;
 use crate::text::decision::decision_rows;
 
-/// Returns a text as a sentence.
 pub(super) fn sentence(text: &str) -> String {
     let text = experiment::format::capitalized(text);
     if text.is_empty() || text.ends_with('.') { text } else { text + "." }

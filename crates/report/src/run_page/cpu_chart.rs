@@ -18,7 +18,6 @@ const OTHERS: &str = "other processes";
 /// CPUs by time.
 type CpuLine = Vec<(f64, f64)>;
 
-/// Draws a line for each role.
 pub(super) fn roles(run: &Run) -> Option<Figure> {
     let several = run.observed.len() > 1;
     let mut lines: BTreeMap<String, CpuLine> = BTreeMap::new();

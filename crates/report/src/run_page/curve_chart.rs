@@ -6,7 +6,6 @@ use record::run::Run;
 use super::layout::Figure;
 use crate::charts::latency::{LatencyCurve, draw_curves};
 
-/// Draws the latencies of named runs.
 pub(super) fn percentiles(runs: &[(&str, &Run)]) -> Option<Figure> {
     let caption = "Latency by percentile, on logarithmic axes: each further nine has the same width. A line is thin \
                    where fewer than 100 responses are beyond.";

@@ -11,9 +11,7 @@ use super::answer_card::sentence;
 use super::layout::short;
 use super::{TEXT_CHARS_MAX, run_facts};
 
-/// Maximum number of findings.
 const FINDINGS_MAX: usize = 12;
-/// Maximum number of proofs of a finding.
 const PROOFS_MAX: usize = 3;
 /// Ratio of a second's p99 to that of the typical second from which it is a spike.
 const SPIKE_RATIO: f64 = 3.0;
@@ -28,7 +26,6 @@ struct Finding {
     action: String,
 }
 
-/// Returns the findings of a run.
 pub(super) fn list(run: &Run) -> Markup {
     let mut all = validity(run);
     all.extend(objectives(run));
@@ -167,7 +164,6 @@ fn stall_seconds(run: &Run, code: &str) -> Option<String> {
     (code == "generator_stalled").then(|| spans(run, |second| second.stalled_ns > 0))?
 }
 
-/// Returns the missed objectives.
 fn objectives(run: &Run) -> Vec<Finding> {
     let missed = run.objectives.iter().filter(|objective| !objective.met);
     let finding = |objective: &record::run::ObjectiveResult| Finding {
@@ -244,7 +240,6 @@ fn failures(run: &Run) -> Vec<Finding> {
     all
 }
 
-/// Returns the proven limit with its proofs.
 fn bottleneck(diagnosis: &Diagnosis, run: &Run) -> Option<Finding> {
     if diagnosis.confidence == Confidence::None {
         return None;

@@ -16,7 +16,6 @@ use crate::run_comparison::{FigureChange, RegressionOutcome};
 const SHOWN_MAX: usize = 8;
 const KINDS_MAX: usize = 3;
 
-/// Returns the tiles of a run.
 pub(super) fn tiles(run: &Run, load_text: &str) -> Markup {
     let (totals, response) = (&run.totals, &run.latency.last_byte.response);
     let time = |ns: u64| if response.count == 0 { "–".to_owned() } else { format_duration_ns(ns) };
@@ -43,7 +42,6 @@ fn tile(label: &str, value: &str, detail: &str, class: &str) -> Markup {
     }
 }
 
-/// Returns the attempted rate.
 fn attempted(run: &Run) -> String {
     match run.rates.offered_per_s {
         Some(offered) => format!("attempted {}", format_rate(offered)),
@@ -123,7 +121,6 @@ fn generator_figures(run: &Run) -> String {
     format!("{busy}; {lag}{stalls}")
 }
 
-/// Returns the objectives with their outcomes.
 pub(super) fn objectives(texts: &[String]) -> Markup {
     html! {
         @if !texts.is_empty() {
@@ -180,7 +177,6 @@ fn change_class(change: &FigureChange) -> &'static str {
     }
 }
 
-/// Returns the tiles of a search.
 pub(super) fn search_tiles(search: &CapacitySearch, load_text: Option<&str>) -> Markup {
     let conclusion = &search.conclusion;
     let level =
@@ -207,7 +203,6 @@ pub(super) fn search_tiles(search: &CapacitySearch, load_text: Option<&str>) -> 
     }
 }
 
-/// Formats a level of the searched quantity.
 pub(super) fn level_text(search: &CapacitySearch, level: f64) -> String {
     match search.quantity.as_str() {
         "connections" => format!("{} connections", format::value(level, "1")),

@@ -9,7 +9,6 @@ use super::first_screen::level_text;
 use super::layout::{Figure, Layout};
 use crate::plot::{Axis, Plot, Scale, Shape, Svg, extent};
 
-/// Maximum number of drawn trials.
 const TRIALS_MAX: usize = 80;
 /// Widest interval of a knee, as a ratio of its ends: a wider one is no figure.
 const KNEE_SPREAD_MAX: f64 = 2.0;
@@ -82,7 +81,6 @@ fn tip(search: &CapacitySearch, trial: &SearchTrial) -> String {
     )
 }
 
-/// Returns the limit of a percentile among the objectives, in ns.
 fn objective_ns(search: &CapacitySearch, percentile: &str) -> Option<f64> {
     search.objectives.iter().find_map(|text| {
         let limit = text.trim().strip_prefix(percentile)?.strip_prefix('<')?;

@@ -8,7 +8,6 @@ use super::THIS_RUN;
 use super::layout::Figure;
 use crate::plot::{Axis, Scale, Shape, Svg, extent};
 
-/// Maximum number of points of a run.
 const POINTS_MAX: usize = 60;
 
 /// Rate and requests in flight of a second.

@@ -30,7 +30,6 @@ pub(super) fn target_of_plan(plan: &serde_json::Value) -> String {
     }
 }
 
-/// Returns the command and the machine of the generator.
 pub(super) fn facts(command: &[String], host: &HostFacts, duration_s: f64) -> Markup {
     html! {
         (preformatted(&short(&record::shell::quoted(command), COMMAND_CHARS_MAX)))

@@ -77,10 +77,8 @@ impl Column {
     }
 }
 
-/// Named run in a legend.
 type NamedRun<'a> = (&'a str, &'a Run);
 
-/// Names of the runs for a legend.
 fn names<'a>(baseline: Option<NamedRun<'a>>) -> impl Iterator<Item = &'a str> {
     std::iter::once(THIS_RUN).chain(baseline.map(|(name, _)| name))
 }
@@ -193,7 +191,6 @@ pub(super) fn latency(run: &Run, baseline: Option<NamedRun<'_>>) -> Option<Figur
     Some(figure.legend(names(baseline)))
 }
 
-/// Draws the requests in flight.
 pub(super) fn in_flight(run: &Run, baseline: Option<NamedRun<'_>>) -> Option<Figure> {
     let all = all_columns(run, baseline);
     let caption = "Requests that were sent or waited for a connection, at the end of each second.";

@@ -5,7 +5,6 @@ use record::run::Run;
 
 use super::layout::short;
 
-/// Maximum number of parts of a bar.
 const PARTS_MAX: usize = 8;
 
 /// Returns the bars that the record has; empty without any.
@@ -35,7 +34,6 @@ pub(super) fn bars(run: &Run) -> Markup {
     }
 }
 
-/// Returns a bar of parts, with their names below.
 fn bar(name: &str, parts: &[(String, f64)]) -> Markup {
     html! {
         h4 { (name) }

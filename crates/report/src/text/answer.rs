@@ -11,7 +11,6 @@ pub fn format_head(run: &Run) -> String {
     format!("{}\n\n{}", headline(run), format_answer(&answer(run)))
 }
 
-/// Formats an answer, each sentence behind its label.
 pub fn format_answer(answer: &Answer) -> String {
     format_answer_within(answer, page_width())
 }

@@ -4,9 +4,7 @@
 use record::run::{RequestResult, Run, StageResult};
 use record::units::{format_count, format_duration_ns, format_rate};
 
-/// Columns of the stages.
 pub const STAGE_COLUMNS: [&str; 6] = ["stage", "goodput", "not good", "p50", "p99", "max"];
-/// Columns of the requests.
 pub const REQUEST_COLUMNS: [&str; 4] = ["request", "good", "bad", "failed checks"];
 
 /// Returns the cells of each stage. Latencies are from the due time.

@@ -11,7 +11,6 @@ const COLUMN_HEADS: [&str; 9] = ["", "", "A", "B", "B/A", "interval", "p", "P(B 
 /// Maximum number of differences that are printed; the JSON contains all.
 const DIFFERENCES_SHOWN_MAX: usize = 20;
 
-/// Formats the complete comparison.
 pub fn format_comparison(compared: &ComparisonReport) -> String {
     let mut text = String::new();
     if compared.rows.is_empty() {

@@ -3,7 +3,6 @@
 use record::failure::FAILURE_KINDS;
 use record::run::Run;
 
-/// Formats all seconds of a run.
 pub fn csv(run: &Run) -> String {
     let mut text = String::from(
         "time_s,length_s,measured,connections,connections_opened,responses,good,status_1xx,status_2xx,\

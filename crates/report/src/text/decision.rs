@@ -9,7 +9,6 @@ use record::units::{format_count, format_rate};
 use super::markdown::escape;
 
 /// Returns the rows of a decision: a label, and its text.
-#[must_use]
 pub fn decision_rows(search: &CapacitySearch) -> Vec<(&'static str, String)> {
     let Some(decision) = &search.decision else { return Vec::new() };
     let mut rows = vec![
@@ -23,7 +22,6 @@ pub fn decision_rows(search: &CapacitySearch) -> Vec<(&'static str, String)> {
 }
 
 /// Formats the outcome of the test, with its effects or the reason.
-#[must_use]
 pub fn proof_text(decision: &Decision) -> String {
     let proof = &decision.proof;
     let text = proof.text.trim_end_matches('.').trim_start_matches("Tested: ");
@@ -37,7 +35,6 @@ pub fn proof_text(decision: &Decision) -> String {
 }
 
 /// Formats a change with its expected gain, or the reason why none is predicted.
-#[must_use]
 pub fn change_text(change: &ProposedChange) -> String {
     let text = &change.text;
     match (&change.expected, &change.without_prediction) {
@@ -58,8 +55,6 @@ pub fn change_text(change: &ProposedChange) -> String {
     }
 }
 
-/// Formats the sizes for the target.
-#[must_use]
 pub fn sizes_text(decision: &Decision) -> String {
     let reason = decision.without_sizes.as_deref().unwrap_or("the search has no rate");
     let Some(target) = decision.target_per_s.filter(|_| !decision.sizes.is_empty()) else {
@@ -80,8 +75,6 @@ fn factor_text(factor: &Estimate) -> String {
     }
 }
 
-/// Formats a comparison with an earlier search.
-#[must_use]
 pub fn comparison_text(comparison: &SearchComparison) -> String {
     let figure = |name: &str, level: &ComparedLevel| {
         let [before, after] = [level.before, level.after].map(format_rate);
@@ -110,7 +103,6 @@ pub fn comparison_text(comparison: &SearchComparison) -> String {
 }
 
 /// Formats a search as Markdown: the answer, the decision, the ladder.
-#[must_use]
 pub fn search_markdown(search: &CapacitySearch) -> String {
     let mut text = String::new();
     if let Some(answer) = &search.answer {

@@ -20,7 +20,6 @@ pub fn format_diagnosis(run: &Run, all: bool) -> String {
     }
 }
 
-/// Label of the result of a counter-test.
 const TEST_LABEL: &str = "test";
 
 /// Formats the code of the verdict and its confidence, as "subject_limited (likely)"; `None` without a diagnosis.
@@ -28,7 +27,6 @@ pub fn verdict_code(run: &Run) -> Option<String> {
     run.diagnosis.as_ref().map(|diagnosis| format!("{}{}", diagnosis.verdict, confidence(diagnosis)))
 }
 
-/// Formats one diagnosis under its label.
 pub fn format_under_label(diagnosis: &Diagnosis, label: &str, all: bool) -> String {
     let mut text = head(diagnosis, label);
     for line in &diagnosis.evidence {
@@ -76,7 +74,6 @@ fn time_split(diagnosis: &Diagnosis) -> String {
     }
 }
 
-/// Formats the result of a counter-test.
 fn confirmation_line(test: &Confirmation) -> String {
     wrap_labelled(TEST_LABEL, &confirmation_text(test))
 }
@@ -130,7 +127,6 @@ fn list(label: &str, lines: &[String], lines_max: usize) -> String {
     text
 }
 
-/// Formats the cost of the observation, for each machine.
 fn observation_cost(run: &Run) -> String {
     let lines = run.observed.iter().map(|observed| {
         let missing = match observed.not_observable.len() {

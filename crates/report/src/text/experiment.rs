@@ -21,7 +21,6 @@ use super::table::table;
 use crate::TrialRecords;
 use crate::arm_titles::with_arm_titles;
 
-/// Formats the complete experiment.
 pub fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     let mut text = head(experiment);
     let answer = answer_of_summary(&experiment.summary);
@@ -161,10 +160,8 @@ fn cells(one: &Comparison, unit: &str) -> Vec<String> {
     ]
 }
 
-/// Text of an arm in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArmText {
-    /// The title and the changed values.
     Changes,
     /// Only the title, which names the changes.
     Title,

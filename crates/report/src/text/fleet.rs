@@ -5,7 +5,6 @@ use record::units::{format_duration_ns, format_rate};
 
 use super::table::table;
 
-/// Formats the fleet of a run in one line.
 pub fn format_fleet(fleet: &Fleet) -> String {
     let complete = fleet.agents.iter().filter(|agent| agent.outcome != AgentOutcome::Lost).count();
     format!(
@@ -16,11 +15,9 @@ pub fn format_fleet(fleet: &Fleet) -> String {
     )
 }
 
-/// Columns of the agents of a run.
 pub const AGENT_COLUMNS: [&str; 10] =
     ["agent", "load", "good rate", "p50", "p99", "failed", "CPU", "start", "wall clock", "verdict"];
 
-/// Formats the agents of a run, one a line.
 pub fn format_fleet_agents(fleet: &Fleet) -> String {
     let mut rows = vec![AGENT_COLUMNS.map(str::to_owned).to_vec()];
     rows.extend(fleet.agents.iter().map(agent_row));

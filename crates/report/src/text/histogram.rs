@@ -29,7 +29,6 @@ pub fn latency_histogram(summary: &LatencySummary) -> String {
     format!("{:<MARGIN$}{}\n{margin}{low}{scale:^width$}{high}\n", "responses", draw(&counts))
 }
 
-/// Returns the fraction of the values in each bucket from `min_ns` to `max_ns`.
 fn bucket_fractions(histogram: &LatencyHistogram, min_ns: u64, max_ns: u64) -> Vec<f64> {
     let ratio = max_ns as f64 / min_ns as f64;
     if histogram.is_empty() || ratio <= 1.0 {

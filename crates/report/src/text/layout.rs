@@ -8,7 +8,6 @@ const PIPE_WIDTH: usize = 100;
 /// Smallest and largest width of a page.
 const WIDTHS: (usize, usize) = (40, 160);
 
-/// Width of the page of this process.
 static PAGE_WIDTH: OnceLock<usize> = OnceLock::new();
 
 /// Returns the width at which text wraps: that of [`set_page_width`], or 100 in a pipe.

@@ -9,7 +9,6 @@ use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows}
 use super::summary::{format_plan, objective_text, reason_word};
 use crate::run_comparison::{condition_text, figure_text};
 
-/// Formats a record as Markdown.
 pub fn markdown(run: &Run) -> String {
     let mut text = format!("{}: {}\n\n", target(run), format_plan(run));
     let Answer { what, why, next } = diagnose::answer(run);

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use record::histogram::{EXPORT_BOUNDS_NS, LatencyHistogram};
 use record::run::Interval;
 
-/// Media type of the format.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Sums of a run so far.
 #[derive(Debug, Default)]
@@ -80,7 +79,6 @@ fn add_label(counts: &mut BTreeMap<String, u64>, value: &str, count: u64) {
     *sum = sum.saturating_add(count);
 }
 
-/// Returns the rows of a counter with one label.
 fn by_label(label: &str, counts: &BTreeMap<String, u64>) -> Vec<(String, String)> {
     let rows = counts.iter();
     rows.map(|(value, count)| {
@@ -91,7 +89,6 @@ fn by_label(label: &str, counts: &BTreeMap<String, u64>) -> Vec<(String, String)
 }
 
 impl LiveTotals {
-    /// Adds a second of the load.
     pub fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
         self.add_counts(interval, Some(latencies));
         self.last = interval.clone();
@@ -121,8 +118,6 @@ impl LiveTotals {
         }
     }
 
-    /// Returns the complete text.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mut family = |name: &str, kind: &str, help: &str, rows: &[(String, String)]| {

@@ -7,16 +7,12 @@ use record::invalid_value;
 use record::problem::InvalidValue;
 use record::run::{Interval, Run};
 
-/// Forms of `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFormat {
     /// ApacheBench.
     Ab,
-    /// wrk.
     Wrk,
-    /// h1load.
     H1load,
-    /// h2load.
     H2load,
 }
 
@@ -37,7 +33,6 @@ impl PeerFormat {
     }
 
     /// Returns the verdict about a record as a comment, which none of the forms has a place for.
-    #[must_use]
     pub fn verdict_comment(run: &Run) -> String {
         let reasons = run.validity.reasons.iter().map(|reason| format!("{}: {}", reason.code, reason.text));
         let missed = run.objectives.iter().filter(|objective| !objective.met);
@@ -47,7 +42,6 @@ impl PeerFormat {
         format!("# weir: {}{separator}{}", run.validity.verdict.as_str(), reasons.join("; "))
     }
 
-    /// Formats a record.
     pub fn format(self, run: &Run) -> String {
         match self {
             Self::Ab => ab(run),
@@ -209,7 +203,6 @@ fn wrk(run: &Run) -> String {
     )
 }
 
-/// Returns the line with the rate of a thread.
 fn wrk_rate_line(run: &Run, threads: u64) -> String {
     // Samples of a thread, as wrk takes them.
     let rates: Vec<f64> = run

@@ -32,9 +32,7 @@ const SAME_LATENCY_MAX: f64 = 0.03;
 const KINDS_SHOWN: usize = 4;
 /// Maximum number of lines about unusual counts: timeouts, dropped requests, lost connections.
 const INCIDENTS_SHOWN: usize = 2;
-/// Maximum number of objectives.
 const OBJECTIVES_SHOWN: usize = 2;
-/// Maximum number of stages.
 const STAGES_SHOWN: usize = 8;
 /// Maximum number of reasons for the validity.
 const REASONS_SHOWN: usize = 3;
@@ -46,15 +44,11 @@ const MORE: &str = "-v shows the evidence, CPU use, other phases and limits, and
 /// Amount of a result that is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// One line.
     Brief,
-    /// The default.
     Default,
-    /// Everything.
     Verbose,
 }
 
-/// Formats a record for the page.
 pub fn summary(run: &Run, detail: Detail, colour: bool) -> String {
     match detail {
         Detail::Brief => brief(run),
@@ -259,7 +253,6 @@ fn outcome(run: &Run) -> Vec<String> {
     lines
 }
 
-/// Formats the largest counts and the number of the others.
 pub fn largest_counts(counts: impl Iterator<Item = (String, u64)>) -> String {
     let mut counts: Vec<_> = counts.collect();
     if counts.is_empty() {
@@ -398,7 +391,6 @@ fn objectives(run: &Run) -> Vec<String> {
     lines
 }
 
-/// Formats an objective with its outcome.
 pub fn objective_text(run: &Run, objective: &ObjectiveResult) -> String {
     let value = if objective.value.is_finite() {
         objective.value_text()
@@ -504,7 +496,6 @@ pub const GREEN: &str = "32";
 /// Code of red in a terminal.
 pub const RED: &str = "31";
 
-/// Formats the verdict with all its reasons.
 pub fn verdict(run: &Run, colour: bool) -> String {
     let (word, code) = verdict_word(run.validity.verdict);
     let mut text = format!("verdict      {}", paint(word, code, colour));
@@ -524,7 +515,6 @@ pub fn verdict(run: &Run, colour: bool) -> String {
     text
 }
 
-/// Paints a word bold in a colour, where colours are allowed.
 pub fn paint(word: &str, code: &str, colour: bool) -> String {
     if colour { format!("\x1b[1;{code}m{word}\x1b[0m") } else { word.to_owned() }
 }

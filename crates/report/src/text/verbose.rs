@@ -14,7 +14,6 @@ use super::summary::{
 };
 use super::table::table;
 
-/// Formats the complete record.
 pub(super) fn verbose_summary(run: &Run, colour: bool) -> String {
     let mut parts = vec![
         head(run),
@@ -107,7 +106,6 @@ fn outcome(run: &Run) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns the failed checks with their samples.
 fn failed_checks(run: &Run) -> Vec<String> {
     let totals = &run.totals;
     let mut lines = Vec::new();

@@ -14,7 +14,6 @@ pub enum Style {
     Plain,
     /// Secondary text: names of columns, history.
     Dim,
-    /// Heading of a section.
     Heading,
     /// A line with a mark.
     Alert(Severity),
@@ -26,28 +25,23 @@ pub enum Style {
     Interrupt,
     /// Part of a bar: steal.
     Steal,
-    /// Bar of a fraction.
     Fraction,
 }
 
 /// A piece of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Characters, each one column wide.
     pub text: String,
-    /// Colour.
     pub style: Style,
 }
 
 impl Span {
-    /// Creates a piece.
     #[must_use]
     pub fn new(style: Style, text: impl Into<String>) -> Self {
         Self { text: text.into(), style }
     }
 }
 
-/// One row of the screen.
 pub type StyledRow = Vec<Span>;
 
 /// Characters that the terminal can display.
@@ -55,7 +49,6 @@ pub type StyledRow = Vec<Span>;
 pub enum Glyphs {
     /// Block elements of Unicode.
     Blocks,
-    /// Letters of ASCII.
     Ascii,
 }
 
@@ -72,13 +65,11 @@ impl Glyphs {
 }
 
 /// Returns the width of a text in columns. All characters in use are one column wide.
-#[must_use]
 pub fn width(text: &str) -> usize {
     text.chars().count()
 }
 
 /// Cuts a text to a width, and marks the cut.
-#[must_use]
 pub fn truncate(text: &str, width_max: usize) -> String {
     if width(text) <= width_max {
         return text.to_owned();

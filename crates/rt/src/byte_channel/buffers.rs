@@ -19,7 +19,6 @@ struct FreeBuffers {
     buffers: RefCell<Vec<Vec<u8>>>,
     /// Sum of their capacities.
     free_bytes: Cell<usize>,
-    /// Buffers in use.
     in_use: Cell<usize>,
 }
 
@@ -30,19 +29,14 @@ impl ChannelBuffers {
         Self::default()
     }
 
-    /// Returns the number of buffers in use.
-    #[must_use]
     pub fn in_use(&self) -> usize {
         self.inner.in_use.get()
     }
 
-    /// Returns the number of unused buffers.
-    #[must_use]
     pub fn free_count(&self) -> usize {
         self.inner.buffers.borrow().len()
     }
 
-    /// Frees the unused buffers.
     pub fn free_unused(&self) {
         self.inner.buffers.take();
         self.inner.free_bytes.set(0);

@@ -11,18 +11,15 @@ use std::task::Waker;
 pub struct ReadyQueue {
     waker: RefCell<Option<Waker>>,
     ready: RefCell<VecDeque<u32>>,
-    /// True for the listed numbers.
     is_listed: RefCell<Vec<bool>>,
 }
 
 impl ReadyQueue {
-    /// Creates an empty queue.
     #[must_use]
     pub fn new() -> Rc<Self> {
         Rc::default()
     }
 
-    /// Sets the task to wake.
     pub fn register_waker(&self, waker: &Waker) {
         let mut registered = self.waker.borrow_mut();
         match &mut *registered {
@@ -51,21 +48,17 @@ impl ReadyQueue {
     }
 
     /// Takes the end that was listed first.
-    #[must_use]
     pub fn pop(&self) -> Option<u32> {
         let number = self.ready.borrow_mut().pop_front()?;
         self.is_listed.borrow_mut()[number as usize] = false;
         Some(number)
     }
 
-    /// Returns the number of listed ends.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.ready.borrow().len()
     }
 
     /// Returns true if no end is listed.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ready.borrow().is_empty()
     }

@@ -101,7 +101,6 @@ const ALERTS: &[(AlertDescription, &str, &str)] = &[
     ),
 ];
 
-/// Returns the sentence for an alert of the peer.
 pub(super) fn describe_alert(alert: AlertDescription) -> String {
     match ALERTS.iter().find(|(known, ..)| *known == alert) {
         Some((_, name, cause)) => format!("the peer sent the alert {name}: {cause}"),

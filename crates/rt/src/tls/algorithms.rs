@@ -19,9 +19,7 @@ pub struct KeyExchangeGroup(&'static dyn SupportedKxGroup);
 /// Enabled algorithms, the preferred ones first. An empty list enables the default ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsAlgorithms {
-    /// Cipher suites.
     pub cipher_suites: Vec<CipherSuite>,
-    /// Groups of the key exchange.
     pub groups: Vec<KeyExchangeGroup>,
 }
 
@@ -52,7 +50,6 @@ impl Eq for CipherSuite {}
 
 impl CipherSuite {
     /// Returns the name at IANA.
-    #[must_use]
     pub fn name(self) -> &'static str {
         iana_name(self.0.suite())
     }
@@ -89,7 +86,6 @@ impl FromStr for CipherSuite {
 
 impl KeyExchangeGroup {
     /// Returns the name at IANA.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.0.name().as_str().unwrap_or("unknown")
     }
@@ -130,7 +126,6 @@ impl FromStr for KeyExchangeGroup {
 }
 
 impl TlsAlgorithms {
-    /// Returns the provider with these algorithms.
     pub(super) fn provider(&self) -> Arc<CryptoProvider> {
         let default = super::crypto_provider();
         if *self == Self::default() {

@@ -15,7 +15,6 @@ use super::{TlsConfigError, crypto_provider};
 /// Maximum size of a PEM file: a bundle of all public authorities has 250 kB.
 const PEM_BYTES_MAX: u64 = 4 << 20;
 
-/// Text for keys that cannot sign.
 const USABLE_KEYS: &str = "the private key cannot be used: use RSA of 2,048 to 8,192 bits, ECDSA with P-256, \
                            P-384 or P-521, or Ed25519";
 
@@ -81,7 +80,6 @@ fn describe_pem_fault(error: &PemError) -> String {
     }
 }
 
-/// Reads all certificates of a file.
 pub(super) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let text = read_file(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -137,7 +135,6 @@ fn is_dns_name(name: &str) -> bool {
         && name.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Reads the certificate authorities that this host trusts.
 pub(super) fn read_host_roots() -> Result<Arc<RootCertStore>, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

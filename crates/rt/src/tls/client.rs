@@ -35,9 +35,7 @@ pub enum Verification {
 /// Options of a client's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTlsOptions {
-    /// Verification of servers.
     pub verification: Verification,
-    /// The client's own certificate.
     pub certificate: Option<CertificateFiles>,
     /// True if connections resume sessions of earlier ones.
     pub resumes: bool,
@@ -45,7 +43,6 @@ pub struct ClientTlsOptions {
     pub version_min: TlsVersion,
     /// Newest protocol version.
     pub version_max: TlsVersion,
-    /// Cipher suites and groups.
     pub algorithms: TlsAlgorithms,
     /// File that the secrets of all sessions are written to.
     pub key_log: Option<PathBuf>,

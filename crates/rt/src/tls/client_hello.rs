@@ -33,7 +33,6 @@ pub struct ClientHelloNames {
 pub struct AlpnProtocols(Box<[u8]>);
 
 impl AlpnProtocols {
-    /// Returns the protocols in their order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.0[..];
         std::iter::from_fn(move || {
@@ -63,14 +62,12 @@ impl<'a> FromIterator<&'a [u8]> for AlpnProtocols {
 pub enum ParsedClientHello {
     /// More bytes are needed.
     Incomplete,
-    /// The message is complete.
     Complete(ClientHelloNames),
 }
 
 /// Reason that bytes are no valid first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientHelloFault {
-    /// They are not TLS.
     NotTls,
     /// They are longer than [`CLIENT_HELLO_BYTES_MAX`].
     TooLong,
@@ -104,7 +101,6 @@ pub fn parse_client_hello(bytes: &[u8]) -> Result<ParsedClientHello, ClientHello
 pub struct ClientHelloReader {
     /// Number of bytes in the complete records so far.
     used: usize,
-    /// Content of these records.
     joined: Vec<u8>,
 }
 

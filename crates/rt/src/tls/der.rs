@@ -10,7 +10,6 @@ pub(super) const UTC_TIME: u8 = 0x17;
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
 pub(super) const BIT_STRING: u8 = 0x03;
-/// Object identifier of subjectAltName.
 pub(super) const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
 /// Explicit context-specific tag 0.
 pub(super) const CONTEXT_0: u8 = 0xa0;
@@ -45,9 +44,7 @@ pub(super) struct MalformedExtensions;
 
 /// Parts of a certificate (RFC 5280 §4.1).
 pub(super) struct CertificateParts<'a> {
-    /// Serial number.
     pub(super) serial: &'a [u8],
-    /// Name of the issuer, with its tag.
     pub(super) issuer: &'a [u8],
     /// Start and end of the validity, in seconds since 1970; `None`: a time is not valid.
     pub(super) validity_s: Option<(u64, u64)>,
@@ -117,7 +114,6 @@ impl<'a> CertificateParts<'a> {
     }
 }
 
-/// Parses the start and the end of a validity.
 fn parse_validity(validity: &[u8]) -> Option<(u64, u64)> {
     let (start_s, validity) = parse_time(validity)?;
     let (end_s, _) = parse_time(validity)?;

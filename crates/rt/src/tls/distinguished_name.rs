@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use super::der::{CertificateParts, OBJECT_IDENTIFIER, SET, element, expect};
 
-/// Object identifier of the common name.
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 /// Attribute types with a short name: their object identifiers in DER (RFC 4514 §3).
 const SHORT_NAMES: &[(&[u8], &str)] = &[
@@ -27,7 +26,6 @@ const TEXT_TYPES: [u8; 5] = [0x0c, 0x12, 0x13, 0x14, 0x16];
 
 /// Returns the subject of a certificate in DER, the most specific part first: `CN=a,O=Example`. The
 /// result is visible ASCII; all other bytes are escaped. `None`: this is not a certificate.
-#[must_use]
 pub fn certificate_subject(certificate: &[u8]) -> Option<String> {
     let mut subject = CertificateParts::parse(certificate)?.subject;
     let mut parts = Vec::new();

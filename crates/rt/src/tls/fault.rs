@@ -19,7 +19,6 @@ pub enum TlsFault {
     NoApplicationProtocol,
     /// The peer sent an alert (RFC 8446 §6.2): its name and its usual cause.
     Alert(String),
-    /// Any other violation of the protocol.
     Protocol(String),
 }
 

@@ -80,7 +80,6 @@ pub(super) fn describe(error: &Error) -> String {
 }
 
 /// Returns the sentence for a fault of TLS in a chain of errors, as libraries wrap it; `None`: there is none.
-#[must_use]
 pub fn describe_tls_error(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut next = Some(error);
     // A chain of wrapped errors is short; one that refers to itself must end as well.

@@ -33,7 +33,6 @@ struct HandshakeQueue {
     has_first_yielded: bool,
 }
 
-/// Turn of one handshake.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeTurn {
     ticket: Option<u64>,
@@ -46,7 +45,6 @@ pub(super) struct ComputationGuard {
 }
 
 impl HandshakeTurn {
-    /// Waits for the turn of this handshake.
     pub(super) fn poll_acquire(&mut self, cx: &mut Context<'_>) -> Poll<ComputationGuard> {
         QUEUE.with_borrow_mut(|queue| {
             if !queue.admits(self.ticket) {

@@ -10,7 +10,6 @@ const NAME_KINDS: [(u8, &str); 3] = [(0x81, "email"), (0x82, "DNS"), (0x86, "URI
 const IP_ADDRESS: u8 = 0x87;
 
 /// Returns the serial number of a certificate in DER, in hexadecimal. `None`: this is not a certificate.
-#[must_use]
 pub fn certificate_serial(certificate: &[u8]) -> Option<String> {
     let serial = CertificateParts::parse(certificate)?.serial;
     // A leading zero only keeps the number positive.
@@ -29,7 +28,6 @@ pub fn certificate_serial(certificate: &[u8]) -> Option<String> {
 /// Returns the alternative names of a certificate in DER (subjectAltName), with their kinds as in OpenSSL:
 /// `DNS:a.example`, `IP:10.0.0.1`, `URI:spiffe://a/b`, `email:a@b`. Other kinds, and names that are not
 /// visible ASCII or contain a comma, are left out.
-#[must_use]
 pub fn certificate_alternative_names(certificate: &[u8]) -> Vec<String> {
     let extension =
         CertificateParts::parse(certificate).and_then(|parts| parts.extension(SUBJECT_ALT_NAME).ok()?);

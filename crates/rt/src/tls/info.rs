@@ -7,9 +7,7 @@ use super::session::TlsStream;
 /// Bytes of a session that went through its socket, encrypted and with the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlsByteCounts {
-    /// Bytes received.
     pub received: u64,
-    /// Bytes that the kernel accepted.
     pub sent: u64,
 }
 
@@ -26,7 +24,6 @@ pub struct TlsInfo {
     pub alpn: Option<Vec<u8>>,
 }
 
-/// Kind of a completed handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeKind {
     /// With certificates and signatures.

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use super::TlsConfigError;
 use crate::unix_socket::effective_uid;
 
-/// Mode of a new file.
 const MODE: u32 = 0o600;
 const GROUP_AND_OTHERS: u32 = 0o077;
 

@@ -19,7 +19,6 @@ const SHA256_IDENTIFIER: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1];
 const STATUS_GOOD: u8 = 0x80;
 const STATUS_REVOKED: u8 = 0xa1;
 
-/// Response for one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OcspResponse {
     pub(super) der: Vec<u8>,
@@ -52,7 +51,6 @@ pub(super) fn read_ocsp_response(path: &Path, certificate: &[u8]) -> Result<Ocsp
         .map_err(|reason| TlsConfigError::in_file(path, reason))
 }
 
-/// Returns whether a response in DER is a good one for a certificate.
 pub(crate) fn is_ocsp_response_for(der: &[u8], certificate: &[u8]) -> bool {
     check_response(der, certificate).is_ok()
 }

@@ -24,7 +24,6 @@ use super::der::{
 use super::distinguished_name::common_name;
 use super::{TlsConfigError, crypto_provider};
 
-/// Object identifier of the extended key usage.
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 const ANY_PURPOSE: &[u8] = &[0x55, 0x1d, 37, 0];
 const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
@@ -39,7 +38,6 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=8_192;
 pub(super) struct TrustedCertificates(Vec<CertificateDer<'static>>);
 
 impl TrustedCertificates {
-    /// Reads the certificates of a file, and the authorities among them.
     pub(super) fn read(path: &Path) -> Result<(Self, RootCertStore), TlsConfigError> {
         let certificates = read_certificates(path)?;
         let mut roots = RootCertStore::empty();
@@ -57,6 +55,33 @@ impl TrustedCertificates {
     fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
         self.0.iter().any(|trusted| trusted == certificate)
     }
+}
+
+/// Verifies the signatures of a handshake, for a verifier with authorities.
+macro_rules! verify_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls12_signature(message, certificate, signature)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, certificate, signature)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.by_authorities.supported_verify_schemes()
+        }
+    };
 }
 
 /// Verifies servers' certificates by the authorities of a file.
@@ -94,27 +119,7 @@ impl ServerCertVerifier for ServerVerifier {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.by_authorities.supported_verify_schemes()
-    }
+    verify_signatures!();
 }
 
 /// Verifies clients' certificates by the authorities of a file.
@@ -162,27 +167,7 @@ impl ClientCertVerifier for ClientVerifier {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.by_authorities.supported_verify_schemes()
-    }
+    verify_signatures!();
 }
 
 /// Accepts any certificate. Signatures of the handshake are verified nevertheless if the key allows it, so

@@ -18,7 +18,6 @@ impl UnfinishedWrite {
         Self { bytes: bytes.len(), hash: hash_of(bytes) }
     }
 
-    /// Returns true if `bytes` begin with those of the write.
     pub(super) fn is_start_of(self, bytes: &[u8]) -> bool {
         bytes.get(..self.bytes).is_some_and(|start| hash_of(start) == self.hash)
     }

@@ -21,7 +21,6 @@ use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol
 /// Number of sessions of TLS 1.2 that can be resumed by their id. Clients with tickets need none.
 const STORED_SESSIONS_MAX: usize = 4_096;
 
-/// PEM files of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// The chain, its leaf first.
@@ -46,7 +45,6 @@ pub struct ServerTlsOptions {
     pub client_certificate_optional: bool,
     /// Oldest protocol version.
     pub version_min: TlsVersion,
-    /// Cipher suites and groups.
     pub algorithms: TlsAlgorithms,
     /// True if the order of `algorithms` decides on the cipher suite, not that of the client.
     pub prefers_own_suites: bool,
@@ -130,14 +128,12 @@ impl ServerTls {
 
     /// Returns faults of files that do not keep the settings from working: OCSP responses that have
     /// expired, and are not stapled.
-    #[must_use]
     pub fn warnings(&self) -> &[TlsConfigError] {
         &self.warnings
     }
 
     /// Returns the keys of session tickets for a process that takes over; `None`: they come from
     /// files.
-    #[must_use]
     pub fn export_tickets(&self) -> Option<TicketKeyExport> {
         self.tickets.export()
     }

@@ -29,7 +29,6 @@ use super::staging::Staging;
 use crate::cores::yield_turn;
 use crate::socket::Socket;
 
-/// Maximum number of bytes of one read from the socket.
 pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
 pub(super) const READ_BYTES_MIN: usize = 4 * 1024;
 /// Bytes that encryption can add to the content of a write, with room to spare.
@@ -84,7 +83,6 @@ pub(super) enum Session {
 
 /// Reason that nothing more will be received.
 pub(super) enum End {
-    /// The peer sent close_notify.
     CloseNotify,
     /// The stream ended without it: content whose length is not known may be truncated.
     Truncated,

@@ -11,7 +11,6 @@ use std::io::IoSlice;
 pub(super) const WRITE_BYTES_MAX: usize = 64 * 1024;
 
 const PAGE_BYTES: usize = 4_096;
-/// Distances below this one are slow.
 const SLOW_DISTANCE_MAX: usize = 64;
 /// Offset of a record's content in its block: the length of a record header (RFC 8446 §5.1).
 const RECORD_HEADER_BYTES: usize = 5;

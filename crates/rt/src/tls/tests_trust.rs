@@ -38,7 +38,6 @@ impl Files {
         path
     }
 
-    /// Makes a self-signed certificate with its key.
     fn self_signed(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> PathBuf {
         let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
         change(&mut params);

@@ -25,11 +25,9 @@ const OPEN_QUEUE: &str = "limit = 1000000, timeout = \"10m\", order = \"oldest-f
 /// Minimum of the client connections that a subject is configured for.
 const CONNECTIONS_MIN: f64 = 8_000.0;
 
-/// Proxy that runs.
 enum ProxyProcess {
     Weir {
         process: ChildProcess,
-        /// Directory of its config.
         _directory: TempDir,
     },
     Haproxy(HaproxyProcess),
@@ -112,7 +110,6 @@ impl Setup {
         self.lengths
     }
 
-    /// Reports a phase.
     pub(super) fn notice(&self, text: &str) {
         (self.notice)(text);
     }
@@ -145,7 +142,6 @@ impl Drop for Stalled<'_> {
     }
 }
 
-/// Returns the addresses on which the servers listen.
 fn origin_addresses(plan: &VerifiedPlan, subject: &VerifySubject) -> Result<Vec<String>, Failure> {
     let VerifySubject::Running(running, _) = subject else {
         return Ok(vec!["127.0.0.1:0".to_owned(); plan.servers as usize]);

@@ -21,7 +21,6 @@ const READY_STEPS: u32 = 200;
 /// Time until it ends after SIGTERM, in steps.
 const END_STEPS: u32 = 100;
 const STEP: Duration = Duration::from_millis(50);
-/// Bytes of its output in a message.
 const OUTPUT_BYTES_MAX: i64 = 2_000;
 
 /// Running program. The kernel ends it with this process.

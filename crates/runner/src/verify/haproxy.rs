@@ -16,7 +16,6 @@ use tempfile::TempDir;
 use super::children::run_directory;
 use crate::failure::Failure;
 
-/// Name of the program.
 const PROGRAM: &str = "haproxy";
 /// Time until its socket responds, in steps.
 const READY_STEPS: u32 = 100;
@@ -33,7 +32,6 @@ pub(super) struct HaproxyProcess {
 }
 
 impl HaproxyProcess {
-    /// Starts it on a port that the kernel chooses.
     pub(super) fn start(plan: &VerifiedPlan, servers: &[String]) -> Result<(Self, SocketAddr), Failure> {
         let failed = |error: std::io::Error| Failure::cannot(PROGRAM, error);
         let directory = run_directory()?;
@@ -69,12 +67,10 @@ impl HaproxyProcess {
         Err(Failure::cannot(PROGRAM, format!("it did not start: {}", why.trim())))
     }
 
-    /// Returns the path of its socket.
     pub(super) fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }
 
-    /// Ends it.
     pub(super) fn end(&mut self) {
         // It may have ended meanwhile.
         let _ = self.child.kill();
@@ -110,7 +106,6 @@ fn config(plan: &VerifiedPlan, servers: &[String], directory: &Path, listener: i
     text
 }
 
-/// Returns the response to a command.
 fn command_output(socket: &Path, line: &str) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(TIMEOUT))?;

@@ -12,7 +12,6 @@ use rt::clock::now_ns;
 
 /// Time between two samples.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Timeout of a sample.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of samples: an hour.
 const SAMPLES_MAX: usize = 180_000;
@@ -21,18 +20,13 @@ const SAMPLES_MAX: usize = 180_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GaugeSample {
     pub(super) time_s: f64,
-    /// Requests in the queue.
     pub(super) queued: f64,
-    /// Requests at the servers.
     pub(super) in_flight: f64,
 }
 
-/// Source of the gauges.
 #[derive(Clone, Debug)]
 pub(super) enum GaugeSource {
-    /// Admin address of weir.
     Metrics(SocketAddr),
-    /// Socket of HAProxy.
     Haproxy(PathBuf),
     /// Address of `weir serve`, which knows the requests at the servers only.
     Origin(SocketAddr),
@@ -79,7 +73,6 @@ impl Sampler {
         Self { ended, thread }
     }
 
-    /// Ends the thread and returns its samples.
     pub(super) fn finish(self) -> RawSamples {
         self.ended.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()

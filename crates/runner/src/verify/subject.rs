@@ -7,7 +7,6 @@ use plan::verification::VerifiedPlan;
 /// Lines at the start of the `http` block of a generated config of nginx.
 const NGINX_HTTP: &str = "http {\n    access_log off;\n    client_body_temp_path client;\n    \
                           proxy_temp_path proxy;\n";
-/// Placeholders of a command and of a config.
 pub const PLACEHOLDERS: [&str; 10] = [
     "listen",
     "port",
@@ -23,7 +22,6 @@ pub const PLACEHOLDERS: [&str; 10] = [
 /// Proxy of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VerifySubject {
-    /// weir proxy.
     #[default]
     Weir,
     /// HAProxy, with its queue limited by a rule and by time.
@@ -34,21 +32,15 @@ pub enum VerifySubject {
     Running(RunningSubject, SubjectQueue),
 }
 
-/// Command of a subject, and its config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectProgram {
-    /// Words of the command, with placeholders.
     pub command: Vec<String>,
-    /// Source of the file `{config}`.
     pub config: Option<ConfigSource>,
 }
 
-/// Source of the file `{config}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigSource {
-    /// Generated from the plan.
     Generated(ConfigTarget),
-    /// Text with placeholders.
     Template(String),
 }
 
@@ -57,25 +49,19 @@ pub enum ConfigSource {
 pub struct RunningSubject {
     /// Its URL, without a path.
     pub url: String,
-    /// Addresses of its origins.
     pub origins: Vec<String>,
 }
 
-/// Values of the placeholders.
 pub(super) struct SubjectValues<'a> {
     pub(super) plan: &'a VerifiedPlan,
     pub(super) port: u16,
     pub(super) origins: &'a [String],
-    /// Maximum number of client connections.
     pub(super) connections: u64,
     pub(super) directory: &'a str,
-    /// Path of the config.
     pub(super) config: &'a str,
 }
 
 impl VerifySubject {
-    /// Returns its queue.
-    #[must_use]
     pub fn queue(&self) -> SubjectQueue {
         match self {
             Self::Weir | Self::Haproxy => SubjectQueue::Bounded,
@@ -109,7 +95,6 @@ impl SubjectValues<'_> {
         filled
     }
 
-    /// Returns the words of the command.
     pub(super) fn command(&self, program: &SubjectProgram) -> Vec<String> {
         program.command.iter().map(|word| self.fill(word, 0)).collect()
     }
@@ -132,6 +117,45 @@ impl SubjectValues<'_> {
             }
         }
     }
+}
+
+/// Reports unknown placeholders, and a command without its address or its config.
+pub fn check_placeholders(
+    command: &[String],
+    config: Option<&ConfigSource>,
+    is_config_given: bool,
+    note: &mut impl FnMut(&str, String),
+) {
+    for name in command.iter().flat_map(|word| placeholders(word)) {
+        if !PLACEHOLDERS.contains(&name) {
+            note("subject", format!("'{{{name}}}' is no placeholder: {}", PLACEHOLDERS.join(", ")));
+        }
+    }
+    let has = |text: &str, name: &str| placeholders(text).any(|one| one == name);
+    let has_word = |name: &str| command.iter().any(|word| has(word, name));
+    match (is_config_given, has_word("config")) {
+        (false, true) => note("subject-config", "missing: the command has {config}".to_owned()),
+        (true, false) => note("subject", "{config} is missing: the path of the generated file".to_owned()),
+        _ => {}
+    }
+    let listens = match config {
+        Some(ConfigSource::Generated(_)) => true,
+        Some(ConfigSource::Template(text)) => has(text, "listen") || has(text, "port"),
+        None => false,
+    };
+    if !listens && !has_word("listen") && !has_word("port") && (config.is_some() || !is_config_given) {
+        let text = "the program does not get its address: {listen} or {port} is missing in the command and its config";
+        note("subject", text.to_owned());
+    }
+}
+
+/// Returns the names in braces: lower-case letters and `-`.
+fn placeholders(text: &str) -> impl Iterator<Item = &str> {
+    text.split('{').skip(1).filter_map(|rest| {
+        let (name, _) = rest.split_once('}')?;
+        let fits = |one: char| one.is_ascii_lowercase() || one == '-';
+        (!name.is_empty() && name.chars().all(fits)).then_some(name)
+    })
 }
 
 #[cfg(test)]

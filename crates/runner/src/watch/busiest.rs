@@ -9,7 +9,6 @@ use host::process::ProcessReader;
 
 /// Time between the two samples that show who is busy.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum number of sampled processes.
 const PROCESSES_MAX: usize = 20_000;
 
 /// A program: its name and its processes, in ascending order.

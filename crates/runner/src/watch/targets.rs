@@ -28,7 +28,6 @@ const QUEUE_INTERVAL_NS_MIN: u64 = 200_000_000;
 /// Resolved targets, and their metrics that cannot be observed.
 #[derive(Debug)]
 pub struct ResolvedTargets {
-    /// Roles and ports of the monitor.
     pub spec: MonitorSpec,
     /// Metrics of the targets that cannot be observed.
     pub unobservable: Vec<UnobservableMetric>,

@@ -14,7 +14,6 @@ use crate::stats::{CloseReason, add};
 use super::version::ConnStage;
 use super::{Conn, FastPathExit, FollowUp};
 
-/// Size of one read.
 const READ_BYTES: usize = 1_024;
 
 impl Conn {

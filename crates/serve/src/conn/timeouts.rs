@@ -11,7 +11,6 @@ use crate::stats::{CloseReason, add};
 
 use super::{Conn, FastPathExit};
 
-/// Purpose of the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeadlineKind {
     Unset,
@@ -19,7 +18,6 @@ pub(super) enum DeadlineKind {
     Idle,
     /// The next request, with the time from the last target.
     IdleFromTarget,
-    /// The rest of a head.
     Head,
     /// The progress of a slow job.
     Progress,
@@ -164,7 +162,6 @@ impl Conn {
         self.deadline.get_or_insert_with(|| deadlines.register(cx.waker())).set(deadline_ns);
     }
 
-    /// Returns whether the deadline has passed.
     pub(crate) fn deadline_expired(&self) -> bool {
         self.deadline.as_ref().is_some_and(Deadline::is_expired)
     }

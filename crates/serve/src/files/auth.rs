@@ -57,12 +57,10 @@ impl Credentials {
         if problems.is_empty() { Ok(Self(accepted)) } else { Err(problems) }
     }
 
-    /// Returns whether no credentials are required.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the number of credentials.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -41,7 +41,6 @@ struct PermittedEncoder {
     _permit: MemoryPermit,
 }
 
-/// A piece of the content.
 #[derive(Debug)]
 enum Piece {
     Memory { content: Arc<[u8]>, start: usize, end: usize },
@@ -61,7 +60,6 @@ pub(crate) enum Prepared {
 }
 
 impl FileBody {
-    /// Content in memory.
     pub(crate) fn from_memory(content: Arc<[u8]>) -> Self {
         let mut body = Self::default();
         let end = content.len();
@@ -69,7 +67,6 @@ impl FileBody {
         body
     }
 
-    /// A text.
     pub(crate) fn from_text(text: Vec<u8>) -> Self {
         let mut body = Self::default();
         body.push_text(text);
@@ -81,7 +78,6 @@ impl FileBody {
         Self { _permit: Some(permit), ..Self::from_text(text) }
     }
 
-    /// Encoded content of a complete file.
     pub(crate) fn encoded(file: &Rc<OpenFile>, encoder: Encoder, permit: MemoryPermit) -> Self {
         let mut body = Self::default();
         body.push_range(file, ByteRange { start: 0, end: file.size() });
@@ -89,7 +85,6 @@ impl FileBody {
         body
     }
 
-    /// Appends a range of a file.
     pub(crate) fn push_range(&mut self, file: &Rc<OpenFile>, range: ByteRange) {
         let piece = match file.memory() {
             // The range is within the content.
@@ -103,7 +98,6 @@ impl FileBody {
         self.push(piece, range.len());
     }
 
-    /// Appends a text.
     pub(crate) fn push_text(&mut self, text: Vec<u8>) {
         let length = text.len() as u64;
         self.push(Piece::Text { text, sent: 0 }, length);
@@ -134,7 +128,6 @@ impl FileBody {
         }
     }
 
-    /// Returns the number of bytes that were sent.
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent
     }

@@ -26,10 +26,8 @@ struct CacheEntry {
 /// Number of entries of which the one that was unused for the longest time is evicted.
 const EVICTION_SAMPLES: usize = 8;
 
-/// Result of a search.
 #[derive(Debug)]
 pub(crate) enum Cached<'c> {
-    /// Valid.
     Fresh(&'c Lookup),
     /// To be checked again.
     Stale(&'c Lookup),
@@ -48,12 +46,10 @@ impl FileCache {
         }
     }
 
-    /// Returns whether it keeps anything.
     pub(crate) fn is_enabled(&self) -> bool {
         self.entries_max > 0
     }
 
-    /// Returns the lookup of a path.
     pub(crate) fn find(&mut self, path: &[u8], now_ns: u64) -> Cached<'_> {
         let Some(&index) = self.by_path.get(path) else { return Cached::Missing };
         let entry = &mut self.entries[index];
@@ -87,7 +83,6 @@ impl FileCache {
         self.by_path.insert(path.into(), index);
     }
 
-    /// Removes all lookups.
     pub(crate) fn clear(&mut self) {
         self.by_path.clear();
         self.entries.clear();

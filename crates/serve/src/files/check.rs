@@ -13,7 +13,6 @@ use super::root::{Confinement, Root};
 use super::site::LIST_BYTES_MAX;
 
 impl FilesPlan {
-    /// Describes the files and their limits, a line for each property.
     pub(crate) fn describe(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.

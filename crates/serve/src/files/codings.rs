@@ -2,7 +2,6 @@
 
 use super::request::{FileRequest, parse_element};
 
-/// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Coding {
     /// Brotli (RFC 7932).
@@ -17,7 +16,6 @@ impl Coding {
     /// All codings; an earlier one is preferred if the client accepts both equally.
     pub(crate) const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
 
-    /// Returns the name in fields.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Brotli => "br",
@@ -35,7 +33,6 @@ impl Coding {
         }
     }
 
-    /// Returns the position in [`Coding::ALL`].
     pub(crate) fn index(self) -> usize {
         self as usize
     }
@@ -44,9 +41,7 @@ impl Coding {
 /// Cost of a representation in a coding, the lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CodingCost {
-    /// The coded file exists.
     Precompressed,
-    /// An encoder makes it.
     Encoded,
 }
 
@@ -87,7 +82,6 @@ impl AcceptedCodings {
         Self { by_coding: by_coding.map(quality_or_wildcard), identity }
     }
 
-    /// Returns whether a representation in this coding is acceptable.
     pub(crate) fn accepts(&self, coding: Coding) -> bool {
         self.by_coding[coding.index()] > 0
     }

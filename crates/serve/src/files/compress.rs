@@ -54,12 +54,10 @@ impl CompressionLevels {
         if problems.is_empty() { Ok(levels) } else { Err(problems) }
     }
 
-    /// Returns the level of a coding, if it is used.
     pub(crate) fn level(&self, coding: Coding) -> Option<u8> {
         self.0[coding.index()]
     }
 
-    /// Returns whether any coding is used.
     pub(crate) fn is_any(&self) -> bool {
         self.0.iter().any(Option::is_some)
     }
@@ -76,13 +74,9 @@ impl std::fmt::Display for CompressionLevels {
     }
 }
 
-/// Encoder of one response.
 pub(crate) enum Encoder {
-    /// gzip.
     Gzip(flate2::write::GzEncoder<Vec<u8>>),
-    /// Brotli.
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
-    /// Zstandard.
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
 }
 

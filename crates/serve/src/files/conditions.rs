@@ -4,7 +4,6 @@ use server_shell::date::parse_http_date;
 
 use super::request::FileRequest;
 
-/// Validators of a representation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators<'v> {
     /// Entity tag, with its quotes and a `W/` if it is weak.
@@ -13,7 +12,6 @@ pub(crate) struct Validators<'v> {
     pub(crate) modified_s: u64,
 }
 
-/// Result of the preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precondition {
     /// The response is the same as without them.

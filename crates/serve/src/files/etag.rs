@@ -16,12 +16,10 @@ use super::file_identity::FileIdentity;
 /// Source of the entity tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum EtagSource {
-    /// A digest of the content.
     Content,
     /// Time of the last modification, and the size.
     #[default]
     MtimeSize,
-    /// The same with the inode.
     Inode,
 }
 
@@ -39,7 +37,6 @@ impl EtagSource {
         }
     }
 
-    /// Returns the name in the flag.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Content => "content",
@@ -95,7 +92,6 @@ impl ContentDigest {
         self.0.update(bytes);
     }
 
-    /// Returns the tag.
     pub(crate) fn finish(self) -> String {
         let digest = self.0.finalize();
         let mut tag = String::from("\"");
@@ -106,7 +102,6 @@ impl ContentDigest {
     }
 }
 
-/// Returns the tag of content in memory.
 pub(crate) fn from_content(content: &[u8]) -> String {
     let mut digest = ContentDigest::default();
     digest.update(content);

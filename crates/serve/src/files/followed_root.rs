@@ -29,7 +29,6 @@ struct OpenRoot {
     file_name: Option<Vec<u8>>,
 }
 
-/// State of a root.
 #[derive(Debug)]
 enum RootState {
     Open(OpenRoot),
@@ -37,7 +36,6 @@ enum RootState {
     Missing(u16),
 }
 
-/// Change of a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RootChange {
     /// None, or the check is not due.

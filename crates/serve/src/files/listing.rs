@@ -39,12 +39,10 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// One name in a directory.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ListedName {
     /// Name; bytes that are no UTF-8 are replaced.
     pub(crate) name: String,
-    /// Name in a URL.
     pub(crate) href: String,
     /// `directory` or `file`.
     #[serde(rename = "type")]
@@ -140,7 +138,6 @@ fn describe(name: &CStr, stat: &Stat) -> Option<ListedName> {
 }
 
 impl DirectoryList {
-    /// Returns the list as JSON.
     pub(crate) fn to_json(&self) -> String {
         // Only a map with keys that are no strings or numbers can fail, and there is none.
         serde_json::to_string(self).unwrap_or_default() + "\n"

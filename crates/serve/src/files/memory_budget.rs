@@ -29,7 +29,6 @@ pub(crate) fn encoder_bytes(coding: Coding, level: u8) -> u64 {
     kib << 10
 }
 
-/// Budget of one core.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     bytes_max: u64,

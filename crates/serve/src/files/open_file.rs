@@ -22,7 +22,6 @@ use super::root::Root;
 /// kernel, from their descriptors.
 pub(crate) const MEMORY_FILE_BYTES_MAX: u64 = 32 * 1024;
 
-/// Result of a path.
 #[derive(Clone, Debug)]
 pub(crate) enum Lookup {
     File(Rc<OpenFile>),
@@ -61,7 +60,6 @@ struct TaggedFields {
 #[derive(Debug, Default)]
 pub(crate) struct CodedContents(RefCell<[Option<Arc<[u8]>>; Coding::ALL.len()]>);
 
-/// Content of an open file.
 #[derive(Debug)]
 enum FileContent {
     Memory(Arc<[u8]>),
@@ -217,7 +215,6 @@ impl OpenFile {
         fields.extend_from_slice(&self.tagged().fields);
     }
 
-    /// Creates a file that exists only in memory.
     pub(crate) fn from_memory(
         content: Arc<[u8]>,
         modified_s: u64,
@@ -245,7 +242,6 @@ impl OpenFile {
         Validators { etag: self.etag().as_bytes(), modified_s: self.identity.modified_s().min(unix_s) }
     }
 
-    /// Returns the content, if it is in memory.
     pub(crate) fn memory(&self) -> Option<&Arc<[u8]>> {
         match &self.content {
             FileContent::Memory(content) => Some(content),

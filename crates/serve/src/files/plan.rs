@@ -51,7 +51,6 @@ pub struct FilesPlanText {
     pub no_symlinks: bool,
     /// Fields of every response, `Name: value`.
     pub headers: Vec<String>,
-    /// Value of `Cache-Control` of files.
     pub cache_control: String,
     /// Origins that may read responses, or `*`.
     pub cors: Vec<String>,
@@ -73,7 +72,6 @@ pub struct FilesPlanText {
     pub file_cache_valid: String,
 }
 
-/// Files of an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FilesPlan {
     pub(crate) source: FilesSource,
@@ -84,7 +82,6 @@ pub(crate) struct FilesPlan {
     pub(crate) follows_symlinks: bool,
     /// Fields of every response, as lines.
     pub(crate) fields: Vec<u8>,
-    /// Field of files, as a line.
     pub(crate) cache_control: Vec<u8>,
     pub(crate) cors: Vec<String>,
     pub(crate) credentials: Credentials,
@@ -97,7 +94,6 @@ pub(crate) struct FilesPlan {
     pub(crate) cache_valid_ns: u64,
 }
 
-/// Source of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FilesSource {
     /// Absolute path of a directory as it was given, with its links.
@@ -210,7 +206,6 @@ impl FilesPlan {
     }
 }
 
-/// Returns the first flag of files that was given.
 fn first_flag(text: &FilesPlanText) -> Option<&'static str> {
     let flags = [
         (!text.index.is_empty(), "--index"),

@@ -3,7 +3,6 @@
 /// Maximum number of ranges of a request; a field with more is ignored, and the response is complete.
 pub(crate) const RANGES_MAX: usize = 16;
 
-/// Bytes of a representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ByteRange {
     /// First byte.
@@ -13,13 +12,11 @@ pub(crate) struct ByteRange {
 }
 
 impl ByteRange {
-    /// Returns its number of bytes.
     pub(crate) fn len(self) -> u64 {
         self.end - self.start
     }
 }
 
-/// Result of a field `Range`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestedRanges {
     /// The complete representation: the field is not valid, or asks for more than that.

@@ -3,7 +3,6 @@
 use wire::Header;
 use wire::h2::Fields;
 
-/// Times of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestTime {
     /// Time of the core's clock.
@@ -12,7 +11,6 @@ pub(crate) struct RequestTime {
     pub(crate) unix_s: u64,
 }
 
-/// A request for a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileRequest<'r> {
     pub(crate) method: &'r str,
@@ -21,7 +19,6 @@ pub(crate) struct FileRequest<'r> {
     pub(crate) fields: RequestFields<'r>,
 }
 
-/// Fields of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestFields<'r> {
     Http1(&'r [Header<'r>]),
@@ -62,7 +59,6 @@ impl<'r> FileRequest<'r> {
         }
     }
 
-    /// Returns whether it is a HEAD request.
     pub(crate) fn is_head(&self) -> bool {
         self.method == "HEAD"
     }

@@ -18,7 +18,6 @@ use super::request::{FileRequest, RequestTime};
 use super::site::FileSite;
 use super::target::{self, FilePath};
 
-/// Response to a request.
 #[derive(Debug)]
 pub(crate) struct FileResponse {
     pub(crate) status: u16,
@@ -49,7 +48,6 @@ const TEXT: &[u8] = b"Content-Type: text/plain; charset=utf-8\r\n";
 /// Browsers keep to the type of a response.
 const NOSNIFF: &[u8] = b"X-Content-Type-Options: nosniff\r\n";
 
-/// Responds to a request.
 pub(crate) fn respond(site: &FileSite, request: &FileRequest<'_>, time: RequestTime) -> FileResponse {
     let mut response = match decide(site, request, time) {
         Ok(response) => response,
@@ -92,7 +90,6 @@ fn decide(site: &FileSite, request: &FileRequest<'_>, time: RequestTime) -> Resu
 
 /// Result of the search for a file.
 enum Found {
-    /// A file with its path.
     File(Rc<OpenFile>, Vec<u8>),
     /// A directory without the slash at its end.
     Redirect,
@@ -371,7 +368,6 @@ fn unsatisfiable_response(size: u64) -> FileResponse {
     response
 }
 
-/// Returns a response with a short text.
 fn error_response(status: u16) -> FileResponse {
     let mut fields = TEXT.to_vec();
     match status {

@@ -55,13 +55,11 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOC
 const ATTEMPTS_MAX: usize = 8;
 
 impl Root {
-    /// Opens the root directory.
     pub(crate) fn open(path: &Path, follows_symlinks: bool) -> io::Result<Self> {
         Self::open_path(path, follows_symlinks)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
-    /// Opens the root directory, with an error for programs.
     pub(crate) fn open_path(path: &Path, follows_symlinks: bool) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(path, flags, Mode::empty())?;
@@ -77,7 +75,6 @@ impl Root {
         Ok(Self { path: path.to_owned(), directory, identity, confinement, follows_symlinks })
     }
 
-    /// Returns the identity of the open directory.
     pub(crate) fn identity(&self) -> DirectoryIdentity {
         self.identity
     }

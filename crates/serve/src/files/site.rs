@@ -18,7 +18,6 @@ use super::tagging::TagQueue;
 /// Maximum memory of the lists of directories that the clients of a thread have not read.
 pub(crate) const LIST_BYTES_MAX: u64 = 32 << 20;
 
-/// Files that one core serves.
 #[derive(Debug)]
 pub(crate) struct FileSite {
     pub(crate) plan: Arc<FilesPlan>,
@@ -78,7 +77,6 @@ impl FileSite {
         (self.roots_replaced.get(), self.roots_removed.get())
     }
 
-    /// Looks up the path of a request.
     pub(crate) fn look_up_target(&self, path: &[u8], time: RequestTime) -> Lookup {
         match (&self.plan.source, &self.source) {
             (_, SiteSource::Memory(file)) if path.is_empty() => Lookup::File(Rc::clone(file)),
@@ -110,7 +108,6 @@ impl FileSite {
         lookup
     }
 
-    /// Looks up a path in the file system.
     fn look_up_now(
         &self,
         followed: &FollowedRoot,
@@ -145,7 +142,6 @@ impl FileSite {
         cache.clear();
     }
 
-    /// Reads the names of a directory.
     pub(crate) fn list(&self, path: &[u8]) -> Option<DirectoryList> {
         let SiteSource::Root(followed) = &self.source else { return None };
         let followed = followed.borrow();

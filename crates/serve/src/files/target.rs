@@ -29,7 +29,6 @@ pub(crate) enum PathError {
 }
 
 impl PathError {
-    /// Returns the status of the response.
     pub(crate) fn status(self) -> u16 {
         match self {
             Self::BadRequest => 400,

@@ -50,9 +50,7 @@ pub(super) struct Exchange {
 pub(super) enum ExchangePhase {
     /// The body of the request is being read.
     Receiving,
-    /// The response is delayed.
     Delayed,
-    /// The counters are being collected.
     Stats,
     /// The head of the response is sent, its content is not.
     Sending,
@@ -60,14 +58,10 @@ pub(super) enum ExchangePhase {
     Discarding,
 }
 
-/// Content of a response.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// Bytes of a block of the core.
     Block(RemainingBody),
-    /// A text, and the number of its sent bytes.
     Text(Cow<'static, [u8]>, usize),
-    /// Content from files.
     File(FileBody),
 }
 
@@ -83,7 +77,6 @@ impl Content {
         }
     }
 
-    /// Returns the number of sent bytes, from any start.
     fn sent(&self) -> u64 {
         match self {
             Self::File(body) => body.sent_bytes(),
@@ -136,7 +129,6 @@ impl Exchange {
         }
     }
 
-    /// Notes content of the request's body.
     pub(super) fn note_body(&mut self, bytes: usize, rule: ProgressRule, now: MonotonicTime) {
         self.body_bytes += bytes as u64;
         self.timer.note(rule, self.body_bytes, now);
@@ -160,7 +152,6 @@ impl Exchange {
         check.check_stream(&mut self.timer, backlog)
     }
 
-    /// Returns whether it counts as in flight.
     pub(super) fn is_in_flight(&self) -> bool {
         self.phase != ExchangePhase::Discarding && self.request.body_kind != BodyKind::Stats
     }

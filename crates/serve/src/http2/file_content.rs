@@ -13,9 +13,7 @@ use super::request::Http2Request;
 /// Cost of encoding a slice of content, in bytes of the budget of a poll.
 const ENCODED_SLICE_COST_BYTES: u64 = 256 * 1024;
 
-/// Result of sending content.
 pub(super) enum SentContent {
-    /// All of it.
     All,
     /// A frame; more follows.
     Frame,
@@ -28,7 +26,6 @@ pub(super) enum SentContent {
 }
 
 impl Http2Conn<'_> {
-    /// Sends the head of a response from files, counts it, and returns its content.
     pub(super) fn send_file_head(
         &mut self,
         core: &OriginCore,

@@ -14,11 +14,9 @@ use super::Http2Conn;
 /// State of the output beside its bytes, which are in [`wire::h2::Connection::output`].
 #[derive(Debug)]
 pub(super) struct OutputQueue {
-    /// Number of sent bytes of the frames.
     sent: usize,
     /// Content between the bytes of the frames, in their order.
     inserts: VecDeque<InsertedContent>,
-    /// Number of unsent bytes of that content.
     inserted_bytes: u64,
     /// True if the bytes of the frames are in a pooled buffer.
     is_pooled: bool,
@@ -32,7 +30,6 @@ pub(super) struct OutputQueue {
     write_bytes_max: u64,
     /// Number of bytes of a write that is pending: TLS must be offered no less of them again.
     pending_bytes: u64,
-    /// Number of bytes written in this poll.
     poll_bytes: u64,
     /// Bytes that the socket accepted, and those of them and of the output that are no responses.
     pub(super) written_bytes: u64,

@@ -30,7 +30,6 @@ pub(super) struct Http2Request {
     pub(super) head_bytes: usize,
     /// Request part of the line in the access log.
     pub(super) logged_request: Option<LoggedRequest>,
-    /// Response from files.
     pub(super) file: Option<Box<FileResponse>>,
 }
 
@@ -109,7 +108,6 @@ impl Http2Request {
         (request, options.has_unknown)
     }
 
-    /// Creates the request of an origin with files.
     fn from_files(core: &OriginCore, site: &FileSite, head: &RequestHead<'_>) -> Self {
         let time = RequestTime { now_ns: core.now_ns.get(), unix_s: core.dates.second() };
         let file = crate::files::respond(site, &FileRequest::from_http2(head), time);
@@ -126,7 +124,6 @@ impl Http2Request {
         }
     }
 
-    /// Creates the request for a cached target.
     pub(super) fn from_cache(cached: &CachedTarget, is_head: bool, head_bytes: usize) -> Self {
         Self { head_bytes, ..Self::new(cached.spec, is_head) }
     }
@@ -151,7 +148,6 @@ impl Http2Request {
         self.spec.delay_ns == 0 && self.body_kind != BodyKind::Stats
     }
 
-    /// Returns the maximum number of content bytes of a DATA frame.
     pub(super) fn frame_bytes_max(&self) -> u64 {
         let unlimited = |bytes: u64| if bytes == 0 { u64::MAX } else { bytes };
         if self.body_kind == BodyKind::File {

@@ -142,7 +142,6 @@ impl Http2Conn<'_> {
         }
     }
 
-    /// Responds to a request in the table.
     pub(super) fn respond_stored(&mut self, core: &OriginCore, rng: &mut fastrand::Rng, stream: StreamKey) {
         let Some(mut exchange) = self.exchanges.streams.remove(stream) else { return };
         exchange.phase = ExchangePhase::Sending;
@@ -156,7 +155,6 @@ impl Http2Conn<'_> {
         }
     }
 
-    /// Sends the head of a response, counts it, and returns its content.
     fn send_head(
         &mut self,
         core: &OriginCore,
@@ -245,7 +243,6 @@ impl Http2Conn<'_> {
         }
     }
 
-    /// Sends one DATA frame.
     fn send_frame(
         &mut self,
         core: &OriginCore,

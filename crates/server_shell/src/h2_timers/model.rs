@@ -264,7 +264,6 @@ const GET: &[u8] = b"\x82\x86\x84\x41\x01a";
 /// A client that does anything, mostly little.
 struct HostileClient {
     rng: fastrand::Rng,
-    /// Bytes to send.
     script: VecDeque<u8>,
     weights: [u32; 10],
     next_stream: u32,

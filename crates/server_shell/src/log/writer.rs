@@ -20,10 +20,8 @@ pub(super) type Buffer = Box<[u8]>;
 /// Lines in flight, with the channel that returns the buffer.
 #[derive(Debug)]
 pub(super) struct LineBatch {
-    /// Index of the target.
     pub(super) target: usize,
     pub(super) bytes: Buffer,
-    /// Number of bytes in use.
     pub(super) filled: usize,
     pub(super) lines: u64,
     pub(super) return_sender: mpsc::Sender<Buffer>,
@@ -55,10 +53,8 @@ const REOPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Callback that prints a message for the operator of the process.
 pub(super) type PrintMessage = Box<dyn FnMut(&str) + Send>;
 
-/// The log thread.
 #[derive(Debug)]
 pub struct LogWriter {
-    /// `None` if there are no logs.
     thread: Option<WriterThread>,
 }
 
@@ -147,7 +143,6 @@ fn run_writer(
     }
 }
 
-/// One target and its error state.
 #[derive(Debug)]
 pub(super) struct TargetWriter {
     target: LogTarget,
@@ -211,7 +206,6 @@ impl TargetWriter {
         }
     }
 
-    /// Returns the number of lines written, and the result.
     fn try_write(&mut self, bytes: &[u8]) -> (u64, io::Result<()>) {
         let output = match &mut self.output {
             Some(output) => output,

@@ -33,7 +33,6 @@ const DRAIN_TIMEOUT_NS: u64 = 2 * SECOND_NS;
 /// Interval between the checks of a drain.
 const DRAIN_CHECK_NS: u64 = 10 * MILLISECOND_NS;
 
-/// Open connections.
 #[derive(Debug, Default)]
 pub(super) struct OpenConnections(RefCell<Vec<OpenConnection>>);
 

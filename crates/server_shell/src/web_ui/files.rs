@@ -20,7 +20,6 @@ const CONTENT_TYPES: &[(&str, &str)] = &[
     ("txt", TEXT),
     ("csv", "text/csv; charset=utf-8"),
 ];
-/// Content type of any other file.
 const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
 
 /// Returns the file at `segments` below a directory. Returns 404 if there is none, if it is no
@@ -29,7 +28,6 @@ const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
 ///
 /// Links are resolved before the file is opened. A user who could change one in between can
 /// write to the directory, and is therefore trusted like the server itself.
-#[must_use]
 pub fn serve_file(directory: &Path, segments: &[&str]) -> WebPage {
     let is_valid_segment =
         |part: &&str| !part.is_empty() && !part.starts_with('.') && !part.contains(['/', '\\', '\0']);

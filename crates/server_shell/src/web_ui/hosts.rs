@@ -6,7 +6,6 @@ use std::net::IpAddr;
 
 /// Returns whether a `Host` field is `localhost`, one of `names`, or an address that `accepts`. Its
 /// port is ignored, because a forwarded port differs.
-#[must_use]
 pub fn is_own_host(host: &str, names: &[Box<str>], accepts: impl Fn(IpAddr) -> bool) -> bool {
     let name = without_port(host).trim_end_matches('.');
     let unbracketed = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);

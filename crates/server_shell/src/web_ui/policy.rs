@@ -10,7 +10,6 @@ use super::{HTML, PageBody, WebPage};
 /// Directives for every page.
 const BASE_POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-/// Returns the policy of a page.
 pub(super) fn content_security_policy(page: &WebPage) -> String {
     let content = match &page.body {
         PageBody::Bytes(bytes) if page.content_type == HTML => std::str::from_utf8(bytes).ok(),

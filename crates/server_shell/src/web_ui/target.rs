@@ -49,14 +49,11 @@ impl WebRequest {
         Ok(Self { path: decoded, query: pairs.collect::<Result<_, &'static str>>()? })
     }
 
-    /// Returns the first value of the query with this name.
-    #[must_use]
     pub fn query_value(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Returns the segments of the path after `prefix`, if it begins with it.
-    #[must_use]
     pub fn segments_below(&self, prefix: &str) -> Option<Vec<&str>> {
         Some(self.path.strip_prefix(prefix)?.split('/').collect())
     }

@@ -12,20 +12,14 @@ use super::{AblationDesign, AblationSetting};
 /// Comparisons of an ablation in the metric that decides.
 #[derive(Clone, Copy, Debug)]
 pub struct AblationComparisons<'a> {
-    /// Plan of the experiment.
     pub plan: &'a ExperimentPlan,
-    /// Comparisons with none of the settings.
     pub with_none: &'a [Comparison],
-    /// Comparisons with the complete profile.
     pub with_profile: &'a [Comparison],
-    /// Reason why the experiment ended.
     pub stopped: &'a StopReason,
     /// True if the experiment ended before its stopping rule applied.
     pub is_partial: bool,
 }
 
-/// Concludes an ablation.
-#[must_use]
 pub fn conclude(
     design: &AblationDesign,
     input: AblationComparisons<'_>,
@@ -103,7 +97,6 @@ pub(super) fn effect_of(comparison: &Comparison, is_inverted: bool) -> SettingEf
     effect
 }
 
-/// Decides the contribution of a setting.
 fn setting_result(setting: &AblationSetting, loads: Vec<LoadEffect>) -> SettingResult {
     let all = || loads.iter().flat_map(|load| load.alone.iter().chain(&load.within));
     let has = |outcome| all().any(|effect| effect.outcome == outcome);
@@ -161,7 +154,6 @@ fn size_alone(result: &SettingResult) -> f64 {
     sizes.fold(0.0, f64::max)
 }
 
-/// Describes the effects of a setting.
 fn reason(loads: &[LoadEffect]) -> String {
     let mut parts = Vec::new();
     for load in loads {
@@ -260,14 +252,12 @@ impl AblationReport {
     }
 
     /// Returns whether the confirmation has to run: the minimal profile is a part of the profile.
-    #[must_use]
     pub fn needs_confirmation(&self) -> bool {
         !self.is_partial && !self.minimal.is_empty() && self.minimal.len() < self.settings.len()
     }
 }
 
 /// Returns the plan for the comparisons with the complete profile: the same trials, another baseline.
-#[must_use]
 pub fn plan_against_profile(plan: &ExperimentPlan) -> ExperimentPlan {
     let mut view = plan.clone();
     view.arms.retain(|arm| arm.repeats.is_none() && arm.name != NONE && !arm.name.starts_with("only-"));

@@ -5,25 +5,18 @@ use serde::{Deserialize, Serialize};
 
 use super::AblationDesign;
 
-/// Name of this schema.
 pub const TRIAL_SCHEMA: &str = "weir.tune-trial/1";
 
 /// Design and result of an ablation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AblationReport {
-    /// [`TRIAL_SCHEMA`].
     pub schema: String,
-    /// Version of weir that wrote it.
     pub weir_version: String,
-    /// Release of the kernel.
     pub kernel: String,
-    /// Design.
     pub design: AblationDesign,
-    /// Metric that decides.
     pub metric: String,
     /// Smallest effect that matters, as a fraction.
     pub effect: f64,
-    /// Confidence level of the intervals.
     pub confidence: f64,
     /// True if the experiment ended before its stopping rule applied, or has not run yet.
     pub is_partial: bool,
@@ -52,7 +45,6 @@ pub struct Confirmation {
     pub minimal: Vec<(String, SettingEffect)>,
 }
 
-/// Contribution of a setting to its profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SettingContribution {
@@ -72,8 +64,6 @@ pub enum SettingContribution {
 }
 
 impl SettingContribution {
-    /// Returns its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Helps => "helps",
@@ -95,10 +85,8 @@ pub struct SettingEffect {
     /// Confidence interval of the ratio; absent with too few pairs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interval: Option<(f64, f64)>,
-    /// Corrected p-value.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p_adjusted: Option<f64>,
-    /// Number of paired blocks.
     pub blocks: usize,
     /// Result: faster is better.
     pub outcome: ComparisonOutcome,
@@ -107,7 +95,6 @@ pub struct SettingEffect {
 /// Effects of a setting under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadEffect {
-    /// Name of the load.
     pub load: String,
     /// The setting alone over none; absent if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -117,19 +104,13 @@ pub struct LoadEffect {
     pub within: Option<SettingEffect>,
 }
 
-/// Result of one setting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SettingResult {
-    /// Name.
     pub name: String,
-    /// Value in the profile.
     pub value: String,
     /// Value without the profile.
     pub default: String,
-    /// Contribution.
     pub contribution: SettingContribution,
-    /// Reason with its figures.
     pub reason: String,
-    /// Effects, by load.
     pub loads: Vec<LoadEffect>,
 }

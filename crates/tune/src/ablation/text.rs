@@ -15,7 +15,6 @@ pub const MINIMAL: &str = "minimal";
 pub const CONFIRM_SUFFIX: &str = "-confirm";
 
 /// Returns the experiment's file `base`, which has no arms, with the arms of an ablation.
-#[must_use]
 pub fn ablation_text(base: &str, design: &AblationDesign) -> String {
     let mut text = base_text(base);
     let count = design.settings.len();
@@ -48,7 +47,6 @@ pub fn ablation_text(base: &str, design: &AblationDesign) -> String {
 }
 
 /// Returns the experiment's file `base` with the arms that compare a minimal profile with the complete one.
-#[must_use]
 pub fn confirmation_text(base: &str, design: &AblationDesign, minimal: &[String]) -> String {
     let mut text = base_text(base);
     let all: Vec<&AblationSetting> = design.settings.iter().collect();
@@ -111,7 +109,6 @@ fn quote(text: &str) -> String {
 
 /// Returns the minimal profile as a file in the form of sysctl.conf, which `weir tune apply` takes, with the
 /// measured reason of each line.
-#[must_use]
 pub fn profile_text(report: &AblationReport, source: &str) -> String {
     let requested = report.design.requested.join(" ");
     let mut text = format!(

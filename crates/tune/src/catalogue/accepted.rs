@@ -5,15 +5,12 @@ use crate::kernel_value::AcceptedValues::{
     self, CongestionControl, Numbers, PortList, ReadOnly, Text, Words,
 };
 
-/// Values of a setting.
 type Row = (&'static str, AcceptedValues);
 
-/// Returns the form of one number in a range.
 const fn number(min: i128, max: i128) -> AcceptedValues {
     Numbers { fields: 1, min, max }
 }
 
-/// Returns the form of several numbers in a range.
 const fn numbers(fields: usize, min: i128, max: i128) -> AcceptedValues {
     Numbers { fields, min, max }
 }
@@ -319,7 +316,6 @@ const TABLES: &[(&str, &[Row])] = &[
 
 /// Returns the values that a setting accepts, and the files of the kernel's source that say so. A setting of an
 /// interface has those of `all`.
-#[must_use]
 pub fn accepted_values(name: &str) -> Option<(AcceptedValues, &'static str)> {
     let find = |name: &str| {
         let mut rows = TABLES.iter().flat_map(|(source, rows)| rows.iter().map(move |row| (row, *source)));
@@ -328,7 +324,6 @@ pub fn accepted_values(name: &str) -> Option<(AcceptedValues, &'static str)> {
     find(name).or_else(|| find(&super::general_name(name)?))
 }
 
-/// Returns the names of all tables.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().flat_map(|(_, rows)| rows.iter().map(|(name, _)| *name))

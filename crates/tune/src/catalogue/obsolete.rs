@@ -5,7 +5,6 @@ use crate::kernel::KernelVersion;
 use crate::setting::Verdict::Obsolete;
 use crate::setting::{NETNS, SETTING, Setting};
 
-/// Returns the row of a setting that a kernel removed.
 const fn gone(base: Setting, name: &'static str, removed: KernelVersion, effect: &'static str) -> Setting {
     Setting { name, removed: Some(removed), effect, risk: "none", verdict: Obsolete, ..base }
 }
@@ -17,7 +16,6 @@ const fn ignored(base: Setting, name: &'static str, since: KernelVersion, effect
 
 /// Removed or ignored settings of TCP.
 const TCP: Setting = Setting { source: IP, ..NETNS };
-/// Removed settings of the scheduler.
 const SCHEDULER: Setting = Setting { source: KERNEL, ..SETTING };
 /// Effect of the scheduler's former settings.
 const MOVED: &str = "moved to /sys/kernel/debug/sched; replaced with the EEVDF scheduler in 6.6";
@@ -27,7 +25,8 @@ pub(super) const ROWS: &[Setting] = &[
         TCP,
         "net.ipv4.tcp_tw_recycle",
         v(4, 12),
-        "dropped connections of clients behind a NAT; use tcp_tw_reuse for outgoing connections",
+        "dropped connections of clients behind a NAT; use tcp_tw_reuse for outgoing \
+            connections",
     ),
     gone(
         TCP,

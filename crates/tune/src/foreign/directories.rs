@@ -25,7 +25,6 @@ fn rank(directory: &Path) -> Option<usize> {
 
 /// Orders the files of directories. Files of the directories of sysctl.d(5) are ordered by their names across all of
 /// them; the files of another directory follow in the order of their names.
-#[must_use]
 pub fn order_files(directories: &[(PathBuf, Vec<PathBuf>)]) -> FileOrder {
     let mut ranked: Vec<(usize, &(PathBuf, Vec<PathBuf>))> =
         directories.iter().filter_map(|one| Some((rank(&one.0)?, one))).collect();

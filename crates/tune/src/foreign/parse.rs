@@ -6,7 +6,6 @@ use super::{limits, tuned};
 use crate::kernel_value::parse_number;
 use crate::report::LimitTarget;
 
-/// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
     /// Lines `name = value`, and lines of `limits.conf`.
@@ -28,18 +27,13 @@ pub enum WriteCondition {
     Lower,
 }
 
-/// One setting of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForeignLine {
-    /// Path of the file.
     pub file: String,
     /// Number of the line, from 1; 0 for the complete file.
     pub line: usize,
-    /// Name, as in the catalogue.
     pub name: String,
-    /// Value.
     pub value: String,
-    /// Comment after the value.
     pub comment: String,
     /// Facts about the line that do not change its verdict.
     pub notes: Vec<String>,
@@ -47,7 +41,6 @@ pub struct ForeignLine {
     pub problem: Option<String>,
     /// Reason why the value is not known: a variable, another file.
     pub unresolved: Option<String>,
-    /// Condition of tuned for a write.
     pub write_if: Option<WriteCondition>,
     /// True if the tools report no failure of the line: `-` before the name.
     pub may_fail: bool,
@@ -61,7 +54,6 @@ pub struct ForeignLine {
 
 impl ForeignLine {
     /// Returns `FILE:LINE`, or `FILE`.
-    #[must_use]
     pub fn location(&self) -> String {
         if self.line == 0 { self.file.clone() } else { format!("{}:{}", self.file, self.line) }
     }
@@ -73,7 +65,6 @@ impl ForeignLine {
     }
 
     /// Returns whether the condition of the line keeps the value `now`.
-    #[must_use]
     pub fn keeps(&self, now: &str) -> bool {
         let (ours, now) = (parse_number(&self.value), parse_number(now));
         match (self.write_if, ours.zip(now)) {
@@ -83,8 +74,6 @@ impl ForeignLine {
         }
     }
 
-    /// Returns whether the line sets a name to a known value.
-    #[must_use]
     pub fn is_setting(&self) -> bool {
         self.problem.is_none() && self.unresolved.is_none() && !self.is_exclusion
     }
@@ -97,7 +86,6 @@ pub(super) fn significant_lines(text: &str) -> impl Iterator<Item = (usize, &str
 }
 
 /// Returns the format of a file, by its name or its first line.
-#[must_use]
 pub fn detect_format(file: &str, text: &str) -> FileFormat {
     let path = Path::new(file);
     let is_below = |directory: &str| path.parent().is_some_and(|parent| parent.ends_with(directory));
@@ -117,8 +105,6 @@ pub fn detect_format(file: &str, text: &str) -> FileFormat {
 /// Mark that some editors put in front of a text.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Parses the settings of a file.
-#[must_use]
 pub fn parse_file(file: &str, text: &str) -> Vec<ForeignLine> {
     let unmarked = text.strip_prefix(BYTE_ORDER_MARK);
     let (has_mark, text) = (unmarked.is_some(), unmarked.unwrap_or(text));
@@ -177,7 +163,6 @@ fn is_name(text: &str) -> bool {
     text.contains(['.', '/']) && !text.contains(char::is_whitespace)
 }
 
-/// Splits a value from a comment behind it.
 pub(super) fn split_comment(value: &str) -> (&str, &str) {
     match value.find(" #").or_else(|| value.find("\t#")) {
         Some(at) => (value[..at].trim(), value[at..].trim().trim_start_matches('#').trim()),
@@ -204,7 +189,6 @@ pub(super) fn one_line(value: &str) -> String {
 }
 
 /// Returns whether a name matches a pattern as glob(7) does: `*` and `?` stay within a part of the name.
-#[must_use]
 pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at_pattern, mut at_name) = (0, 0);

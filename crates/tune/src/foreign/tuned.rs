@@ -26,7 +26,6 @@ const CONTROL_KEYS: [&str; 11] = [
     "uname_regex",
 ];
 
-/// Returns the name of a section.
 fn section_name(line: &str) -> Option<&str> {
     Some(split_comment(line).0.strip_prefix('[')?.strip_suffix(']')?.trim())
 }
@@ -44,7 +43,6 @@ pub(super) fn is_profile(text: &str) -> bool {
 
 /// Lines of a profile with their sections.
 struct Sections<'a> {
-    /// Number, section and text.
     lines: Vec<(usize, &'a str, &'a str)>,
     /// Values of control keys by section and key.
     control: BTreeMap<(&'a str, &'a str), &'a str>,
@@ -82,7 +80,6 @@ impl<'a> Sections<'a> {
 }
 
 /// Returns the profiles that a profile includes, with the line of each. A name with `-` before it may be missing.
-#[must_use]
 pub fn included_profiles(text: &str) -> Vec<(usize, String)> {
     let sections = Sections::new(text);
     let lines = sections.lines.iter().filter(|(_, section, _)| *section == "main");
@@ -96,7 +93,6 @@ pub fn included_profiles(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Parses the lines of a profile.
 pub(super) fn parse(base: &impl Fn(usize) -> ForeignLine, text: &str) -> Vec<ForeignLine> {
     let sections = Sections::new(text);
     let variables = sections.lines.iter().filter(|(_, section, _)| *section == "variables");
@@ -131,7 +127,6 @@ fn expand(value: &str, variables: &BTreeMap<&str, &str>) -> Option<String> {
     None
 }
 
-/// Returns the name of the catalogue for a key of a plugin.
 fn catalogue_name(plugin: &str, key: &str, value: &str) -> Option<String> {
     let name = match (plugin, key) {
         ("sysctl", name) => canonical_name(name),

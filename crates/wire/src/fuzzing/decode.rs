@@ -14,7 +14,6 @@ use crate::{
 /// Lengths of the pieces in which an input arrives.
 const PIECES: [usize; 2] = [usize::MAX, 1];
 
-/// Decodes the head of a request.
 pub fn request_head(bytes: &[u8]) {
     let limits = Limits::default();
     read_head(bytes, &limits, |received| {
@@ -23,7 +22,6 @@ pub fn request_head(bytes: &[u8]) {
     });
 }
 
-/// Decodes the head of a response.
 pub fn response_head(bytes: &[u8]) {
     let limits = Limits::default();
     read_head(bytes, &limits, |received| {
@@ -61,7 +59,6 @@ pub fn chunked_body(bytes: &[u8]) {
     }
 }
 
-/// Decodes a PROXY header.
 pub fn proxy_header(bytes: &[u8]) {
     for piece_bytes in PIECES {
         let mut end = 0;
@@ -169,7 +166,6 @@ pub fn websocket(bytes: &[u8]) {
     }
 }
 
-/// Decodes an event stream.
 pub fn event_stream(bytes: &[u8]) {
     for piece_bytes in PIECES {
         let mut reader = EventStreamReader::new(1 << 20);

@@ -70,7 +70,6 @@ pub fn event_stream(bytes: &[u8]) {
     check_cuts(seed, &read);
 }
 
-/// Length of the piece that begins at a position.
 type PieceLength<'a> = &'a dyn Fn(usize) -> usize;
 
 fn check_cuts(seed: u8, read: &dyn Fn(PieceLength<'_>) -> Vec<String>) {

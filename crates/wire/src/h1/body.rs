@@ -49,7 +49,6 @@ pub struct Decoded {
 pub struct Skipped {
     /// Number of input bytes that belong to this body: all of them, unless the body ended before.
     pub consumed: usize,
-    /// Number of content bytes among them.
     pub data_bytes: u64,
     /// True if the body is over: the rest of the input is the next message.
     pub end: bool,
@@ -163,7 +162,6 @@ impl BodyDecoder {
     /// Returns the number of remaining bytes of a body of known length; `None` if the length is
     /// unknown, or the body is over.
     #[inline]
-    #[must_use]
     pub fn remaining_length(&self) -> Option<u64> {
         match self.state {
             BodyState::Length(remaining) => Some(remaining),
@@ -173,7 +171,6 @@ impl BodyDecoder {
 
     /// Returns true if the next byte is content, and not framing or the next message.
     #[inline]
-    #[must_use]
     pub fn expects_content(&self) -> bool {
         matches!(self.state, BodyState::Length(_) | BodyState::UntilClose | BodyState::Data(_))
     }
@@ -191,9 +188,7 @@ impl BodyDecoder {
         self.is_done()
     }
 
-    /// Returns true if the body is over.
     #[inline]
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.state == BodyState::Done
     }
@@ -220,7 +215,6 @@ impl BodyDecoder {
     ///
     /// The lines are well formed and name neither framing nor `Host`, but they are untrusted: never
     /// merge them into the fields of the head (RFC 9110 §6.5.1).
-    #[must_use]
     pub fn trailers(&self) -> &[u8] {
         if self.is_done() { &self.trailers } else { &[] }
     }

@@ -53,7 +53,6 @@ pub fn status_line(out: &mut Vec<u8>, version: Version, status: u16) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes one field line.
 #[inline]
 pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);
@@ -96,7 +95,6 @@ pub fn chunk_head(out: &mut Vec<u8>, len: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the end of the data of a chunk.
 #[inline]
 pub fn chunk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
@@ -111,13 +109,9 @@ pub fn last_chunk(out: &mut Vec<u8>) {
 /// Part of a message that cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MessagePart {
-    /// A method.
     Method,
-    /// A request target.
     Target,
-    /// A field name.
     FieldName,
-    /// A field value.
     FieldValue,
 }
 
@@ -125,17 +119,12 @@ pub enum MessagePart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EncodeError {
     /// The text is empty and must not be.
-    Empty {
-        /// Intended part of the message.
-        part: MessagePart,
-    },
+    Empty { part: MessagePart },
     /// The text has a byte that is not allowed.
     Byte {
-        /// Intended part of the message.
         part: MessagePart,
         /// Position of the byte, in bytes from 0.
         at: usize,
-        /// The byte.
         byte: u8,
     },
 }
@@ -213,7 +202,6 @@ fn check(part: MessagePart, text: &[u8], is_allowed: impl Fn(u8) -> bool) -> Res
 
 /// Returns the reason phrase of a status (RFC 9110 §15 and the IANA registry); empty if there is
 /// none.
-#[must_use]
 pub fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",

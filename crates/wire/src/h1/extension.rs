@@ -9,7 +9,6 @@ pub(super) enum ExtensionState {
     /// Before a name; blanks are allowed.
     Start,
     Name,
-    /// Blanks behind a name.
     NameEnd,
     /// Behind `=`; blanks are allowed.
     Equals,
@@ -17,9 +16,7 @@ pub(super) enum ExtensionState {
     Quoted,
     /// Behind a backslash in a quoted string.
     Escaped,
-    /// Behind a quoted string.
     QuotedEnd,
-    /// Blanks behind a value.
     ValueEnd,
 }
 

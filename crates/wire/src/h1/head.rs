@@ -18,7 +18,6 @@ pub type HeaderSlots<'b> = [MaybeUninit<Header<'b>>; HEADERS_CAP];
 
 /// Returns slots for the field lines of one head. They are uninitialised, so they cost nothing.
 #[inline]
-#[must_use]
 pub fn header_slots<'b>() -> HeaderSlots<'b> {
     [const { MaybeUninit::uninit() }; HEADERS_CAP]
 }
@@ -57,9 +56,7 @@ pub enum Framing {
 /// Result of parsing the bytes received so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed<T> {
-    /// The head is complete.
     Complete {
-        /// Parsed head.
         head: T,
         /// Number of bytes up to the end of the head, including empty lines before a request line: the
         /// body starts there.
@@ -78,7 +75,6 @@ pub struct RequestHead<'h, 'b> {
     /// Request target as it was sent: visible ASCII without `#`, in a form that fits the method
     /// (RFC 9112 §3.2).
     pub target: &'b str,
-    /// Version of the request line.
     pub version: Version,
     /// Field lines in their order; values without surrounding whitespace.
     pub headers: &'h [Header<'b>],
@@ -101,7 +97,6 @@ pub struct RequestHead<'h, 'b> {
 /// Head of a response that passed every check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseHead<'h, 'b> {
-    /// Version of the status line.
     pub version: Version,
     /// Status code, 100 to 999.
     pub status: u16,
@@ -122,14 +117,12 @@ pub struct ResponseHead<'h, 'b> {
 impl ResponseHead<'_, '_> {
     /// Returns true if a further response follows for the same request: 1xx, except 101, after
     /// which the connection is no longer HTTP/1.1 (RFC 9110 §15.2).
-    #[must_use]
     pub fn is_informational(&self) -> bool {
         self.status < 200 && self.status != 101
     }
 
     /// Returns true if the bytes after this head belong to another protocol: 101 (RFC 9110
     /// §15.2.2).
-    #[must_use]
     pub fn is_switching_protocols(&self) -> bool {
         self.status == 101
     }
@@ -142,12 +135,10 @@ pub enum RequestKind {
     Head,
     /// `CONNECT`: a 2xx has no body, the tunnel starts right after it.
     Connect,
-    /// Any other method.
     Other,
 }
 
 impl RequestKind {
-    /// Returns the kind of a request with this method.
     #[must_use]
     pub fn from_method(method: &str) -> Self {
         match method {
@@ -172,7 +163,6 @@ impl RequestKind {
 /// a LF among the first two counts as one. A sender of single bytes therefore causes one parse per
 /// line, of at most `headers_max` lines. A bad byte is found at the next parse, not at once.
 #[inline]
-#[must_use]
 pub fn head_may_be_complete(new_bytes: &[u8]) -> bool {
     memchr_iter(b'\n', new_bytes)
         .any(|position| matches!(&new_bytes[..position], [] | [b'\r'] | [.., b'\n'] | [.., b'\n', b'\r']))

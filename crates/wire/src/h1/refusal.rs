@@ -26,8 +26,6 @@ impl Refusal {
         Self { kind, is_from_server: true }
     }
 
-    /// Returns the reason.
-    #[must_use]
     pub fn kind(&self) -> RefusalKind {
         self.kind
     }
@@ -38,7 +36,6 @@ impl Refusal {
     ///
     /// A [`BodyDecoder`](super::BodyDecoder) does not know the sender of its body and returns the
     /// status for a client.
-    #[must_use]
     pub fn status(&self) -> u16 {
         if self.is_from_server { 502 } else { self.kind.status() }
     }
@@ -84,26 +81,22 @@ macro_rules! refusal_kinds {
 
 impl RefusalKind {
     /// Returns the reason in `snake_case`, unique and stable, for counters and logs.
-    #[must_use]
     pub fn code(self) -> &'static str {
         REFUSALS[self as usize].code
     }
 
     /// Returns the status of a server's response to a client that sent this; 502 for messages that
     /// only a server can send.
-    #[must_use]
     pub fn status(self) -> u16 {
         REFUSALS[self as usize].status
     }
 
     /// Returns the section of the RFC that allows or requires the refusal.
-    #[must_use]
     pub fn section(self) -> &'static str {
         REFUSALS[self as usize].section
     }
 
     /// Returns a description in one clause, without a full stop.
-    #[must_use]
     pub fn doc(self) -> &'static str {
         REFUSALS[self as usize].doc
     }

@@ -5,7 +5,6 @@
 use super::head::Header;
 
 /// Returns the value of the first field with this name, ignoring case.
-#[must_use]
 pub fn field_value<'b>(headers: &[Header<'b>], name: &str) -> Option<&'b [u8]> {
     headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
 }
@@ -25,7 +24,6 @@ pub fn connection_options<'h, 'b: 'h>(headers: &'h [Header<'b>]) -> impl Iterato
 
 /// Returns true if a field with this name, in any case, is for this hop only and never forwarded as
 /// it is (RFC 9110 §7.6.1).
-#[must_use]
 pub fn is_hop_by_hop(name: &str) -> bool {
     // By length first: this runs for each field of each forwarded message, and most lengths have no
     // match.

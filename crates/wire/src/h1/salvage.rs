@@ -9,7 +9,6 @@ const METHOD_BYTES_MAX: usize = 32;
 /// Returns method, target and version of the request line at the start of `bytes`, as far as they have been received. The
 /// target may be empty, incomplete or invalid; a version that is not HTTP/1.0 counts as HTTP/1.1. `None`: the bytes do not
 /// start with a method and a space.
-#[must_use]
 pub fn salvage_request_line(bytes: &[u8]) -> Option<(&[u8], &[u8], Version)> {
     let start = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n'))?;
     let bytes = &bytes[start..];

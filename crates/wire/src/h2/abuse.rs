@@ -23,9 +23,7 @@ pub struct Counters {
     pub empty_frames: u64,
     /// PING frames, without acknowledgements.
     pub pings: u64,
-    /// SETTINGS frames.
     pub settings: u64,
-    /// PRIORITY frames.
     pub priorities: u64,
     /// WINDOW_UPDATE frames of less than 128 bytes.
     pub tiny_window_updates: u64,
@@ -45,7 +43,6 @@ pub(super) enum FloodClass {
     LateFrame,
 }
 
-/// Balances of one connection.
 #[derive(Debug)]
 pub(super) struct AbuseBalance {
     churn: i32,
@@ -93,7 +90,6 @@ impl AbuseBalance {
         self.credit_frame();
     }
 
-    /// Credits a frame with content.
     #[inline]
     pub(super) fn credit_frame(&mut self) {
         self.flood = (self.flood - 2).max(-self.max);

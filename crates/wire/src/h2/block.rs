@@ -86,7 +86,6 @@ fn fault(problem: HeadProblem) -> FaultKind {
     }
 }
 
-/// Encoder of field blocks.
 #[derive(Debug)]
 pub struct BlockWriter {
     encoder: Encoder,
@@ -105,14 +104,12 @@ impl BlockWriter {
         Self { encoder: Encoder::new() }
     }
 
-    /// Encodes a block.
     pub fn encode(&mut self, write: impl FnOnce(&mut FieldEncoder<'_>)) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode_into(&mut out, write);
         out
     }
 
-    /// Encodes a block and appends it.
     #[inline]
     pub fn encode_into(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut FieldEncoder<'_>)) {
         self.encoder.begin(out);

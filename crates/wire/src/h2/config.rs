@@ -3,9 +3,7 @@
 /// Role of this end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Sends requests.
     Client,
-    /// Receives requests.
     Server,
 }
 
@@ -21,9 +19,7 @@ pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// again after its stream; the identifier is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
-    /// Slot.
     pub slot: u32,
-    /// Stream identifier.
     pub id: u32,
 }
 
@@ -98,7 +94,6 @@ pub enum PrefaceMatch {
 
 /// Compares the first bytes of a connection with the first line of [`PREFACE`], to detect a client that
 /// uses HTTP/2 with prior knowledge (RFC 9113 §3.3).
-#[must_use]
 pub fn preface_match(bytes: &[u8]) -> PrefaceMatch {
     if bytes.starts_with(PREFACE_LINE) {
         PrefaceMatch::Full

@@ -29,20 +29,17 @@ const OUTPUT_FULL_BYTES: usize = 128 * 1_024;
 /// Capacity of buffers that survives a large message.
 const BUFFER_KEPT_BYTES: usize = 4_096;
 
-/// Position in the input.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InputState {
     /// Before the preface of the client.
     Preface,
     /// Before a frame header.
     Frame,
-    /// In a DATA frame.
     Data(DataFrame),
     /// In bytes that nobody needs.
     Skip(usize),
 }
 
-/// Rest of a DATA frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataFrame {
     pub(super) stream: StreamKey,
@@ -89,11 +86,9 @@ pub(super) enum Step {
 pub(super) enum Handled {
     /// Nothing is used; more input is needed.
     Incomplete,
-    /// This number of bytes is used, perhaps with an event.
     Used(usize, Option<Step>),
 }
 
-/// State of one connection.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) role: Role,
@@ -247,7 +242,6 @@ impl Connection {
         }
     }
 
-    /// Ends the connection for a fault of the peer.
     #[cold]
     fn fail(&mut self, fault: FaultKind) -> FaultKind {
         self.failure = Some(fault);
@@ -279,7 +273,6 @@ impl Connection {
         }
     }
 
-    /// Adds the borrowed parts to an event.
     fn event<'e>(&'e self, step: Step, input: &'e [u8]) -> Event<'e> {
         match step {
             Step::Request { stream, is_end } => {
@@ -316,19 +309,16 @@ impl Connection {
     /// Returns whether the output has more bytes than a peer that reads would leave there, 128 KiB:
     /// the caller stops to read until it has written them, so that floods of PING and SETTINGS only
     /// stop their sender.
-    #[must_use]
     pub fn is_output_full(&self) -> bool {
         self.output.len() > OUTPUT_FULL_BYTES
     }
 
     /// Number of streams that are not over.
-    #[must_use]
     pub fn open_streams(&self) -> usize {
         self.streams.open()
     }
 
     /// Number of streams that may be opened now (client).
-    #[must_use]
     pub fn free_streams(&self) -> usize {
         if !self.may_open() {
             return 0;
@@ -346,13 +336,11 @@ impl Connection {
     }
 
     /// Returns whether the peer supports extended CONNECT (RFC 8441).
-    #[must_use]
     pub fn peer_enables_connect_protocol(&self) -> bool {
         self.peer.enables_connect_protocol
     }
 
     /// Returns the numbers of received frames that a flood would consist of.
-    #[must_use]
     pub fn counters(&self) -> Counters {
         self.abuse.counters
     }
@@ -376,7 +364,6 @@ impl Connection {
 
     /// Returns the bytes of memory that the connection has allocated, without its output.
     #[doc(hidden)]
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.decoder.memory_bytes()
             + self.encoder.memory_bytes()

@@ -59,7 +59,6 @@ impl Decoder {
         self.table.check_invariants(self.size_limit.max(TABLE_BYTES_DEFAULT));
     }
 
-    /// Returns the bytes of memory of the table and the literals.
     pub(super) fn memory_bytes(&self) -> usize {
         self.table.memory_bytes() + self.literals.capacity()
     }

@@ -38,7 +38,6 @@ pub(super) struct Encoder {
     by_position: Vec<u32>,
     /// Position of the next field of the block.
     position: usize,
-    /// Name in lower case.
     lower: Vec<u8>,
 }
 
@@ -245,7 +244,6 @@ fn is_equal(text: &[u8], other: &[u8]) -> bool {
     words.iter().zip(others).all(|(word, other)| word == other) && last_word(text) == last_word(other)
 }
 
-/// Compares a name with one in lower case.
 #[inline]
 fn is_equal_ignoring_case(name: &[u8], lower: &[u8]) -> bool {
     is_equal(name, lower) || name.eq_ignore_ascii_case(lower)

@@ -9,9 +9,7 @@ use super::table::{FieldRef, Texts};
 /// Something that the peer sent, or that happened to a stream.
 #[derive(Debug)]
 pub enum Event<'e> {
-    /// A head of a request, at a server.
     Request {
-        /// Its new stream.
         stream: StreamKey,
         /// Head; valid by RFC 9113 §8.
         head: RequestHead<'e>,
@@ -22,9 +20,7 @@ pub enum Event<'e> {
     /// valid as an HTTP message although the frames are (400). The peer's further frames of the
     /// stream are discarded. The caller may send a response, or reset the stream.
     RejectedRequest {
-        /// Its new stream.
         stream: StreamKey,
-        /// Reason, with its status.
         refusal: crate::Refusal,
         /// Method and target with a space between them, as far as they were decoded, for
         /// [`crate::salvage_request_line`].
@@ -32,7 +28,6 @@ pub enum Event<'e> {
     },
     /// A head of a response, interim or final, at a client.
     Response {
-        /// Stream.
         stream: StreamKey,
         /// Head; valid by RFC 9113 §8.
         head: ResponseHead<'e>,
@@ -44,17 +39,9 @@ pub enum Event<'e> {
     /// without it.
     /// Content must be consumed also after the end of the stream, or be given up with
     /// [`Connection::reset`](super::Connection::reset).
-    Data {
-        /// Stream.
-        stream: StreamKey,
-        /// Content.
-        bytes: &'e [u8],
-        /// True if this is the end of the message.
-        is_end: bool,
-    },
+    Data { stream: StreamKey, bytes: &'e [u8], is_end: bool },
     /// A trailer section, which ends the message.
     Trailers {
-        /// Stream.
         stream: StreamKey,
         /// Fields; valid by RFC 9113 §8.1.
         fields: Fields<'e>,
@@ -65,7 +52,6 @@ pub enum Event<'e> {
     ///
     /// At a server it may be a stream that was not reported before: its request was malformed.
     Reset {
-        /// Stream.
         stream: StreamKey,
         /// Code of the `RST_STREAM` frame.
         code: ErrorCode,
@@ -84,7 +70,6 @@ pub enum Event<'e> {
     GoAway {
         /// Last stream that the peer may process.
         last_stream: u32,
-        /// Its reason.
         code: ErrorCode,
     },
     /// The peer changed its settings, for example the number of streams that it accepts.
@@ -96,7 +81,6 @@ pub enum Event<'e> {
 /// Head of a request (RFC 9113 §8.3.1).
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'e> {
-    /// Method.
     pub method: &'e str,
     /// Scheme; `None` only with CONNECT.
     pub scheme: Option<&'e str>,
@@ -106,7 +90,6 @@ pub struct RequestHead<'e> {
     pub path: Option<&'e str>,
     /// Protocol of an extended CONNECT (RFC 8441).
     pub protocol: Option<&'e str>,
-    /// Value of `content-length`.
     pub content_length: Option<u64>,
     /// All other fields: without `host`, which equals the authority, and without `content-length`.
     pub fields: Fields<'e>,
@@ -117,7 +100,6 @@ pub struct RequestHead<'e> {
 pub struct ResponseHead<'e> {
     /// Status, 100 to 999, not 101 (RFC 9113 §8.6).
     pub status: u16,
-    /// Value of `content-length`.
     pub content_length: Option<u64>,
     /// All other fields: without `content-length`.
     pub fields: Fields<'e>,
@@ -134,26 +116,20 @@ impl<'e> Fields<'e> {
     /// Fields of a head without any.
     pub const EMPTY: Fields<'static> = Fields { texts: Texts { table: &[], literals: &[] }, refs: &[] };
 
-    /// Returns the fields in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'e str, &'e [u8])> + use<'e> {
         let texts = self.texts;
         self.refs.iter().map(move |field| (texts.token(field.name), texts.value(field.value)))
     }
 
-    /// Returns the number of fields.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.refs.len()
     }
 
-    /// Returns whether there are no fields.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.refs.is_empty()
     }
 
     /// Returns the value of the first field with a lower-case name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&'e [u8]> {
         self.iter().find(|(candidate, _)| *candidate == name).map(|(_, value)| value)
     }

@@ -12,17 +12,14 @@ pub struct ErrorCode(pub u32);
 impl ErrorCode {
     /// Graceful end.
     pub const NO_ERROR: Self = Self(0);
-    /// Violation of the protocol.
     pub const PROTOCOL_ERROR: Self = Self(1);
     /// Fault of this end.
     pub const INTERNAL_ERROR: Self = Self(2);
-    /// Violation of flow control.
     pub const FLOW_CONTROL_ERROR: Self = Self(3);
     /// Settings were not acknowledged in time.
     pub const SETTINGS_TIMEOUT: Self = Self(4);
     /// Frame for a stream that is closed.
     pub const STREAM_CLOSED: Self = Self(5);
-    /// Frame of an invalid size.
     pub const FRAME_SIZE_ERROR: Self = Self(6);
     /// Stream that was not processed.
     pub const REFUSED_STREAM: Self = Self(7);
@@ -36,12 +33,10 @@ impl ErrorCode {
     pub const ENHANCE_YOUR_CALM: Self = Self(11);
     /// TLS properties are not sufficient.
     pub const INADEQUATE_SECURITY: Self = Self(12);
-    /// HTTP/1.1 is required.
     pub const HTTP_1_1_REQUIRED: Self = Self(13);
 
     /// Returns the name of the RFC; `UNKNOWN` for other values, which mean
     /// [`ErrorCode::INTERNAL_ERROR`].
-    #[must_use]
     pub fn name(self) -> &'static str {
         const NAMES: [&str; 14] = [
             "NO_ERROR",
@@ -102,7 +97,6 @@ macro_rules! fault_kinds {
 
 impl FaultKind {
     /// Returns the fault in `snake_case`, unique and stable, for counters and logs.
-    #[must_use]
     pub fn code(self) -> &'static str {
         FAULTS[self as usize].code
     }
@@ -114,13 +108,11 @@ impl FaultKind {
     }
 
     /// Returns the section of the RFC that requires or allows the error.
-    #[must_use]
     pub fn section(self) -> &'static str {
         FAULTS[self as usize].section
     }
 
     /// Returns a description in one clause, without a full stop.
-    #[must_use]
     pub fn doc(self) -> &'static str {
         FAULTS[self as usize].doc
     }

@@ -5,7 +5,6 @@
 
 use crate::h1::{is_field_value, is_token, split_host_port};
 
-/// Kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameKind {
     Other,
@@ -42,7 +41,6 @@ impl FieldKind {
         (self.name as u8, self.is_value_valid) == (NameKind::Other as u8, true)
     }
 
-    /// Kind of an entry of the static table, with its value.
     pub(super) const fn from_static_index(index: usize) -> Self {
         let name = match index {
             1 => NameKind::Authority,
@@ -69,7 +67,6 @@ pub(super) fn classify(known_name: Option<NameKind>, name: &[u8], value: &[u8]) 
     FieldKind { name, is_value_valid: is_valid_value(name, value) }
 }
 
-/// Returns the kind of a name.
 #[inline]
 fn name_kind(name: &[u8]) -> NameKind {
     if !name.iter().all(|&byte| IS_LOWER_TOKEN[usize::from(byte)]) {
@@ -101,7 +98,6 @@ fn special_name(name: &[u8]) -> NameKind {
     }
 }
 
-/// Returns whether a value is allowed for a name of this kind.
 #[inline]
 fn is_valid_value(name: NameKind, value: &[u8]) -> bool {
     match name {

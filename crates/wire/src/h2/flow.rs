@@ -11,7 +11,6 @@ const SHARED_INCREMENT_MIN: i64 = 4096;
 /// Rest of a request of unknown length that a peer may send behind the response.
 const UNKNOWN_REST_BYTES: u64 = 4 << 20;
 
-/// Size of receive windows of one kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowSize {
     pub(super) bytes: u32,
@@ -99,7 +98,6 @@ impl ReceiveFlow {
         Self { window: 65_535, held: 0, connection, stream, stream_initial, is_probe_due: false, probe: None }
     }
 
-    /// Returns the window of a new stream.
     #[inline]
     pub(super) fn stream_initial(&self) -> i32 {
         self.stream_initial

@@ -38,7 +38,6 @@ pub(super) mod setting {
     pub(in super::super) const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 }
 
-/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) len: usize,
@@ -65,7 +64,6 @@ impl FrameHeader {
     }
 }
 
-/// Maximum stream identifier, and maximum window.
 pub(super) const STREAM_ID_MAX: u32 = 0x7fff_ffff;
 
 /// Parses a number at the start of a payload whose length was checked.
@@ -74,7 +72,6 @@ pub(super) fn read_u32(payload: &[u8]) -> u32 {
     payload.first_chunk().map_or(0, |&bytes| u32::from_be_bytes(bytes))
 }
 
-/// Writes a frame header.
 #[inline]
 pub(super) fn write_header(out: &mut Vec<u8>, len: usize, frame_type: u8, flags: u8, stream: u32) {
     let [_, a, b, c] = (len as u32).to_be_bytes();
@@ -88,13 +85,11 @@ pub(super) fn write_reset(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
     out.extend_from_slice(&code.0.to_be_bytes());
 }
 
-/// Writes a `WINDOW_UPDATE` frame.
 pub(super) fn write_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
     write_header(out, 4, frame_type::WINDOW_UPDATE, 0, stream);
     out.extend_from_slice(&increment.to_be_bytes());
 }
 
-/// Writes a `PING` frame.
 pub(super) fn write_ping(out: &mut Vec<u8>, flags: u8, payload: u64) {
     write_header(out, 8, frame_type::PING, flags, 0);
     out.extend_from_slice(&payload.to_be_bytes());

@@ -11,7 +11,6 @@ use super::table::{ENTRY_OVERHEAD, FieldRef, TextRef, Texts};
 use crate::RefusalKind;
 use crate::h1::{parse_content_length, split_host_port};
 
-/// Kind of a field section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     Request,
@@ -31,7 +30,6 @@ pub(super) enum HeadProblem {
     Ignored,
 }
 
-/// Limits of a section.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadLimits {
     pub(super) bytes_max: usize,
@@ -73,7 +71,6 @@ pub(super) struct Head {
     limits: HeadLimits,
     /// Version of the table, if this section was a valid request that did not change the table.
     repeatable: Option<u32>,
-    /// Block of that request.
     block: Vec<u8>,
     /// Method and target of the last request that was rejected, with a space between them, as far as they
     /// were decoded: for logs, never for a decision.
@@ -107,7 +104,6 @@ impl Head {
         *self = Self::new(self.limits);
     }
 
-    /// Begins a section.
     #[inline]
     pub(super) fn begin(&mut self, section: Section) {
         self.refs.clear();
@@ -228,7 +224,6 @@ impl Head {
         if is_excessive { Err(FaultKind::BlockTooLarge) } else { Ok(()) }
     }
 
-    /// Replaces the references to all texts.
     pub(super) fn replace_texts(&mut self, mut replace: impl FnMut(TextRef) -> TextRef) {
         for field in &mut self.refs {
             *field = FieldRef { name: replace(field.name), value: replace(field.value) };
@@ -453,7 +448,6 @@ impl Head {
         self.problem.map_or(Ok(()), Err)
     }
 
-    /// Value of `content-length`.
     pub(super) fn content_length(&self) -> Option<u64> {
         self.parts.content_length
     }
@@ -463,7 +457,6 @@ impl Head {
         if self.is_over() { 0 } else { self.size }
     }
 
-    /// Fields of the section.
     #[inline]
     pub(super) fn fields<'e>(&'e self, texts: Texts<'e>) -> Fields<'e> {
         Fields { texts, refs: &self.refs }

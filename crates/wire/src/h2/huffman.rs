@@ -4,7 +4,6 @@
 use super::fault::FaultKind;
 use super::huffman_codes::CODES;
 
-/// Bits of one step of the decoder.
 const STEP_BITS: u32 = 12;
 
 /// Result of the next twelve bits: up to two bytes.
@@ -12,7 +11,6 @@ const STEP_BITS: u32 = 12;
 struct Step {
     first: u8,
     second: u8,
-    /// Bits of both bytes.
     bits: u8,
     /// Number of bytes in the lowest two bits, and the bits of the first byte above them; 0 if the code
     /// is longer than a step.
@@ -259,7 +257,6 @@ fn decode_end(bits: &mut BitReader<'_>, out: &mut [u8], mut at: usize) -> Result
     Ok(at)
 }
 
-/// Returns the encoded length in bytes.
 #[inline]
 pub(super) fn encoded_len(input: &[u8]) -> usize {
     let bits: u32 = input.iter().map(|&byte| u32::from(BITS[usize::from(byte)])).sum();

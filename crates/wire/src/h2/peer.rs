@@ -6,19 +6,16 @@ use super::connection::Connection;
 impl Connection {
     /// Returns the peer's limit of concurrent streams (`SETTINGS_MAX_CONCURRENT_STREAMS`); `None` if
     /// it has not set one.
-    #[must_use]
     pub fn peer_streams_max(&self) -> Option<u32> {
         (self.has_peer_settings && self.peer.streams_max < u32::MAX).then_some(self.peer.streams_max)
     }
 
     /// Returns the window that the peer gives a new stream (`SETTINGS_INITIAL_WINDOW_SIZE`), in bytes.
-    #[must_use]
     pub fn initial_send_window(&self) -> u64 {
         u64::try_from(self.peer.initial_window).unwrap_or(0)
     }
 
     /// Returns the open part of the window that the peer gives the connection, in bytes.
-    #[must_use]
     pub fn send_window(&self) -> u64 {
         u64::try_from(self.send_window).unwrap_or(0)
     }
@@ -26,7 +23,6 @@ impl Connection {
     /// Returns the size of the head or trailer section that was reported last (RFC 9113 §6.5.2), in bytes.
     /// It may be far larger than what was received for it.
     #[inline]
-    #[must_use]
     pub fn last_head_bytes(&self) -> usize {
         self.head.size()
     }
@@ -39,13 +35,11 @@ impl Connection {
 
     /// Returns the stream of a head of which only a part was received: the rest is in CONTINUATION frames
     /// to come.
-    #[must_use]
     pub fn incomplete_head(&self) -> Option<u32> {
         self.open_block.map(|block| block.stream)
     }
 
     /// Returns whether the peer sent a GOAWAY: it processes no streams beyond those that it named.
-    #[must_use]
     pub fn is_peer_going_away(&self) -> bool {
         self.peer_last_accepted.is_some()
     }

@@ -23,7 +23,6 @@ struct HeadersPayload<'i> {
 }
 
 impl Connection {
-    /// Handles the frame at the start of the input.
     #[inline]
     pub(super) fn handle_frame(&mut self, input: &[u8]) -> Result<Handled, FaultKind> {
         let Some(header) = FrameHeader::parse(input) else { return Ok(Handled::Incomplete) };
@@ -142,7 +141,6 @@ impl Connection {
         Ok(Ok(key))
     }
 
-    /// Passes on a part of a DATA frame.
     #[inline]
     pub(super) fn handle_data(&mut self, data: DataFrame, input: &[u8]) -> Handled {
         if self.streams.get_open(data.stream).is_none() {
@@ -267,7 +265,6 @@ impl Connection {
         result
     }
 
-    /// Handles a complete field block.
     fn handle_block(&mut self, block: OpenBlock, fragment: &[u8]) -> Result<Option<Step>, FaultKind> {
         match (self.streams.find(block.stream), self.role) {
             (Some(key), Role::Client) => self.handle_response_block(key, block, fragment),

@@ -12,7 +12,6 @@ use super::send::END_PAYLOAD;
 /// Window updates of fewer bytes count as a flood.
 const TINY_WINDOW_UPDATE: u32 = 128;
 
-/// Bytes of one setting.
 const SETTING_BYTES: usize = 6;
 
 /// Settings that one frame may have without counting as several frames.

@@ -268,7 +268,6 @@ impl Connection {
         self.remove_stream(stream);
     }
 
-    /// Resets a stream for a fault of the peer.
     #[cold]
     pub(super) fn reset_for(&mut self, stream: StreamKey, fault: FaultKind) -> Result<Step, FaultKind> {
         self.charge_unanswered(stream)?;
@@ -284,7 +283,6 @@ impl Connection {
         if is_unanswered { self.abuse.charge_rapid_reset() } else { Ok(()) }
     }
 
-    /// Removes a stream and returns its content to the window of the connection.
     pub(super) fn remove_stream(&mut self, key: StreamKey) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         self.receive.held -= std::mem::take(&mut stream.unconsumed);

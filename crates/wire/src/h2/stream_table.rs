@@ -2,9 +2,7 @@
 
 use super::StreamKey;
 
-/// A value that belongs to a stream.
 pub trait OnStream {
-    /// Returns its stream.
     fn stream(&self) -> StreamKey;
 }
 
@@ -23,19 +21,14 @@ impl<T> Default for StreamTable<T> {
 }
 
 impl<T: OnStream> StreamTable<T> {
-    /// Returns the number of values.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Returns whether there is no value.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Adds a value, in place of any other in its slot.
     #[inline]
     pub fn insert(&mut self, value: T) {
         let slot = value.stream().slot as usize;
@@ -46,22 +39,18 @@ impl<T: OnStream> StreamTable<T> {
         self.slots[slot] = Some(value);
     }
 
-    /// Returns the value of a stream.
     #[inline]
-    #[must_use]
     pub fn get(&self, stream: StreamKey) -> Option<&T> {
         let value = self.slots.get(stream.slot as usize)?.as_ref();
         value.filter(|value| value.stream().id == stream.id)
     }
 
-    /// Returns the value of a stream.
     #[inline]
     pub fn get_mut(&mut self, stream: StreamKey) -> Option<&mut T> {
         let value = self.slots.get_mut(stream.slot as usize)?.as_mut();
         value.filter(|value| value.stream().id == stream.id)
     }
 
-    /// Removes the value of a stream.
     #[inline]
     pub fn remove(&mut self, stream: StreamKey) -> Option<T> {
         self.get(stream)?;
@@ -69,17 +58,14 @@ impl<T: OnStream> StreamTable<T> {
         self.slots[stream.slot as usize].take()
     }
 
-    /// Returns all values, by slot.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten()
     }
 
-    /// Returns all values, by slot.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().flatten()
     }
 
-    /// Removes all values and the memory of the table.
     pub fn drain(&mut self) -> impl Iterator<Item = T> + use<T> {
         self.count = 0;
         std::mem::take(&mut self.slots).into_iter().flatten()

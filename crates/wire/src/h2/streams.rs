@@ -83,7 +83,6 @@ impl Streams {
         self.open
     }
 
-    /// Adds a stream and returns its key.
     #[inline]
     pub(super) fn insert(&mut self, stream: Stream) -> StreamKey {
         let slot = match self.free.pop() {
@@ -157,7 +156,6 @@ impl Streams {
         }
     }
 
-    /// Remembers a stream that this end has reset.
     pub(super) fn remember_reset(&mut self, id: u32) {
         if self.resets.len() == RESETS_MAX {
             self.resets.pop_front();
@@ -186,7 +184,6 @@ impl Streams {
         streams.map(|stream| u64::from(stream.unconsumed)).sum()
     }
 
-    /// Returns the bytes of memory of the table.
     pub(super) fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Stream>()
             + (self.free.capacity() + self.resets.capacity()) * size_of::<u32>()

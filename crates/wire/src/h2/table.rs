@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::fields::FieldKind;
 
-/// Number of entries of the static table.
 pub(super) const STATIC_LEN: usize = 61;
 
 /// Bytes that an entry counts in addition to its text (RFC 7541 §4.1).
@@ -88,7 +87,6 @@ pub(super) fn static_index(name: &[u8]) -> u8 {
     }
 }
 
-/// References to name and value of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FieldRef {
     pub(super) name: TextRef,
@@ -99,7 +97,6 @@ pub(super) struct FieldRef {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) field: FieldRef,
-    /// Bytes of name and value.
     pub(super) len: u32,
     /// Kind of the field, with the result of its validation, so that a reference costs no check.
     pub(super) kind: FieldKind,
@@ -122,10 +119,8 @@ impl Entry {
     }
 }
 
-/// Name of the next entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EntryName {
-    /// Index in the static table.
     Static(u8),
     /// The first bytes of the appended text.
     Text(usize),
@@ -206,7 +201,6 @@ impl DynamicTable {
         assert!(self.entries.len() <= (2 * size_limit / ENTRY_OVERHEAD).max(8));
     }
 
-    /// Returns the bytes of memory that the table has allocated.
     pub(super) fn memory_bytes(&self) -> usize {
         self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
@@ -286,13 +280,11 @@ impl DynamicTable {
         TextRef::literal(start, text.len as usize)
     }
 
-    /// Name of an entry of this table.
     #[inline]
     pub(super) fn name(&self, entry: &Entry) -> &[u8] {
         Texts { table: &self.text, literals: &[] }.name(entry.field.name)
     }
 
-    /// Value of an entry of this table.
     #[inline]
     pub(super) fn value(&self, entry: &Entry) -> &[u8] {
         &self.text[entry.field.value.at as usize..][..entry.field.value.len as usize]
@@ -394,13 +386,11 @@ impl TextRef {
         }
     }
 
-    /// Refers to the text of the table.
     #[inline]
     pub(super) fn table(start: usize, len: usize) -> Self {
         Self { at: start as u32, len: len as u32 }
     }
 
-    /// Refers to the literals.
     #[inline]
     pub(super) fn literal(start: usize, len: usize) -> Self {
         Self { at: LITERAL | start as u32, len: len as u32 }
@@ -431,7 +421,6 @@ impl<'e> Texts<'e> {
         }
     }
 
-    /// Name of a field.
     #[inline]
     pub(super) fn name(self, name: TextRef) -> &'e [u8] {
         self.stored(name).unwrap_or_else(|index| STATIC[usize::from(index) - 1].0.as_bytes())
@@ -446,7 +435,6 @@ impl<'e> Texts<'e> {
         }
     }
 
-    /// Value of a field.
     #[inline]
     pub(super) fn value(self, value: TextRef) -> &'e [u8] {
         self.stored(value).unwrap_or_else(|index| STATIC[usize::from(index) - 1].1.as_bytes())

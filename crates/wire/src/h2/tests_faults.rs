@@ -63,7 +63,6 @@ fn post(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &block(&POST))
 }
 
-/// Outcome of some input.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Connection(FaultKind),

@@ -39,7 +39,6 @@ impl fmt::Display for HandshakeFault {
 }
 
 /// Returns the value of `Sec-WebSocket-Key` for random bytes.
-#[must_use]
 pub fn key_value(random: [u8; 16]) -> String {
     STANDARD.encode(random)
 }
@@ -108,7 +107,6 @@ fn check_choices<'a>(
 }
 
 /// Returns the value of `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`.
-#[must_use]
 pub fn accept_value(key: &[u8]) -> String {
     STANDARD.encode(sha1(&[key, GUID].concat()))
 }

@@ -18,14 +18,10 @@ pub enum Role {
 pub enum Received<'a> {
     /// Message; text is valid UTF-8.
     Message {
-        /// True if it is binary.
         is_binary: bool,
-        /// Its content, of all fragments.
         content: &'a [u8],
     },
-    /// Ping with the content of its pong.
     Ping(&'a [u8]),
-    /// Pong.
     Pong(&'a [u8]),
     /// Close with its code; `None`: it has none. Later bytes are ignored.
     Close(Option<u16>),
@@ -36,9 +32,7 @@ pub enum Received<'a> {
 pub enum WebSocketFault {
     /// A reserved bit is set, though no extension was agreed on.
     ReservedBits,
-    /// The opcode is reserved.
     Opcode,
-    /// The frame of a server is masked.
     Masked,
     /// The frame of a client is not masked.
     NotMasked,
@@ -57,8 +51,6 @@ pub enum WebSocketFault {
 }
 
 impl WebSocketFault {
-    /// Returns the name in records.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::ReservedBits => "reserved_bits",
@@ -74,8 +66,6 @@ impl WebSocketFault {
         }
     }
 
-    /// Describes the fault in one clause.
-    #[must_use]
     pub fn doc(self) -> &'static str {
         match self {
             Self::ReservedBits => "a reserved bit of a frame is set without an extension",
@@ -92,7 +82,6 @@ impl WebSocketFault {
     }
 
     /// Returns the code with which its connection is closed (RFC 6455 §7.4.1).
-    #[must_use]
     pub fn close_code(self) -> u16 {
         match self {
             Self::TooLarge => 1009,
@@ -111,7 +100,6 @@ impl fmt::Display for WebSocketFault {
 impl std::error::Error for WebSocketFault {}
 
 /// Returns whether an endpoint may send a close code (RFC 6455 §7.4, and the registry of IANA).
-#[must_use]
 pub fn is_valid_close_code(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }
@@ -130,7 +118,6 @@ struct OpenFrame {
     missing: u64,
 }
 
-/// Reader of one connection.
 #[derive(Clone, Debug)]
 pub struct MessageReader {
     role: Role,
@@ -166,7 +153,6 @@ impl MessageReader {
     }
 
     /// Returns whether a frame or a message has begun and is not complete.
-    #[must_use]
     pub fn is_within_message(&self) -> bool {
         self.head_bytes > 0 || self.frame.is_some() || self.open_message.is_some()
     }

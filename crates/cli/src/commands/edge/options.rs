@@ -10,7 +10,7 @@ use record::units::{
     DurationUnit, MILLISECOND_NS, SECOND_NS, parse_count, parse_duration_ns, parse_fraction,
 };
 
-use crate::flags::{CommandArgs, edge_flags};
+use crate::flags::{CommandArgs, FlagReader, edge_flags};
 
 /// Minimum and maximum length of a short trial.
 const TRIAL_NS_RANGE: (u64, u64) = (100 * MILLISECOND_NS, 60 * SECOND_NS);
@@ -33,11 +33,11 @@ pub(in crate::commands) fn parse_flags(
 ) -> Result<SearchOptions, Vec<InputProblem>> {
     let cores = rt::cores::available_cpus().len();
     let mut text = edge_flags(args, urls);
-    let mut reader = OptionReader { args, problems: Vec::new() };
-    let quantity = reader.parse_or_default("find", SearchQuantity::Rate, SearchQuantity::parse);
+    let mut reader = OptionReader { args, flags: FlagReader::new(args) };
+    let quantity = reader.flags.parse("find", SearchQuantity::parse).unwrap_or(SearchQuantity::Rate);
     let settings = reader.settings(quantity);
     let direct = reader.direct_plan(&text, cores);
-    reader.problems.extend(text.tls.file_problems());
+    reader.flags.problems.extend(text.tls.file_problems());
     if direct.as_ref().is_some_and(|direct| direct.tls.is_some())
         && !text.urls.iter().any(|url| is_https(url))
     {
@@ -45,7 +45,7 @@ pub(in crate::commands) fn parse_flags(
         text.tls = TlsFlags::default();
     }
     reader.reject_ignored(quantity);
-    let mut problems = reader.problems;
+    let mut problems = reader.flags.problems;
     problems.extend(super::decision::target_per_s(args).err().unwrap_or_default());
     if args.is_set("quick") && args.is_set("thorough") {
         problems.push(InputProblem::new("--thorough", "not with --quick: remove one of them"));
@@ -100,30 +100,15 @@ fn protocol_problem(base: &RunPlan, quantity: SearchQuantity) -> Option<InputPro
 
 struct OptionReader<'a> {
     args: CommandArgs<'a>,
-    problems: Vec<InputProblem>,
+    flags: FlagReader<'a>,
 }
 
 impl OptionReader<'_> {
-    fn parse_or_default<T>(
-        &mut self,
-        flag: &str,
-        default: T,
-        parse: impl FnOnce(&str) -> Result<T, InvalidValue>,
-    ) -> T {
-        let Some(text) = self.args.text(flag) else {
-            return default;
-        };
-        parse(&text).unwrap_or_else(|why| {
-            self.problems.push(InputProblem::new(format!("--{flag}"), why));
-            default
-        })
-    }
-
     fn settings(&mut self, quantity: SearchQuantity) -> SearchSettings {
         let (first_level, min_level) = quantity.start();
-        let first_level = self.parse_or_default("from", first_level, parse_level);
+        let first_level = self.flags.parse("from", parse_level).unwrap_or(first_level);
         let default = if quantity == SearchQuantity::Streams { MAX_STREAMS } else { MAX_LEVEL_DEFAULT };
-        let max_level = self.parse_or_default("to", default, |text| {
+        let max_level = self.flags.parse("to", |text| {
             let max_level = parse_level(text)?;
             if quantity == SearchQuantity::Streams && max_level > MAX_STREAMS {
                 Err(invalid_value!("{max_level} exceeds {MAX_STREAMS} streams"))
@@ -133,18 +118,21 @@ impl OptionReader<'_> {
                 Err(invalid_value!("{max_level} is below --from, {first_level}"))
             }
         });
-        let max_gap = self.parse_or_default("precision", 0.02, |text| {
+        let max_level = max_level.unwrap_or(default);
+        let max_gap = self.flags.parse("precision", |text| {
             let max_gap = parse_fraction(text)?;
             let within = (MAX_GAP_RANGE.0..=MAX_GAP_RANGE.1).contains(&max_gap);
             within.then_some(max_gap).ok_or_else(|| invalid_value!("not within 0.1% to 50%"))
         });
+        let max_gap = max_gap.unwrap_or(0.02);
         let thorough = self.args.is_set("thorough");
         let default_ns = if thorough { 2 * SECOND_NS } else { SECOND_NS };
-        let short_trial_ns = self.parse_or_default("trial", default_ns, |text| {
+        let short_trial_ns = self.flags.parse("trial", |text| {
             let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
             let within = (TRIAL_NS_RANGE.0..=TRIAL_NS_RANGE.1).contains(&ns);
             within.then_some(ns).ok_or_else(|| invalid_value!("not within 100ms to 60s"))
         });
+        let short_trial_ns = short_trial_ns.unwrap_or(default_ns);
         let (full_trials, verify_trials) = if thorough { THOROUGH_FACTORS } else { DEFAULT_FACTORS };
         SearchSettings {
             first_level,
@@ -175,7 +163,7 @@ impl OptionReader<'_> {
             SearchQuantity::Rate | SearchQuantity::Bandwidth => return,
         };
         if self.args.text(flag).is_some() {
-            self.problems.push(InputProblem::new(format!("--{flag}"), why));
+            self.flags.add_problem(flag, why);
         }
     }
 
@@ -183,7 +171,7 @@ impl OptionReader<'_> {
         let url = self.args.text("direct")?;
         let parsed = load::plan::Url::parse(&url);
         if let Err(why) = parsed {
-            self.problems.push(InputProblem::new("--direct", why));
+            self.flags.add_problem("direct", why);
             return None;
         }
         let tls = if is_https(&url) { text.tls.clone() } else { TlsFlags::default() };

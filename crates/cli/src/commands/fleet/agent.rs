@@ -1,6 +1,5 @@
 //! `weir fleet agent`.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use fleet::agent::service::{AgentConfig, run as run_agent};
@@ -8,6 +7,7 @@ use fleet::local_agent::{AgentOptions, facts, reference_plan, stored_capacity};
 use fleet::message::{AgentFacts, AgentName, AgentRole};
 use fleet::session::clocks;
 use fleet::transport::without_password;
+use record::invalid_value;
 use record::problem::{InputProblem, suggestion};
 use record::units::SECOND_NS;
 use rt::drain::Drain;
@@ -18,7 +18,7 @@ use runner::store;
 use super::{count_signals, job};
 use crate::commands::calibrate::calibrate_with_bar;
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, nats_options, nats_problems};
+use crate::flags::{CommandArgs, FlagReader, nats_options, nats_problems};
 use crate::output::print;
 use crate::streams::notice;
 
@@ -63,40 +63,27 @@ pub(super) fn config(facts: AgentFacts) -> Result<AgentConfig, Failure> {
 
 /// Parses the flags; reports every problem at once.
 pub(super) fn parse(args: CommandArgs<'_>) -> Result<AgentOptions, Vec<InputProblem>> {
-    let mut problems = nats_problems(args);
-    let name = args.text("name").and_then(|text| match AgentName::parse(&text) {
-        Ok(name) => Some(name),
-        Err(why) => {
-            problems.push(InputProblem::new("--name", why));
-            None
-        }
+    let mut flags = FlagReader::new(args);
+    flags.problems.extend(nats_problems(args));
+    let name = flags.parse("name", AgentName::parse);
+    let labels = flags.parse_all("label", |text| match text.split_once('=') {
+        Some(("name", _)) => Err(invalid_value!("name is the name of the agent: use --name")),
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(invalid_value!("'{text}' is not KEY=VALUE")),
     });
-    let mut labels = BTreeMap::new();
-    for text in args.texts("label") {
-        match text.split_once('=') {
-            Some((key, value)) if !key.is_empty() && key != "name" => {
-                labels.insert(key.to_owned(), value.to_owned());
-            }
-            Some(("name", _)) => {
-                problems.push(InputProblem::new("--label", "name is the name of the agent: use --name"));
-            }
-            _ => problems.push(InputProblem::new("--label", format!("'{text}' is not KEY=VALUE"))),
-        }
-    }
     let mut roles = Vec::new();
     for text in args.text("allow").as_deref().unwrap_or("load").split(',') {
         match AgentRole::ALL.iter().find(|(_, name)| *name == text) {
             Some((role, _)) => roles.push(*role),
             None => {
                 let near = suggestion(text, AgentRole::ALL.iter().map(|(_, name)| *name));
-                problems.push(InputProblem::new("--allow", format!("'{text}' is not a role{near}")));
+                flags.add_problem("allow", format_args!("'{text}' is not a role{near}"));
             }
         }
     }
-    if problems.is_empty() { Ok(AgentOptions { name, labels, roles }) } else { Err(problems) }
+    flags.finish(AgentOptions { name, labels: labels.into_iter().collect(), roles })
 }
 
-/// Returns the directory of an agent's records.
 pub(super) fn state_directory(args: CommandArgs<'_>, name: &AgentName) -> Result<PathBuf, Failure> {
     let base = match args.text("state") {
         Some(directory) => PathBuf::from(directory),

@@ -13,7 +13,6 @@ use super::connect;
 use super::trial::role_of;
 use crate::exit::Failure;
 
-/// Agents that an experiment selects.
 #[derive(Clone, Debug, Default)]
 pub(in crate::commands) struct ExperimentAgents {
     /// Each selection once, with its role.
@@ -21,7 +20,6 @@ pub(in crate::commands) struct ExperimentAgents {
 }
 
 impl ExperimentAgents {
-    /// Collects the selections of all setups.
     pub(in crate::commands) fn from_setups<'a>(setups: impl Iterator<Item = &'a LabSetup>) -> Self {
         let mut selections = Vec::new();
         for setup in setups.filter(|setup| !setup.machines.is_empty()) {
@@ -51,7 +49,6 @@ impl ExperimentAgents {
         self.facts(&known).map_err(Failure::cannot_run)
     }
 
-    /// Returns the facts of the selected agents.
     fn facts(&self, known: &[AgentFacts]) -> Result<BTreeMap<String, String>, SelectionError> {
         let mut facts = BTreeMap::new();
         for (selection, role) in &self.selections {
@@ -61,7 +58,6 @@ impl ExperimentAgents {
     }
 }
 
-/// Returns the facts of an agent that a result depends on.
 fn agent_facts(AgentFacts { name, weir, host, .. }: &AgentFacts) -> impl Iterator<Item = (String, String)> {
     let known = [
         ("weir", Some(weir.clone())),

@@ -46,7 +46,6 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     search.run(driver, &introduction)
 }
 
-/// Parses the load of a trial with the settings of its plan.
 fn trial_load(
     args: CommandArgs<'_>,
     plan: &RunPlan,

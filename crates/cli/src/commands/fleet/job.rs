@@ -79,14 +79,12 @@ pub(super) fn flags_of_the_command(args: CommandArgs<'_>) -> Vec<InputProblem> {
     nats_flags(args).into_iter().chain(given.map(problem)).collect()
 }
 
-/// Returns the problems with flags of the server in a load that a file has.
 pub(super) fn nats_flags(args: CommandArgs<'_>) -> Vec<InputProblem> {
     let problem =
         |flag| InputProblem::new(format!("--{flag}"), "give it to the command, and not to the load");
     nats_flags_given(args).into_iter().map(problem).collect()
 }
 
-/// Returns the problems with values that name files.
 pub(super) fn file_values(args: CommandArgs<'_>) -> Vec<InputProblem> {
     let is_file = args.text("data").is_some_and(|data| data.starts_with('@'));
     let problem = || InputProblem::new("--data", "a file (@) is not sent to agents: give the text itself");

@@ -30,11 +30,11 @@ use crate::output;
 use crate::output::file::{write_json, write_text};
 use crate::output::fleet::run_description;
 use crate::output::live::LiveTable;
-use crate::output::load_plan::describe_plan;
 use crate::output::openmetrics::MetricsExport;
 use crate::output::{is_coloured, print};
 use crate::preflight;
 use crate::streams::notice;
+use load::plan::describe::describe_plan;
 
 /// Results that may go to stdout.
 const STDOUT_FLAGS: &[&str] = &["json", "csv", "markdown", "junit"];

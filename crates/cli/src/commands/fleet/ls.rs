@@ -17,14 +17,12 @@ use crate::preflight;
 /// Time for the answers: agents answer at once.
 const WAIT: Duration = Duration::from_millis(1200);
 
-/// List of agents as JSON.
 #[derive(Debug, Serialize)]
 struct AgentList {
     schema: &'static str,
     agents: Vec<ListedAgent>,
 }
 
-/// One agent.
 #[derive(Debug, Serialize)]
 struct ListedAgent {
     #[serde(flatten)]

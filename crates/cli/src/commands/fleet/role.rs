@@ -27,7 +27,6 @@ const PROGRAMS: &[&str] = &["serve", "proxy"];
 /// Maximum duration of a role, and the default.
 const DURATION_NS_MAX: u64 = 24 * 3600 * SECOND_NS;
 const DURATION_NS_DEFAULT: u64 = 3600 * SECOND_NS;
-/// Interval at which the commands are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Parses the flags and the command; reports every problem at once. Flags that read or write files of
 /// the machine are problems.

@@ -42,7 +42,6 @@ pub(super) fn parse_store(args: CommandArgs<'_>) -> Result<Option<StorePlan>, Ve
     if problems.is_empty() { Ok(bucket.map(|bucket| StorePlan { bucket, name })) } else { Err(problems) }
 }
 
-/// Returns the bucket of `--store`.
 pub(in crate::commands) fn parse_bucket(args: CommandArgs<'_>) -> Result<Option<String>, InputProblem> {
     let Some(text) = args.text("store") else { return Ok(None) };
     let problem = |why: InvalidValue| InputProblem::new("--store", why);
@@ -108,7 +107,6 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Formats the runs, one a line.
 fn format_runs(runs: &[RunEntry]) -> String {
     if runs.is_empty() {
         return "no run (store one with weir fleet load --store jetstream)\n".to_owned();

@@ -18,14 +18,12 @@ use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::print;
 
-/// Options.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServeOptions {
     agents: u64,
     port: u16,
 }
 
-/// Maximum number of agents in this process.
 const AGENTS_MAX: u64 = 64;
 /// Maximum time for the start of the server.
 const START_TIMEOUT: Duration = Duration::from_secs(10);

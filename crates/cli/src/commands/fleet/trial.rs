@@ -28,7 +28,6 @@ use crate::streams::notice;
 /// Interval at which a request to stop is passed on.
 const STOP_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Fleet that runs the trials of an experiment.
 pub(in crate::commands) struct FleetRunner<'a> {
     nats: NatsOptions,
     stop: &'a DrainWatch,
@@ -43,7 +42,6 @@ impl<'a> FleetRunner<'a> {
         self.stop.stage() > DrainStage::Running
     }
 
-    /// Reads the facts of the agents of an experiment.
     pub(in crate::commands) fn read_agents(
         &self,
         agents: &ExperimentAgents,
@@ -123,7 +121,6 @@ fn with_stops<T>(stop: &DrainWatch, work: impl FnOnce(&watch::Receiver<u32>) -> 
     })
 }
 
-/// Parses the load of a trial.
 fn parse_load(agents: &str, words: &[String]) -> Result<FleetLoad, Vec<InputProblem>> {
     parse_trial_load([format!("--agents={agents}")].into_iter().chain(words.iter().cloned()))
 }

@@ -1,11 +1,9 @@
 //! `weir lab compare A B`: compares two experiments, two runs or two lists of runs that did not
 //! alternate.
 
-mod patterns;
-
 use std::path::PathBuf;
 
-use experiment::comparison::{EFFECT_DEFAULT, NamedRun, compare_experiments, compare_runs};
+use experiment::comparison::{EFFECT_DEFAULT, NamedRun, compare_experiments, compare_runs, expand_patterns};
 use record::file::read_run;
 use record::invalid_value;
 use record::problem::InputProblem;
@@ -71,7 +69,7 @@ fn parse_options(args: CommandArgs<'_>) -> Result<(CompareInputs, f64), Vec<Inpu
         let mut files = |flag: &str, patterns: &[String]| {
             let matched = match patterns {
                 [] => Err(invalid_value!("give both, --a and --b")),
-                some => patterns::expand_patterns(some),
+                some => expand_patterns(some),
             };
             matched.map_err(|why| problems.push(InputProblem::new(flag, why))).unwrap_or_default()
         };

@@ -110,7 +110,6 @@ enum RecordError {
     OtherDriver { path: String, program: String },
 }
 
-/// Returns the run of a record, and for a search the description of that run.
 fn read_run_of_record(path: &Path) -> Result<(Run, Option<String>), RecordError> {
     let path_text = || path.display().to_string();
     match read_schema(path)?.as_str() {

@@ -8,7 +8,6 @@ use record::problem::InputProblem;
 use crate::exit::Failure;
 use crate::flags::CommandArgs;
 
-/// Default directory of experiments.
 pub(crate) const DIRECTORY_DEFAULT: &str = "weir-lab";
 /// Returns the directory that was named, or the default directory.
 pub(super) fn parse_directory(args: CommandArgs<'_>) -> Result<PathBuf, Vec<InputProblem>> {
@@ -37,7 +36,6 @@ pub(super) fn directory_failure(error: ExperimentDirError) -> Failure {
     }
 }
 
-/// Opens an experiment's directory for reading.
 pub(super) fn open(path: &Path) -> Result<ExperimentDir, Failure> {
     ExperimentDir::read(path).map_err(directory_failure)
 }

@@ -11,12 +11,11 @@ use rt::address::Address;
 use rt::drain::{Drain, DrainStage, SignalSet, block_signals};
 
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, FlagReader};
 use crate::output::print;
 
 /// Interval at which it polls for a stop request.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Default address to listen on.
 const LISTEN_DEFAULT: &str = "127.0.0.1:8000";
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
@@ -37,62 +36,51 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 
 /// Parses the flags; returns everything that is wrong with them.
 pub(in crate::commands) fn parse_fault(args: CommandArgs<'_>) -> Result<FaultConfig, Vec<InputProblem>> {
-    let mut problems = Vec::new();
-    let no_fault = FaultConfig::default();
-    let mut fault = FaultConfig {
-        threads: parse_value(args, "threads", parse_thread_count, &mut problems),
+    let mut flags = FlagReader::new(args);
+    let none = FaultConfig::default();
+    let us = |text: &str| parse_duration_ns(text, DurationUnit::Microseconds);
+    let ms = |text: &str| parse_duration_ns(text, DurationUnit::Milliseconds);
+    let threads = flags.parse("threads", parse_thread_count);
+    let log_pipe_bytes_per_s = flags.parse("log-pipe", parse_size);
+    let listen = args.text("listen").unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
+    let listen = match listen.parse::<Address>() {
+        Ok(Address::Tcp(address)) => address,
+        Ok(Address::Unix(_)) => {
+            flags.add_problem(
+                "listen",
+                format_args!("'{listen}' is not a TCP address (write 127.0.0.1:8000)"),
+            );
+            none.listen
+        }
+        Err(error) => {
+            flags.add_problem("listen", error);
+            none.listen
+        }
+    };
+    let data_bytes = flags.parse("data-bytes", parse_size).unwrap_or(0);
+    let fault = FaultConfig {
+        listen,
+        threads,
+        data: args.text("data").map(|path| (PathBuf::from(path), data_bytes)),
         log: args.text("log").map(PathBuf::from),
         log_dsync: args.is_set("log-dsync"),
-        log_pipe_bytes_per_s: parse_value(args, "log-pipe", parse_size, &mut problems),
+        log_pipe_bytes_per_s,
         split_write: args.is_set("split-write"),
         close_after_response: args.is_set("close-after-response"),
         ignore_close: args.is_set("ignore-close"),
-        ..no_fault
+        pages: flags.parse("pages", parse_count_u32).unwrap_or(none.pages),
+        burn_ns: flags.parse("burn", us).unwrap_or(none.burn_ns),
+        lock_ns: flags.parse("lock", us).unwrap_or(none.lock_ns),
+        delay_ns: flags.parse("delay", ms).unwrap_or(none.delay_ns),
+        accept_delay_ns: flags.parse("accept-delay", ms).unwrap_or(none.accept_delay_ns),
+        syscalls: flags.parse("syscalls", parse_count_u32).unwrap_or(none.syscalls),
+        allocations: flags.parse("allocations", parse_count_u32).unwrap_or(none.allocations),
+        error_fraction: flags.parse("error-fraction", parse_fraction).unwrap_or(none.error_fraction),
+        drop_fraction: flags.parse("drop-fraction", parse_fraction).unwrap_or(none.drop_fraction),
+        body_bytes: flags.parse("body", parse_body_bytes).unwrap_or(none.body_bytes),
+        backlog: flags.parse("backlog", parse_backlog).unwrap_or(none.backlog),
     };
-    let us = |text: &str| parse_duration_ns(text, DurationUnit::Microseconds);
-    let ms = |text: &str| parse_duration_ns(text, DurationUnit::Milliseconds);
-    let listen = args.text("listen").unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
-    match listen.parse::<Address>() {
-        Ok(Address::Tcp(address)) => fault.listen = address,
-        Ok(Address::Unix(_)) => {
-            let text = format!("'{listen}' is not a TCP address (write 127.0.0.1:8000)");
-            problems.push(InputProblem::new("--listen", text));
-        }
-        Err(error) => problems.push(InputProblem::new("--listen", error)),
-    }
-    let data_bytes = parse_value(args, "data-bytes", parse_size, &mut problems);
-    fault.data = args.text("data").map(|path| (PathBuf::from(path), data_bytes.unwrap_or(0)));
-    set_if_given(&mut fault.pages, parse_value(args, "pages", parse_count_u32, &mut problems));
-    set_if_given(&mut fault.burn_ns, parse_value(args, "burn", us, &mut problems));
-    set_if_given(&mut fault.lock_ns, parse_value(args, "lock", us, &mut problems));
-    set_if_given(&mut fault.delay_ns, parse_value(args, "delay", ms, &mut problems));
-    set_if_given(&mut fault.accept_delay_ns, parse_value(args, "accept-delay", ms, &mut problems));
-    set_if_given(&mut fault.syscalls, parse_value(args, "syscalls", parse_count_u32, &mut problems));
-    set_if_given(&mut fault.allocations, parse_value(args, "allocations", parse_count_u32, &mut problems));
-    set_if_given(
-        &mut fault.error_fraction,
-        parse_value(args, "error-fraction", parse_fraction, &mut problems),
-    );
-    set_if_given(&mut fault.drop_fraction, parse_value(args, "drop-fraction", parse_fraction, &mut problems));
-    set_if_given(&mut fault.body_bytes, parse_value(args, "body", parse_body_bytes, &mut problems));
-    set_if_given(&mut fault.backlog, parse_value(args, "backlog", parse_backlog, &mut problems));
-    if problems.is_empty() { Ok(fault) } else { Err(problems) }
-}
-
-fn set_if_given<T>(field: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *field = value;
-    }
-}
-
-fn parse_value<T>(
-    args: CommandArgs<'_>,
-    flag: &str,
-    parse: impl FnOnce(&str) -> Result<T, InvalidValue>,
-    problems: &mut Vec<InputProblem>,
-) -> Option<T> {
-    let text = args.text(flag)?;
-    parse(&text).map_err(|why| problems.push(InputProblem::new(format!("--{flag}"), why))).ok()
+    flags.finish(fault)
 }
 
 fn parse_count_u32(text: &str) -> Result<u32, InvalidValue> {

@@ -4,20 +4,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use host::NotObservable;
 use host::perf::call_counter::{CallKind, CountBudget, CountedCalls, count_calls};
+use host::perf::profile_report::{ProfileReport, format_profile, json};
 use host::perf::{FREQUENCY, FREQUENCY_MAX, FoldedStacks, HaproxyProfiling, Profiler, TaskRow};
 use record::file::wall_clock_now;
 use record::invalid_value;
-use record::problem::{InputProblem, InvalidValue};
+use record::problem::InputProblem;
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
 
 use super::target::{ProfileTarget, RunningTarget, pause};
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, FlagReader};
 use crate::output::file::{write_json, write_text};
 use crate::output::print;
-use crate::output::profile::{ProfileReport, format_profile, json};
 use crate::preflight::{self, STDOUT};
 
 /// Maximum and default length of the sampling.
@@ -169,16 +169,9 @@ fn read_folded(path: &str) -> Result<FoldedStacks, Failure> {
 
 /// Reads all flags; reports every problem at once.
 pub(super) fn parse_flags(args: CommandArgs<'_>) -> Result<ProfileOptions, Vec<InputProblem>> {
-    let mut problems = Vec::new();
-    let target = parse_target(args, &mut problems);
-    let mut read = |flag: &str, default: u64, parse: &dyn Fn(&str) -> Result<u64, InvalidValue>| {
-        let Some(text) = args.text(flag) else { return default };
-        parse(&text).unwrap_or_else(|why| {
-            problems.push(InputProblem::new(format!("--{flag}"), why));
-            default
-        })
-    };
-    let length_ns = read("duration", DURATION_NS_DEFAULT, &|text| {
+    let mut flags = FlagReader::new(args);
+    let target = parse_target(args, &mut flags);
+    let length_ns = flags.parse("duration", |text| {
         let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
         let within = (1..=DURATION_NS_MAX).contains(&ns);
         if within { Ok(ns) } else { Err(invalid_value!("'{text}' is not above 0 and up to 1h")) }
@@ -189,61 +182,55 @@ pub(super) fn parse_flags(args: CommandArgs<'_>) -> Result<ProfileOptions, Vec<I
             _ => Err(invalid_value!("from 1 to {max}")),
         }
     };
-    let frequency = read("frequency", u64::from(FREQUENCY), &count_up_to(u64::from(FREQUENCY_MAX)));
-    let top = read("top", 20, &count_up_to(100_000)) as usize;
+    let frequency = flags.parse("frequency", count_up_to(u64::from(FREQUENCY_MAX)));
+    let top = flags.parse("top", count_up_to(100_000));
     let call_names = args.text("calls").unwrap_or_default();
-    let call_names = call_names.split(',').filter(|_| args.is_given("calls"));
-    let (mut calls, mut wrong) = (Vec::new(), Vec::new());
-    for call_name in call_names {
+    let mut calls = Vec::new();
+    for call_name in call_names.split(',').filter(|_| args.is_given("calls")) {
         match CallKind::parse(call_name.trim()) {
             Ok(call) => calls.push(call),
-            Err(why) => wrong.push(InputProblem::new("--calls", why)),
+            Err(why) => flags.add_problem("calls", why),
         }
     }
-    problems.append(&mut wrong);
-    match target {
-        Some(target) if problems.is_empty() => Ok(ProfileOptions {
-            target,
-            duration_ns: length_ns,
-            frequency: frequency as u32,
-            calls,
-            top,
-            svg: args.text("svg"),
-            folded: args.text("folded"),
-            json: args.text("json"),
-            baseline_path: args.text("baseline"),
-        }),
-        _ => Err(problems),
-    }
+    let options = target.map(|target| ProfileOptions {
+        target,
+        duration_ns: length_ns.unwrap_or(DURATION_NS_DEFAULT),
+        frequency: frequency.map_or(FREQUENCY, |frequency| frequency as u32),
+        calls,
+        top: top.unwrap_or(20) as usize,
+        svg: args.text("svg"),
+        folded: args.text("folded"),
+        json: args.text("json"),
+        baseline_path: args.text("baseline"),
+    });
+    // Invariant: without a target there is a problem.
+    flags.finish(())?;
+    options.ok_or_else(Vec::new)
 }
 
 /// Parses the target process; exactly one must be named.
-fn parse_target(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> Option<ProfileTarget> {
-    let problems_before = problems.len();
+fn parse_target(args: CommandArgs<'_>, flags: &mut FlagReader<'_>) -> Option<ProfileTarget> {
     let (pids, port, command) = (args.texts("pid"), args.text("port"), args.values());
     let targets_given =
         usize::from(!pids.is_empty()) + usize::from(port.is_some()) + usize::from(!command.is_empty());
     if targets_given != 1 {
         let text = "name one target: --pid PID, --port PORT, or -- COMMAND";
-        problems.push(InputProblem::new("COMMAND", text));
+        flags.problems.push(InputProblem::new("COMMAND", text));
     }
-    let mut numbers = Vec::new();
-    for text in &pids {
-        match text.parse::<i32>() {
-            Ok(pid) if pid > 0 => numbers.push(pid),
-            _ => problems.push(InputProblem::new("--pid", format!("'{text}' is not a PID"))),
-        }
-    }
+    let numbers = flags.parse_all("pid", |text| match text.parse::<i32>() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err(invalid_value!("'{text}' is not a PID")),
+    });
     let listener = port.map(|text| {
         let port = text.parse::<u16>().ok().filter(|&port| port > 0);
         let local = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         local.or_else(|| text.parse::<SocketAddr>().ok()).or_else(|| {
-            let text = format!("'{text}' is not a port (write 8080, or 10.0.0.1:8080)");
-            problems.push(InputProblem::new("--port", text));
+            let why = format_args!("'{text}' is not a port (write 8080, or 10.0.0.1:8080)");
+            flags.add_problem("port", why);
             None
         })
     });
-    if problems.len() > problems_before {
+    if !flags.problems.is_empty() {
         return None;
     }
     match listener.flatten() {

@@ -14,7 +14,6 @@ use crate::exit::Failure;
 pub(in crate::commands) const REPORT_HTML: &str = "report.html";
 /// See [`REPORT_HTML`].
 pub(super) const REPORT_MARKDOWN: &str = "report.md";
-/// The records of the trials, for the report.
 #[derive(Debug)]
 pub(super) struct Records<'a>(pub(super) &'a ExperimentDir);
 

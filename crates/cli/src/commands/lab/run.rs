@@ -105,7 +105,6 @@ fn list() -> String {
     text
 }
 
-/// Starts a new experiment.
 fn start_experiment(
     args: CommandArgs<'_>,
     arguments: &[String],
@@ -157,7 +156,6 @@ pub(in crate::commands) fn create_directory(
     Ok(directory)
 }
 
-/// Resumes an experiment that was begun.
 fn resume_experiment(
     args: CommandArgs<'_>,
     path: &Path,
@@ -251,7 +249,6 @@ pub(in crate::commands) fn read_named(name: &str) -> Result<(String, String), In
     }
 }
 
-/// Parses the text of an experiment, and compares it with this machine.
 pub(in crate::commands) fn parse_text(
     name: &str,
     text: &str,
@@ -278,12 +275,10 @@ fn setups(file: &ExperimentFile) -> impl Iterator<Item = (&str, &LabSetup)> {
     cells.filter_map(|(arm, load)| Some((arm, file.setup(arm, load)?)))
 }
 
-/// Returns the programs whose versions are recorded.
 fn programs_to_record(file: &ExperimentFile, weir: &Path) -> ExecutableSet {
     ExecutableSet::from_setups(setups(file).map(|(_, setup)| setup), weir)
 }
 
-/// Runs an experiment to its end, and shows the result.
 fn run_to_end(
     args: CommandArgs<'_>,
     directory: &mut ExperimentDir,
@@ -398,14 +393,12 @@ fn show(experiment: &Experiment, directory: &ExperimentDir, json: Option<&str>) 
     write_json(experiment, json)
 }
 
-/// Returns the command that finishes an experiment, with its time.
 pub(in crate::commands) fn finish_note(step: &FinishStep) -> String {
     let time =
         step.duration_s.map_or_else(String::new, |seconds| format!(" ({})", duration_estimate(seconds)));
     format!("continue with{time}: {}", step.command)
 }
 
-/// Computes the exit code of the complete experiment.
 pub(in crate::commands) fn exit_code(experiment: &Experiment, directory: &Path) -> Result<Exit, Failure> {
     let stopped = &experiment.stopped;
     let is_concluded = experiment.is_concluded();

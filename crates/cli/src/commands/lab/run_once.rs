@@ -111,7 +111,6 @@ fn describe_output(json: Option<&str>) -> String {
     }
 }
 
-/// Returns both values, or the problems of both.
 fn both_or_problems<A, B>(
     one: Result<A, Vec<InputProblem>>,
     other: Result<B, Vec<InputProblem>>,

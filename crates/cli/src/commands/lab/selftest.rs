@@ -9,6 +9,7 @@ use experiment::selftest::order::order;
 use experiment::selftest::split::CasePart;
 use experiment::selftest::{markdown, reliability};
 use experiment::trial::TrialTools;
+use record::invalid_value;
 use record::problem::InputProblem;
 use record::run::Run;
 use record::units::{DurationUnit, parse_count, parse_duration_ns};
@@ -19,7 +20,7 @@ use super::run_once::DURATION_DEFAULT;
 use super::{context, own_path};
 use crate::commands::weir_version;
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, FlagReader};
 use crate::output::print;
 
 const REPETITIONS: u32 = 5;
@@ -128,7 +129,6 @@ fn run_cases(
     Ok(result.with_summaries())
 }
 
-/// Announces the number of runs and their duration.
 fn announce(runs: usize, cases: usize, options: &SelftestOptions) {
     let expected_s = runs as f64 * (options.duration_ns as f64 / 1e9 + OVERHEAD_S);
     warn!(
@@ -263,10 +263,8 @@ fn select_cases(
 
 /// Parses the flags; returns everything that is wrong with them.
 pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<SelftestOptions, Vec<InputProblem>> {
-    let mut problems = Vec::new();
-    let mut add_problem =
-        |flag: &str, why: String| problems.push(InputProblem::new(format!("--{flag}"), why));
-    let (set, part) = parse_set_and_part(args, &mut add_problem);
+    let mut flags = FlagReader::new(args);
+    let (set, part) = parse_set_and_part(args, &mut flags);
     let only: Vec<String> = args
         .text("only")
         .unwrap_or_default()
@@ -279,60 +277,41 @@ pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<SelftestOptions, Ve
         let known = set.cases().iter().flat_map(|case| [case.verdict, case.name]);
         let known = known.chain(NOT_INDUCED.iter().map(|(code, _)| *code));
         if !known.into_iter().any(|one| one == code) {
-            add_problem("only", format!("no verdict or case '{code}' (--list lists them)"));
+            flags.add_problem("only", format_args!("no verdict or case '{code}' (--list lists them)"));
         }
     }
     if args.is_set("reliability") == args.values().is_empty() {
-        add_problem(
-            "reliability",
-            "files written by --json need --reliability, and it needs them".to_owned(),
-        );
+        flags.add_problem("reliability", "files written by --json need --reliability, and it needs them");
     }
     let quick = args.is_set("quick");
-    let mut repetitions = if quick { 1 } else { REPETITIONS };
-    if let Some(text) = args.text("repetitions") {
-        match parse_count(&text) {
-            Ok(count) if (1..=REPETITIONS_MAX).contains(&count) => repetitions = count as u32,
-            Ok(_) => add_problem("repetitions", format!("'{text}' is not between 1 and {REPETITIONS_MAX}")),
-            Err(why) => add_problem("repetitions", why.to_string()),
-        }
-    }
+    let repetitions = flags.parse("repetitions", |text| match parse_count(text)? {
+        count if (1..=REPETITIONS_MAX).contains(&count) => Ok(count as u32),
+        _ => Err(invalid_value!("'{text}' is not between 1 and {REPETITIONS_MAX}")),
+    });
     let default = if quick { format!("{}ms", QUICK_NS / 1_000_000) } else { DURATION_DEFAULT.to_owned() };
     let duration = args.text("duration").unwrap_or(default);
     let duration_ns = parse_duration_ns(&duration, DurationUnit::Seconds);
-    let duration_ns = duration_ns.map_err(|why| add_problem("duration", why.to_string())).unwrap_or(0);
-    let seed = match args.text("seed").map(|text| parse_count(&text)) {
-        None => now_ns() % 1_000_000,
-        Some(Ok(seed)) => seed,
-        Some(Err(why)) => {
-            add_problem("seed", why.to_string());
-            0
-        }
-    };
-    match problems.is_empty() {
-        true => Ok(SelftestOptions { set, part, only, repetitions, duration_ns, seed }),
-        false => Err(problems),
-    }
+    let duration_ns = duration_ns.map_err(|why| flags.add_problem("duration", why)).unwrap_or(0);
+    let seed = flags.parse("seed", parse_count).unwrap_or_else(|| now_ns() % 1_000_000);
+    let repetitions = repetitions.unwrap_or(if quick { 1 } else { REPETITIONS });
+    flags.finish(SelftestOptions { set, part, only, repetitions, duration_ns, seed })
 }
 
 /// Parses the set of cases and its part; reports what is wrong with them.
-fn parse_set_and_part(
-    args: CommandArgs<'_>,
-    add_problem: &mut dyn FnMut(&str, String),
-) -> (CaseSet, Option<CasePart>) {
+fn parse_set_and_part(args: CommandArgs<'_>, flags: &mut FlagReader<'_>) -> (CaseSet, Option<CasePart>) {
     let set = args.text("set").unwrap_or_else(|| CaseSet::Induced.name().to_owned());
     let set = CaseSet::from_name(&set).unwrap_or_else(|| {
-        add_problem("set", format!("'{set}' is neither induced nor foreign"));
+        flags.add_problem("set", format_args!("'{set}' is neither induced nor foreign"));
         CaseSet::Induced
     });
     let mut part = None;
     if let Some(name) = args.text("part") {
         part = CasePart::from_name(&name);
         if part.is_none() && name != "all" {
-            add_problem("part", format!("'{name}' is not development, held-out or all"));
+            flags.add_problem("part", format_args!("'{name}' is not development, held-out or all"));
         }
         if set == CaseSet::Induced && part.is_some() {
-            add_problem("part", "only the set foreign has parts: add --set foreign".to_owned());
+            flags.add_problem("part", "only the set foreign has parts: add --set foreign");
         }
     }
     (set, part)

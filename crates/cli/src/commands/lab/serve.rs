@@ -1,11 +1,7 @@
 //! `weir lab serve DIR`: the experiments in a directory, and stored runs of a fleet, as web pages for a browser on this
 //! machine.
 
-mod html;
-mod index;
-mod progress;
 mod runs;
-mod side_by_side;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -19,6 +15,7 @@ use fleet::run_store::AGENTS;
 use maud::html;
 use record::fleet::MERGED_FILE;
 use record::problem::InputProblem;
+use report::lab_pages;
 use rt::address::Address;
 use rt::drain::{Drain, SignalSet, block_signals};
 use server_shell::web_ui::{self, JSON, WebPage, WebRequest, WebRoute, serve_file};
@@ -64,7 +61,6 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Checks the flags.
 #[cfg(test)]
 pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
     let mut problems = parse_address(args).err().unwrap_or_default();
@@ -72,7 +68,6 @@ pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-/// Parses the bucket whose runs are listed.
 fn parse_store(args: CommandArgs<'_>) -> Result<Option<RunBucket>, Vec<InputProblem>> {
     let mut problems = nats_problems(args);
     let bucket = parse_bucket(args).map_err(|problem| problems.push(problem)).unwrap_or_default();
@@ -132,7 +127,7 @@ fn index_page(site: &Site, request: &WebRequest) -> WebPage {
         @if let Some(section) = of_bucket { (section) }
     };
     let root = site.root.display().to_string();
-    WebPage::html(index::index(&root, &rows, filter, is_truncated, &sections))
+    WebPage::html(lab_pages::index(&root, &rows, filter, is_truncated, &sections))
 }
 
 /// Returns the page of a run below the directory, or one of its records.
@@ -197,7 +192,7 @@ fn compare_page(Site { root, .. }: &Site, request: &WebRequest) -> WebPage {
     match compare_experiments(&path_a, &path_b, EFFECT_DEFAULT).map_err(directory_failure) {
         Ok(mut compared) => {
             (compared.a.path, compared.b.path) = (a, b);
-            WebPage::html(side_by_side::comparison_page(&compared))
+            WebPage::html(lab_pages::comparison_page(&compared))
         }
         Err(failure) => WebPage::text(500, format!("{}\n", failure.lines().join("\n"))),
     }
@@ -225,7 +220,7 @@ fn experiment_page(Site { root, .. }: &Site, request: &WebRequest) -> WebPage {
     match read_unfinished(&path) {
         Ok(row) => {
             let directory = segments[..segment_count].join("/");
-            WebPage::html(progress::progress_page(&ExperimentRow { directory, state, ..row }))
+            WebPage::html(lab_pages::progress_page(&ExperimentRow { directory, state, ..row }))
         }
         Err(error) => WebPage::text(500, format!("{error}\n")),
     }

@@ -36,7 +36,6 @@ pub(super) struct RunRow {
     pub(super) problem: Option<String>,
 }
 
-/// List of runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunListing {
     /// Runs, the newest first.
@@ -48,7 +47,6 @@ pub(super) struct RunListing {
 /// State of a file, by which a change of it is noticed.
 type FileState = (SystemTime, u64);
 
-/// Runs below a directory.
 #[derive(Debug)]
 pub(super) struct RunDirectory {
     root: PathBuf,
@@ -129,7 +127,6 @@ pub(super) enum BucketReadError {
     Panicked,
 }
 
-/// Runs in a bucket.
 #[derive(Clone, Debug)]
 pub(super) struct RunBucket {
     pub(super) nats: NatsOptions,
@@ -191,7 +188,6 @@ impl RunBucket {
 pub(super) mod tests {
     use super::*;
 
-    /// Returns a record as a file has it.
     pub(in crate::commands::lab) fn stored_run() -> Run {
         let bytes = include_bytes!("../../../../../fuzz/corpus/run_record/run.json");
         record::file::parse_run(bytes).unwrap()

@@ -83,7 +83,6 @@ fn check_program(name: &str) -> Result<(), Failure> {
 }
 
 impl RunningTarget {
-    /// Returns its processes with their current children.
     pub(super) fn process_tree(&self) -> Vec<i32> {
         host::process_tree::with_descendants(&self.pids)
     }
@@ -95,7 +94,6 @@ impl RunningTarget {
         stdin.write_all(b"\n").map_err(|error| Failure::cannot("COMMAND", error))
     }
 
-    /// Returns whether all its processes have ended.
     pub(super) fn has_ended(&mut self) -> bool {
         match &mut self.child {
             Some(child) => child.try_wait().is_ok_and(|status| status.is_some()),

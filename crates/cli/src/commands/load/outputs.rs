@@ -24,12 +24,12 @@ use crate::flags::CommandArgs;
 use crate::full_screen::FullScreen;
 use crate::output;
 use crate::output::file::{write_json, write_text};
-use crate::output::load_plan::describe_plan;
 use crate::output::load_screen::LoadView;
 use crate::output::openmetrics::MetricsExport;
 use crate::output::percentiles::format_percentiles;
 use crate::output::{is_coloured, print};
 use crate::preflight;
+use load::plan::describe::describe_plan;
 
 /// Returns whether stdout gets the summary and the lines of the seconds.
 pub(super) fn prints_summary(args: CommandArgs<'_>) -> Result<bool, Vec<InputProblem>> {
@@ -75,7 +75,6 @@ pub(super) fn write_results(
     Ok(exit_of_comparison(Exit::from_run(run, on_invalid), comparison.as_ref(), on_invalid))
 }
 
-/// Returns the address for scrapes, if there is one.
 pub(super) fn metrics_address(args: CommandArgs<'_>) -> Result<Option<SocketAddr>, Vec<InputProblem>> {
     let Some(text) = args.text("metrics-listen") else { return Ok(None) };
     let problem = |why: String| vec![InputProblem::new("--metrics-listen", why)];
@@ -101,7 +100,6 @@ pub(super) fn peer_format(args: CommandArgs<'_>) -> Result<Option<PeerFormat>, V
     PeerFormat::parse(&text).map_err(|why| vec![InputProblem::new("--format", why)])
 }
 
-/// Shows the full screen of a load.
 pub(super) fn full_screen(job: &LoadJob<'_>) -> Result<FullScreen, Failure> {
     let plan = &job.plan;
     let target = plan

@@ -4,7 +4,9 @@ use experiment::scenario::split_words;
 use plan::config::ConfigTarget;
 use plan::subject_queue::SubjectQueue;
 use record::problem::InputProblem;
-use runner::verify::subject::{ConfigSource, PLACEHOLDERS, RunningSubject, SubjectProgram, VerifySubject};
+use runner::verify::subject::{
+    ConfigSource, RunningSubject, SubjectProgram, VerifySubject, check_placeholders,
+};
 
 use crate::commands::text_file::read_text_file;
 use crate::flags::CommandArgs;
@@ -12,7 +14,6 @@ use crate::flags::CommandArgs;
 /// Command line of nginx in the foreground. One process, so that its end is the end of all of it.
 const NGINX: &str =
     "nginx -p {dir}/ -e stderr -g 'daemon off; master_process off; pid {dir}/nginx.pid;' -c {config}";
-/// Flags that describe a subject.
 const FLAGS: [&str; 5] = ["subject", "subject-config", "subject-url", "origin-listen", "subject-queue"];
 
 /// Reads the flags of a subject; reports everything that is wrong with them.
@@ -46,7 +47,6 @@ pub(super) fn parse_subject(args: CommandArgs<'_>) -> Result<VerifySubject, Vec<
     if problems.is_empty() { Ok(subject) } else { Err(problems) }
 }
 
-/// Returns nginx with its config of the plan.
 fn nginx() -> VerifySubject {
     let config = Some(ConfigSource::Generated(ConfigTarget::Nginx));
     let command = split_words(NGINX).unwrap_or_default();
@@ -127,43 +127,4 @@ fn read_config(name: &str, note: &mut impl FnMut(&str, String)) -> Option<Config
             None
         }
     }
-}
-
-/// Reports unknown placeholders, and a command without its address or its config.
-fn check_placeholders(
-    command: &[String],
-    config: Option<&ConfigSource>,
-    is_config_given: bool,
-    note: &mut impl FnMut(&str, String),
-) {
-    for name in command.iter().flat_map(|word| placeholders(word)) {
-        if !PLACEHOLDERS.contains(&name) {
-            note("subject", format!("'{{{name}}}' is no placeholder: {}", PLACEHOLDERS.join(", ")));
-        }
-    }
-    let has = |text: &str, name: &str| placeholders(text).any(|one| one == name);
-    let has_word = |name: &str| command.iter().any(|word| has(word, name));
-    match (is_config_given, has_word("config")) {
-        (false, true) => note("subject-config", "missing: the command has {config}".to_owned()),
-        (true, false) => note("subject", "{config} is missing: the path of the generated file".to_owned()),
-        _ => {}
-    }
-    let listens = match config {
-        Some(ConfigSource::Generated(_)) => true,
-        Some(ConfigSource::Template(text)) => has(text, "listen") || has(text, "port"),
-        None => false,
-    };
-    if !listens && !has_word("listen") && !has_word("port") && (config.is_some() || !is_config_given) {
-        let text = "the program does not get its address: {listen} or {port} is missing in the command and its config";
-        note("subject", text.to_owned());
-    }
-}
-
-/// Returns the names in braces: lower-case letters and `-`.
-fn placeholders(text: &str) -> impl Iterator<Item = &str> {
-    text.split('{').skip(1).filter_map(|rest| {
-        let (name, _) = rest.split_once('}')?;
-        let fits = |one: char| one.is_ascii_lowercase() || one == '-';
-        (!name.is_empty() && name.chars().all(fits)).then_some(name)
-    })
 }

@@ -168,7 +168,6 @@ fn parse_target(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> Targ
     Target::Host
 }
 
-/// Compares the requests with the machine.
 fn plan(request: &ApplyRequest, state: &MachineState) -> Result<ApplyPlan, Failure> {
     let values = state.values();
     let mut context = judge_context(state, &values, request.role);

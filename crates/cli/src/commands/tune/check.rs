@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use host::tuning::read_sysctl;
 use record::problem::InputProblem;
 use tune::check::{check_machine, count_changes, judge_context};
-use tune::foreign::{ForeignLine, MachineFacts, judge_lines, names_set, values_left};
+use tune::foreign::{ForeignLine, MachineFacts, files, judge_lines, names_set, values_left};
 use tune::observation::{MachineState, observe_machine};
 use tune::report::{CheckReport, SCHEMA};
 use tune::scratch::rejected_lines;
 
-use super::{files, parse_role};
+use super::parse_role;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
@@ -56,7 +56,6 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     Ok(if report.findings == 0 { Exit::Done } else { Exit::ObjectiveMissed })
 }
 
-/// Judges the lines of files, with the values and the files of this machine.
 fn judge_files(report: &mut CheckReport, lines: &[ForeignLine], state: &MachineState) {
     let values = state.values();
     let context = judge_context(state, &values, report.role);

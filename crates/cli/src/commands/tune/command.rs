@@ -25,7 +25,6 @@ pub(super) struct Foreground {
     signals: Receiver<i32>,
 }
 
-/// Returns the words after `--`.
 pub(super) fn words_after_dashes(arguments: &[String]) -> Vec<String> {
     let at = arguments.iter().position(|word| word == "--");
     at.map(|at| arguments[at + 1..].to_vec()).unwrap_or_default()

@@ -64,7 +64,6 @@ struct StatusReport {
     applied: Vec<AppliedStatus>,
 }
 
-/// One apply.
 #[derive(Debug, Serialize)]
 struct AppliedStatus {
     #[serde(flatten)]
@@ -72,7 +71,6 @@ struct AppliedStatus {
     settings: Vec<ManagedSetting>,
 }
 
-/// One setting of an apply.
 #[derive(Debug, Serialize)]
 struct ManagedSetting {
     name: String,

@@ -42,14 +42,10 @@ use crate::output::tune::format_ablation;
 const TRIAL_FILE: &str = "tune-trial.json";
 /// File of the experiment without the arms.
 const BASE_FILE: &str = "base.toml";
-/// File of the minimal profile.
 const MINIMAL_FILE: &str = "minimal.conf";
-/// Directory of the confirmation.
 const CONFIRM_DIRECTORY: &str = "confirm";
-/// Nodes of a scenario.
 const NODES: [&str; 3] = ["client", "subject", "origin"];
 
-/// Parsed flags.
 pub(super) struct TrialRequest {
     role: Role,
     node: String,
@@ -267,7 +263,6 @@ fn warn_about_skipped(design: &AblationDesign) {
     }
 }
 
-/// Opens a trial that was begun.
 fn open_trial(
     args: CommandArgs<'_>,
     path: &Path,

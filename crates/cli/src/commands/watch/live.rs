@@ -60,7 +60,6 @@ pub(super) fn run(view: &WatchView<'_>, end_ns: u64, stop: &DrainWatch) -> io::R
     Ok(())
 }
 
-/// Content of the screen.
 struct ScreenContent {
     observed: MachineObservation,
     screen: Screen,

@@ -45,9 +45,7 @@ const EXECUTABLES_MAX: usize = 64;
 /// Programs and libraries whose builds are recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecutableSet {
-    /// Programs, as commands name them.
     pub programs: BTreeSet<String>,
-    /// Preloaded libraries.
     pub libraries: BTreeSet<String>,
 }
 
@@ -125,7 +123,6 @@ fn program_and_env(program: &ProgramSetup, weir: &str) -> (Option<String>, Vec<(
 
 /// Returns the program that a command starts. `None` if only a trial determines it, or if the
 /// command sets its own PATH.
-#[must_use]
 pub fn program_name(program: &ProgramSetup) -> Option<String> {
     let (name, variables) = program_and_env(program, "{weir}");
     // An option of `env` is no program.
@@ -134,7 +131,6 @@ pub fn program_name(program: &ProgramSetup) -> Option<String> {
 
 /// Returns the reason why a program cannot be started on this machine. `None` if its file
 /// gives no reason against it. Files of a trial's working directory do not exist yet.
-#[must_use]
 pub fn start_problem(name: &str) -> Option<String> {
     if program_file(name).is_some() || (name.contains('/') && !name.starts_with('/')) {
         return None;
@@ -148,8 +144,6 @@ pub fn start_problem(name: &str) -> Option<String> {
     Some(format!("the program '{name}' {reason}"))
 }
 
-/// Returns the version that a program prints.
-#[must_use]
 pub fn program_version(name: &str) -> Option<String> {
     read_version(&program_file(name)?, VERSION_TIMEOUT)
 }
@@ -157,7 +151,6 @@ pub fn program_version(name: &str) -> Option<String> {
 /// Describes missing or unusable libraries that a program preloads. The dynamic linker skips a
 /// missing library with a message only, and the arm would be measured without it. Only absolute
 /// paths are checked: the linker searches for others, and the trial reports the linker's message.
-#[must_use]
 pub fn missing_libraries(program: &ProgramSetup) -> Vec<String> {
     let mut executables = ExecutableSet::default();
     executables.add(program, "weir");
@@ -185,7 +178,6 @@ fn library_problem(library: &str) -> Option<String> {
 
 /// Finds the file of a program as execvp(3) would; for root only in directories that no other user can change,
 /// because a program is started for its version.
-#[must_use]
 pub fn program_file(name: &str) -> Option<PathBuf> {
     if !name.contains('/') && rustix::process::geteuid().is_root() {
         return host::sandbox::programs::find_program(name).ok();

@@ -33,7 +33,6 @@ const NAME_ATTEMPTS_MAX: u32 = 1_000;
 pub struct BrokenFile {
     /// Former name in the trials directory.
     pub file: String,
-    /// Description of the problem.
     pub problem: String,
 }
 
@@ -83,21 +82,18 @@ fn counting_fraction(trial: &ExperimentTrial) -> Option<f64> {
     (used_s > 0.0).then(|| spent_s / used_s)
 }
 
-/// Trials of a directory.
 #[derive(Debug, Default)]
 pub(super) struct StoredTrials {
     /// Trials in the order of their numbers.
     pub(super) trials: Vec<TrialSummary>,
     /// Further facts about the trials, by number.
     pub(super) details: BTreeMap<u32, TrialDetails>,
-    /// Files that are no valid trial.
     pub(super) broken_files: Vec<BrokenFile>,
     /// Highest number in a file name, broken files included: no number is used twice.
     pub(super) last_number: u32,
 }
 
 /// Returns the file name of a trial: `0001-b01-jemalloc-c10.json`.
-#[must_use]
 pub fn file_name(position: &TrialPosition) -> String {
     format!("{:04}-b{:02}-{}-{}.json", position.number, position.block, position.arm, position.load)
 }
@@ -263,7 +259,6 @@ fn extension(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, ending)| ending)
 }
 
-/// Parses the number at the beginning of a file name.
 fn leading_number(name: &str) -> Option<u32> {
     name.trim_start_matches('.').split_once('-')?.0.parse().ok()
 }

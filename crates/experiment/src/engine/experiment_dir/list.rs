@@ -19,7 +19,6 @@ pub const ENTRIES_MAX: usize = 10_000;
 /// Maximum depth: the directory itself and two levels below, for experiments sorted by project.
 const DEPTH_MAX: u32 = 3;
 
-/// Result of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExperimentListing {
     /// Experiments, the newest first.
@@ -28,18 +27,13 @@ pub struct ExperimentListing {
     pub is_truncated: bool,
 }
 
-/// One experiment in a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExperimentEntry {
-    /// Directory of the experiment.
     pub path: PathBuf,
-    /// Name of the experiment.
     pub name: String,
-    /// Question of the experiment, in one line.
     pub title: String,
     /// Time of the start, RFC 3339.
     pub started_at: String,
-    /// Number of blocks that count.
     pub blocks: u32,
     /// First sentence of the conclusions; empty if there are none yet.
     pub summary: String,
@@ -82,7 +76,6 @@ struct TrialHead {
 }
 
 /// Lists the experiments at and below `root`. Directories that cannot be read are skipped.
-#[must_use]
 pub fn list_experiments(root: &Path) -> ExperimentListing {
     let (directories, is_truncated) = find_directories(root);
     let experiments = directories.into_iter().filter(|(_, marker)| *marker == PLAN_FILE);
@@ -96,7 +89,6 @@ pub fn list_experiments(root: &Path) -> ExperimentListing {
 
 /// Finds the experiments and the stored runs of a fleet at and below `root`, each with the file that marks it:
 /// [`PLAN_FILE`] or [`MERGED_FILE`]. Returns true if the limit on entries cut the search short.
-#[must_use]
 pub fn find_directories(root: &Path) -> (Vec<(PathBuf, &'static str)>, bool) {
     let (mut found, mut is_truncated) = (Vec::new(), false);
     let mut visited = 0;

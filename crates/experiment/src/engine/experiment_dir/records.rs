@@ -15,7 +15,6 @@ use crate::scenario::keys::bound_key;
 
 /// Name of the file with everything that was fixed before the first trial ([`ExperimentStart`]).
 pub const PLAN_FILE: &str = "plan.json";
-/// Name of the file with the conclusions .
 pub const CONCLUSIONS_FILE: &str = "experiment.json";
 /// Schema of [`ExperimentStart`].
 pub const PLAN_SCHEMA: &str = "weir.plan/1";
@@ -25,17 +24,13 @@ pub const PLAN_SCHEMA: &str = "weir.plan/1";
 pub struct ExperimentStart {
     /// Schema, [`PLAN_SCHEMA`].
     pub schema: String,
-    /// Version and commit of the weir that began it.
     pub weir: WeirVersion,
-    /// Command line.
     pub command: Vec<String>,
     /// Time of the start, RFC 3339.
     pub started_at: String,
-    /// Facts about the machine.
     pub host: HostFacts,
     /// Further facts about the machine and the programs ([`crate::engine::environment`]).
     pub environment: BTreeMap<String, String>,
-    /// Plan of the experiment.
     pub plan: ExperimentPlan,
 }
 
@@ -44,7 +39,6 @@ pub struct ExperimentStart {
 pub struct RunSession {
     /// Time at which its first trial began, RFC 3339.
     pub started_at: String,
-    /// Version and commit of the weir that ran it.
     pub weir: WeirVersion,
     /// Number of the last trial before the session.
     pub after_trial: u32,
@@ -78,7 +72,6 @@ pub struct ChangedSettings {
 }
 
 impl ChangedSettings {
-    /// Applies the settings to a plan.
     pub fn apply(&self, plan: &mut ExperimentPlan) {
         (plan.blocks_min, plan.blocks_max) = self.blocks.unwrap_or((plan.blocks_min, plan.blocks_max));
         plan.reruns_max_fraction = self.reruns_max_fraction.unwrap_or(plan.reruns_max_fraction);
@@ -91,7 +84,6 @@ impl ChangedSettings {
     }
 
     /// Describes the settings as flags: `--blocks 4..60 --discard steal=off`.
-    #[must_use]
     pub fn flags(&self) -> String {
         let mut flags = Vec::new();
         flags.extend(self.blocks.map(|(min, max)| format!("--blocks {min}..{max}")));
@@ -105,7 +97,6 @@ impl ChangedSettings {
 }
 
 impl RunSession {
-    /// Returns the change at the session's beginning, if there was one.
     pub(in crate::engine) fn environment_change(&self) -> Option<EnvironmentChange> {
         (!self.changed_at_start.is_empty()).then(|| EnvironmentChange {
             after_trial: self.after_trial,
@@ -125,17 +116,14 @@ pub(super) struct SessionsRecord {
 pub enum ExperimentDirError {
     /// A file or directory with this name exists.
     Exists(PathBuf),
-    /// The directory is no experiment's.
     NotAnExperiment(PathBuf, String),
     /// A process runs it; its PID, if known.
     InUse(PathBuf, Option<i32>),
     /// The stored plan was changed; the fields that differ.
     PlanChanged(PathBuf, Vec<String>),
-    /// A file has invalid contents.
     Invalid(ReadError),
     /// A file cannot be read.
     Read(ReadError),
-    /// The file system reported an error.
     Io(String),
 }
 

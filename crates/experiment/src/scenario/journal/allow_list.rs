@@ -46,16 +46,13 @@ pub enum EntryError {
 #[derive(Clone, Debug)]
 pub(super) struct AllowList {
     pub(super) run: String,
-    /// Parent of the directory of the run.
     pub(super) run_directories: PathBuf,
     /// Mount points of control groups.
     pub(super) cgroup_mounts: Vec<PathBuf>,
-    /// Returns whether a file is a setting of the machine.
     pub(super) is_setting: fn(&Path) -> bool,
 }
 
 impl AllowList {
-    /// Returns the list for run `run` on this machine.
     pub(super) fn of_this_machine(run: &str) -> Self {
         // Without control groups, no run has made one.
         let hierarchies = read_hierarchies().unwrap_or_default();
@@ -68,7 +65,6 @@ impl AllowList {
         }
     }
 
-    /// Returns the name of the run.
     pub(super) fn run(&self) -> &str {
         &self.run
     }

@@ -6,7 +6,6 @@ pub(super) fn text_after<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim_start().strip_prefix(label)).map(str::trim)
 }
 
-/// Parses the number at the beginning of a text.
 pub(super) fn number(text: &str) -> Option<f64> {
     split_number(text).map(|(number, _)| number)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use record::capacity_search::limit_kind;
 use record::validity::{Validity, ValidityReason, ValidityVerdict};
 
 use super::*;

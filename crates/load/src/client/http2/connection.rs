@@ -28,13 +28,11 @@ use crate::plan::RunPlan;
 const NO_ERROR: ErrorCode = ErrorCode(0);
 const REFUSED_STREAM: ErrorCode = ErrorCode(7);
 const CANCEL: ErrorCode = ErrorCode(8);
-/// Payload of PING frames.
 const PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirload");
 
 // The scratch buffer takes the rest of a frame and more bytes.
 const _: () = assert!(SCRATCH_BYTES > INPUT_BYTES_MIN);
 
-/// Result of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadProgress {
     /// Nothing is left to read; the task is woken.
@@ -43,7 +41,6 @@ pub(super) enum ReadProgress {
     More,
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(super) struct Http2Connection {
     stream: Stream,
@@ -291,7 +288,6 @@ impl Http2Connection {
         None
     }
 
-    /// Passes on parts of the bodies.
     pub(super) fn send_bodies(&mut self, core: &CoreState, exchanges: &mut ExchangeTable) {
         self.bodies.send(&mut self.mux, core, exchanges, self.written);
     }
@@ -330,7 +326,6 @@ impl Http2Connection {
         Ok(())
     }
 
-    /// Resets a stream.
     pub(super) fn reset(&mut self, stream: StreamKey, code: ErrorCode) {
         self.mux.reset(stream, code);
     }
@@ -355,7 +350,6 @@ impl Http2Connection {
         let _ = self.poll_flush(cx, core);
     }
 
-    /// Returns whether the server sent a GOAWAY.
     pub(super) fn is_going_away(&self) -> bool {
         self.mux.is_peer_going_away()
     }
@@ -376,7 +370,6 @@ impl Http2Connection {
 }
 
 impl EventTarget<'_> {
-    /// Handles one event.
     fn handle(&mut self, event: Event<'_>) -> EventEffect {
         let is_grpc = self.core.shared.plan.http2.as_ref().is_some_and(|http2| http2.grpc);
         match event {
@@ -421,7 +414,6 @@ impl EventTarget<'_> {
         }
     }
 
-    /// Handles the head of a response.
     fn handle_response(
         &mut self,
         stream: StreamKey,
@@ -451,7 +443,6 @@ impl EventTarget<'_> {
         self.complete(stream)
     }
 
-    /// Records a complete response.
     fn complete(&mut self, stream: StreamKey) -> EventEffect {
         let plan = &self.core.shared.plan;
         if let Some(inspection) = self.exchanges.inspection(plan, stream) {

@@ -15,7 +15,6 @@ use crate::session::ClientSession;
 pub(super) struct Exchange {
     /// Its stream; that of the previous connection while it waits to be sent again.
     pub(super) stream: StreamKey,
-    /// Index of the request in the plan.
     pub(super) request: usize,
     pub(super) due_ns: u64,
     /// Time when the client took it.
@@ -105,13 +104,11 @@ impl Exchange {
         }
     }
 
-    /// Ends a wait for a window, and returns its length.
     pub(super) fn end_window_wait(&mut self, clock: fn() -> u64) -> Option<u64> {
         let from_ns = std::mem::take(&mut self.window_wait_from_ns);
         (from_ns > 0).then(|| clock() - from_ns)
     }
 
-    /// Returns the body of the request.
     pub(super) fn request_body<'a>(&'a self, request: &'a RenderedRequest) -> &'a [u8] {
         match &self.context {
             Some(context) if request.template.is_some() => &context.buffer.body,
@@ -124,7 +121,6 @@ impl Exchange {
         self.grpc_status = fields.get("grpc-status").map_or(GrpcStatus::Missing, GrpcStatus::parse);
     }
 
-    /// Records its complete response.
     pub(super) fn record_response(&self, core: &CoreState, last_ns: u64) {
         let &Self { due_ns, begun_ns, sent_ns, first_ns, status, body_bytes, .. } = self;
         let is_grpc = core.shared.plan.http2.as_ref().is_some_and(|http2| http2.grpc);
@@ -134,7 +130,6 @@ impl Exchange {
         record_response(core, response, RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns });
     }
 
-    /// Records its failure.
     pub(super) fn record_failure(&self, core: &CoreState, kind: FailureKind, now_ns: u64, is_written: bool) {
         let phase = if self.status == 0 { RequestPhase::FirstByte } else { RequestPhase::Body };
         let mut recorder = core.recorder.borrow_mut();
@@ -150,7 +145,6 @@ impl OnStream for Exchange {
     }
 }
 
-/// Exchanges of a connection.
 #[derive(Debug, Default)]
 pub(super) struct ExchangeTable {
     pub(super) streams: StreamTable<Exchange>,
@@ -162,7 +156,6 @@ pub(super) struct ExchangeTable {
 }
 
 impl ExchangeTable {
-    /// Creates the table of connection `number`.
     pub(super) fn new(plan: &RunPlan, number: u64) -> Self {
         let session = needs_context(plan).then(|| Box::new(ClientSession::new(plan, number)));
         Self { session, ..Self::default() }
@@ -182,7 +175,6 @@ impl ExchangeTable {
         Some(context)
     }
 
-    /// Takes back the context of an exchange.
     pub(super) fn give_back(&mut self, context: Option<Box<ExchangeContext>>) {
         self.spare_contexts.extend(context);
     }

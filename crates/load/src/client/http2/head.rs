@@ -32,7 +32,6 @@ pub(super) fn encode_rendered(
     }
 }
 
-/// Passes the fields of a response to its inspection.
 pub(super) fn inspect_head(inspection: &mut Inspection<'_>, head: &ResponseHead<'_>) {
     if let Some(length) = head.content_length {
         let mut digits = itoa::Buffer::new();

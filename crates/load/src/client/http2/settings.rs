@@ -4,7 +4,6 @@ use wire::h2::Config;
 
 use crate::plan::RunPlan;
 
-/// Returns the settings of the plan.
 pub(super) fn mux_config(plan: &RunPlan) -> Config {
     // A server under test may behave badly: that is measured, and ends no connection.
     let defaults = Config { abuse_max: u32::MAX, ..Config::default() };

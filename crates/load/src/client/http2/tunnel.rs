@@ -23,7 +23,6 @@ const CANCEL: ErrorCode = ErrorCode(8);
 /// Maximum received content that waits while the peer accepts none. Beyond it nothing is read.
 const CONTENT_BYTES_MAX: usize = 1 << 20;
 
-/// Connection with one stream.
 pub(in crate::client) struct Http2Tunnel {
     stream: Stream,
     mux: Connection,
@@ -33,7 +32,6 @@ pub(in crate::client) struct Http2Tunnel {
     received: TunnelReceived,
 }
 
-/// Head of a response.
 #[derive(Debug)]
 pub(in crate::client) struct TunnelHead {
     pub(in crate::client) status: u16,
@@ -103,7 +101,6 @@ impl Http2Tunnel {
         self.received.head.take()
     }
 
-    /// Waits for the head of the response.
     pub(in crate::client) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,

@@ -32,11 +32,9 @@ const CONNECTION_FIELDS: [&str; 8] = [
 /// Boundary of a multipart body whose recorded field has none.
 const BOUNDARY: &str = "----weir-replay-boundary";
 
-/// Requests of a HAR.
 #[derive(Debug, Default)]
 pub(super) struct HarRequests {
     pub(super) entries: Vec<LogEntry>,
-    /// Number of entries in the file.
     pub(super) read: u64,
     /// Skipped entries by their reasons, the first of each with its number and its description.
     pub(super) skipped: BTreeMap<SkipReason, (u64, u64, String)>,

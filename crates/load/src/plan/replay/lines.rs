@@ -12,7 +12,6 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// One request of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogEntry {
     /// Time in ns since 1970.
@@ -79,7 +78,6 @@ impl SkipReason {
     }
 }
 
-/// Maximum number of requests of a log.
 pub(super) const REPLAY_REQUESTS_MAX: usize = 5_000_000;
 
 /// Skipped line: its column of the defect, from 1, the reason and its description.
@@ -147,7 +145,6 @@ const REQUEST_OBJECTS: [&str; 6] = ["request", "req", "httpRequest", "http_reque
 /// Maximum length of a quoted part of a log in a message.
 pub(super) const SHOWN_BYTES_MAX: usize = 80;
 
-/// Parses a line of an access log.
 pub(super) fn parse_line(line: &str) -> Result<LogEntry, SkippedLine> {
     // `docker compose logs` puts the name of the service in front.
     let json = line.split_once(" | ").map_or(line, |(name, rest)| {
@@ -336,7 +333,6 @@ const KEYS: [&[&str]; 6] = [
     &["log"],
     &QUERY_KEYS,
 ];
-/// Maximum number of names of one key.
 const NAMES_MAX: usize = 14;
 
 /// Values of a line of a JSON log, by key and name.

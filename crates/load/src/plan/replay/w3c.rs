@@ -23,7 +23,6 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Returns whether a line has named the columns.
     pub(super) fn are_known(&self) -> bool {
         self.are_known
     }

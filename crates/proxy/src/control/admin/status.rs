@@ -70,11 +70,9 @@ struct ServerStatus<'a> {
     maxconn: Option<usize>,
     /// Result of the last check, with the reason if it failed.
     last_check: Option<String>,
-    /// Age of the last check.
     last_check_age_ns: Option<u64>,
     in_flight: u64,
     idle: u64,
-    /// Requests by status class.
     classes: BTreeMap<&'a str, u64>,
     /// Request durations, as a histogram.
     buckets: Vec<u64>,
@@ -87,7 +85,6 @@ struct LimitCount {
     count: u64,
 }
 
-/// Serializes the current status as JSON.
 pub(super) fn status_json(
     active: &ActiveConfig,
     snapshot: &Snapshot,

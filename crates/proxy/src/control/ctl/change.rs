@@ -8,10 +8,8 @@ use crate::plan::{PoolId, ServerId};
 use crate::pool::AdminState;
 use crate::session::{SessionFilter, SessionId, SessionQuery};
 
-/// Maximum weight, as in a config.
 const WEIGHT_MAX: u32 = 256;
 
-/// Change of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerChange {
     AdminState(AdminState),

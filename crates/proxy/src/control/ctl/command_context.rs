@@ -70,7 +70,6 @@ impl CommandContext {
         self.cores.ask_blocking(Some(end.as_ns()), build).map_err(failed)
     }
 
-    /// Returns the counters of all cores.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, CommandError> {
         Ok(self.ask_cores(Command::Snapshot)?.into_iter().collect())
     }
@@ -80,7 +79,6 @@ impl CommandContext {
         self.ask_cores(Command::RefreshServers).map(drop)
     }
 
-    /// Returns the connections of all cores.
     pub(crate) fn sessions(&self, query: &SessionQuery) -> Result<SessionList, CommandError> {
         let mut all = SessionList::default();
         for mut core_sessions in self.ask_cores(|reply| Command::Sessions(query.clone(), reply))? {
@@ -91,7 +89,6 @@ impl CommandContext {
         Ok(all)
     }
 
-    /// Returns the profile of all cores.
     pub(crate) fn profile(&self, switch: ProfileCommand) -> Result<ProfileTotals, CommandError> {
         let mut all = ProfileTotals::default();
         for totals in self.ask_cores(|reply| Command::Profile(switch, reply))? {
@@ -123,7 +120,6 @@ impl CommandContext {
         wait_for_owner(&receiver)
     }
 
-    /// Returns the state in force.
     pub(crate) fn active_config(&self) -> Result<ActiveConfig, CommandError> {
         self.run_on_owner(ActiveConfig::clone)
     }

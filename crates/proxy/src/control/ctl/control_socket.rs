@@ -14,7 +14,6 @@ use super::socket::{self, AcceptThread};
 use crate::control::handover::{Handoff, InheritedSockets, OfferedSocket, SocketKind, SocketLabel};
 use crate::plan::Plan;
 
-/// The control socket.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     /// Removed from the file system on drop.
@@ -52,7 +51,6 @@ impl ControlSocket {
         self.socket.complete_takeover();
     }
 
-    /// Starts to run commands from the socket.
     pub(crate) fn listen(&mut self, context: CommandContext) -> io::Result<()> {
         let Some(shared_fd) = &self.shared_fd else { return Ok(()) };
         let listener = UnixListener::from(shared_fd.try_clone()?);

@@ -16,7 +16,6 @@ use super::{CommandContext, CommandError, CommandResult, run_command};
 
 /// Maximum number of connections at a time; further ones get an error and are closed.
 const CONNECTIONS_MAX: usize = 16;
-/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 4_096;
 /// Maximum time for a client to send its line.
 const LINE_TIMEOUT_NS: u64 = 5 * SECOND_NS;
@@ -38,7 +37,6 @@ impl Drop for ConnectionSlot {
 /// responses.
 #[derive(Debug)]
 pub(crate) struct AcceptThread {
-    /// Closing this stream stops the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }

@@ -3,7 +3,6 @@
 use record::units::{format_bytes, format_count, format_duration_ns};
 use serde_json::{Map, Value, json};
 
-/// A table.
 #[derive(Clone, Debug)]
 pub(super) struct OutputTable {
     pub(super) name: &'static str,
@@ -16,7 +15,6 @@ pub(super) struct OutputTable {
     pub(super) note: String,
 }
 
-/// One value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
     Empty,

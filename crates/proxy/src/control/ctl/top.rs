@@ -9,7 +9,6 @@ use super::{CommandRequest, CommandResult};
 use crate::metrics::{MetricTotals, MetricsSummary};
 use crate::plan::Plan;
 
-/// Measured time span.
 const MEASURE_TIME: Duration = Duration::from_secs(1);
 
 pub(super) fn run(request: &CommandRequest<'_>) -> CommandResult {
@@ -34,7 +33,6 @@ fn remove_deleted(summary: &mut MetricsSummary, plan: &Plan) {
     });
 }
 
-/// Builds the tables of the rates in `span_s` seconds.
 pub(super) fn rate_tables(before: &MetricsSummary, after: &MetricsSummary, span_s: f64) -> Vec<OutputTable> {
     let zero_totals = MetricTotals::default();
     let mut all = OutputTable::new(

@@ -19,7 +19,6 @@ pub(crate) struct BackConn {
     pub(super) streams: RefCell<StreamTable>,
     /// Maximum number of virtual connections: as many as the server accepts streams.
     streams_max: Cell<usize>,
-    /// Number of streams in progress.
     active: Cell<usize>,
     phase: Cell<Phase>,
     /// True if the server accepts extended CONNECT (RFC 8441).
@@ -161,7 +160,6 @@ impl BackConn {
         self.requests.begun() > 0
     }
 
-    /// Returns the number of streams in progress.
     pub(super) fn active(&self) -> usize {
         self.active.get()
     }
@@ -180,7 +178,6 @@ impl BackConn {
         self.requests.is_exhausted() && !self.is_draining() && !self.is_asking.replace(true)
     }
 
-    /// Raises the limit of the requests of a connection that goes on.
     pub(super) fn raise_request_limit(&self, learned: &LearnedLimit, evidence: LimitEvidence) {
         if self.is_asking.take() && !self.is_draining() {
             self.requests.raise(learned, evidence);

@@ -9,7 +9,6 @@ pub(super) enum After {
     Nothing,
     /// The virtual connection has to be served.
     Serve(u32),
-    /// Content was delivered.
     Content {
         number: u32,
         needs_service: bool,

@@ -73,10 +73,8 @@ enum Received {
     Ended(ConnectionEnd),
 }
 
-/// Reason of the end of a connection.
 #[derive(Debug)]
 pub(super) enum ConnectionEnd {
-    /// The server closed it.
     Closed,
     /// The socket or the TLS session failed.
     Lost(io::Error),

@@ -13,23 +13,18 @@ use wire::{Framing, RequestKind};
 pub(super) struct EngineHead<'a> {
     method: &'a str,
     target: &'a str,
-    /// Field lines, each with its line end.
     lines: &'a [u8],
-    /// Value of `Host`.
     host: &'a [u8],
     sends_te: bool,
     /// Key of a WebSocket handshake; `None`: the request is none.
     websocket_key: Option<&'a [u8]>,
-    /// Framing of the body.
     pub(super) framing: Framing,
-    /// Length of the head in bytes.
     pub(super) bytes: usize,
 }
 
 /// Meaning of a request for its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A request with a response.
     Exchange,
     /// CONNECT (RFC 9113 §8.5).
     Connect,
@@ -158,7 +153,6 @@ impl<'a> EngineHead<'a> {
         !matches!(self.framing, Framing::None | Framing::Length(0))
     }
 
-    /// Writes the head of the stream.
     pub(super) fn encode(&self, scheme: &str, encoder: &mut FieldEncoder<'_>) {
         let host = std::str::from_utf8(self.host).ok().filter(|host| !host.is_empty());
         let purpose = self.purpose();

@@ -66,7 +66,6 @@ impl LearnedLimit {
 /// Requests of one connection against its limit.
 #[derive(Debug)]
 pub(super) struct RequestCount {
-    /// Number of requests that have begun.
     begun: Cell<u32>,
     /// Number of virtual connections that were given to a request, which has not begun.
     reserved: Cell<u32>,

@@ -79,7 +79,6 @@ pub(super) fn write_head(
     framing
 }
 
-/// Writes an interim response.
 pub(super) fn write_interim(head: &ResponseHead<'_>, out: &mut Vec<u8>) {
     encode::status_line(out, Version::Http11, head.status);
     write_fields(head.fields, out);

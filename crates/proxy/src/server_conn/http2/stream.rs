@@ -32,11 +32,9 @@ const TRACKED_BYTES_MIN: usize = 16 * 1024;
 /// End of a virtual connection, as far as the engine has to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
-    /// The server reset the stream.
     Reset(ErrorCode),
     /// The server broke the rules of HTTP/2 in the stream, or a limit.
     Invalid(FaultKind),
-    /// The connection of the stream ended.
     ConnectionLost,
 }
 
@@ -77,7 +75,6 @@ pub(super) struct BackStream {
     unreturned: usize,
 }
 
-/// A request and its response.
 #[derive(Debug)]
 pub(super) struct OpenStream {
     pub(super) key: StreamKey,
@@ -316,7 +313,6 @@ impl BackStream {
         }
     }
 
-    /// Returns all content to the windows.
     fn release_windows(&mut self, wire: &mut Connection) {
         if let (Some(key), true) = (self.last_key, self.unreturned > 0) {
             wire.consume(key, self.unreturned);
@@ -393,7 +389,6 @@ impl RequestBody {
         Self { decoder, content_left: 0, framing_left: 0, is_last: false, is_done, is_discarded: false }
     }
 
-    /// Ends the request here.
     fn end_now(&mut self) {
         self.is_last = !self.is_done;
     }

@@ -8,7 +8,6 @@ use super::BackSettings;
 
 /// Time without a received byte from which the timeout of a request causes a PING.
 const SUSPECT_AFTER_NS: u64 = 1_000_000_000;
-/// Payload of PING frames.
 const PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirping");
 
 /// Payload of the PING frame at the limit of the requests of a connection.
@@ -32,7 +31,6 @@ pub(super) struct BackTimers {
     idle_since: Option<MonotonicTime>,
 }
 
-/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimerResult {
     /// The connection goes on; the next check is due at this time.

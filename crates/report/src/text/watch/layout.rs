@@ -15,13 +15,10 @@ const LABEL_WIDTH_MAX: usize = 34;
 const GRAPH_WIDTH_MIN: usize = 12;
 /// Minimum number of columns of such a screen.
 const WIDE_SCREEN_MIN: usize = 100;
-/// Maximum width of a graph.
 const GRAPH_WIDTH_MAX: usize = 60;
 
-/// Layout options.
 #[derive(Clone, Copy, Debug)]
 pub struct LayoutOptions {
-    /// Width in columns.
     pub width: usize,
     /// Characters for bars and graphs.
     pub glyphs: Glyphs,
@@ -41,8 +38,6 @@ pub enum Overflow {
     Hide,
 }
 
-/// Returns the rows of a screen.
-#[must_use]
 pub fn rows(screen: &Screen, options: LayoutOptions) -> Vec<StyledRow> {
     let mut rows = Vec::new();
     for section in ScreenSection::ALL {
@@ -214,7 +209,6 @@ fn table_rows(lines: &[&ScreenLine], options: LayoutOptions, rows: &mut Vec<Styl
 struct TableFrame {
     label_width: usize,
     bar_width: usize,
-    /// Width reserved for a graph.
     graph_width: usize,
     options: LayoutOptions,
 }
@@ -270,7 +264,6 @@ fn indent(text: &str, style: Style, options: LayoutOptions) -> Vec<StyledRow> {
 }
 
 /// Returns the help page: keys, the meaning of sections, and the rules behind the marks.
-#[must_use]
 pub fn help(keys: &[(&str, &str)], options: LayoutOptions) -> Vec<StyledRow> {
     let mut rows = vec![vec![Span::new(Style::Heading, "   keys")]];
     for (key, what) in keys {
@@ -296,8 +289,6 @@ pub fn help(keys: &[(&str, &str)], options: LayoutOptions) -> Vec<StyledRow> {
     rows
 }
 
-/// Formats a rule's threshold with its unit.
-#[must_use]
 pub fn format_threshold(above: f64, unit: Unit) -> String {
     match unit {
         Unit::Fraction => format!("{} %", format_count((above * 1000.0).round() / 10.0)),

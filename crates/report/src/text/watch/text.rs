@@ -10,7 +10,6 @@ use super::{Glyphs, Style, StyledRow};
 const WIDTH: usize = 120;
 
 /// Formats all sections, with a title line that names the targets.
-#[must_use]
 pub fn format_observed(observed: &MachineObservation, screen: &Screen, colour: bool) -> String {
     let glyphs = Glyphs::from_locale();
     let overflow = Overflow::Wrap;
@@ -24,7 +23,6 @@ pub fn format_observed(observed: &MachineObservation, screen: &Screen, colour: b
 }
 
 /// Formats the title line: the targets of the watch.
-#[must_use]
 pub fn title(observed: &MachineObservation) -> String {
     let roles = observed.roles.iter().map(|role| {
         let command = role.command.split_whitespace().next().unwrap_or("").rsplit('/').next();

@@ -1,7 +1,6 @@
 //! Options of `weir lab run`: parses flags to values and reports all problems at once. The experiment's
 //! file has the rest (`experiment::definition`).
 
-use std::fmt::Display;
 use std::path::PathBuf;
 
 use experiment::definition::{ExperimentOptions, parse_discard_bound, ready};
@@ -12,7 +11,7 @@ use record::problem::{InputProblem, InvalidValue, suggestion};
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns, parse_fraction_up_to};
 use rt::clock::now_ns;
 
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, FlagReader};
 
 /// Length of a load with --quick.
 const QUICK_NS: u64 = 3 * SECOND_NS;
@@ -26,65 +25,28 @@ const SEED_MAX: u64 = 1_000_000;
 /// Flags that cannot be combined with `--resume`: a resumed experiment keeps its options.
 const START_ONLY_FLAGS: &[&str] = &["set", "duration", "quick", "seed", "output"];
 
-/// Parses the flags.
 pub(in crate::commands) fn parse_options(
     args: CommandArgs<'_>,
 ) -> Result<ExperimentOptions, Vec<InputProblem>> {
-    let mut problems = Vec::new();
-    let mut add_problem =
-        |flag: &str, why: &dyn Display| problems.push(InputProblem::new(format!("--{flag}"), why));
+    let mut flags = FlagReader::new(args);
     let quick = args.is_set("quick");
     let mut options = ExperimentOptions {
-        duration_ns: quick.then_some(QUICK_NS),
+        duration_ns: flags.parse("duration", parse_length_ns).or_else(|| quick.then_some(QUICK_NS)),
         quick,
-        seed: now_ns() % SEED_MAX,
+        blocks: flags.parse("blocks", parse_blocks),
+        reruns_max_fraction: flags.parse("reruns", |text| parse_fraction_up_to(text, RERUNS_FRACTION_MAX)),
+        seed: flags.parse("seed", parse_count).unwrap_or_else(|| now_ns() % SEED_MAX),
         ..ExperimentOptions::default()
     };
-    if let Some(text) = args.text("duration") {
-        match parse_length_ns(&text) {
-            Ok(ns) => options.duration_ns = Some(ns),
-            Err(why) => add_problem("duration", &why),
-        }
-    }
-    if let Some(text) = args.text("blocks") {
-        match parse_blocks(&text) {
-            Ok(blocks) => options.blocks = Some(blocks),
-            Err(why) => add_problem("blocks", &why),
-        }
-    }
-    if let Some(text) = args.text("reruns") {
-        match parse_fraction_up_to(&text, RERUNS_FRACTION_MAX) {
-            Ok(fraction) => options.reruns_max_fraction = Some(fraction),
-            Err(why) => add_problem("reruns", &why),
-        }
-    }
-    if let Some(text) = args.text("seed") {
-        match parse_count(&text) {
-            Ok(seed) => options.seed = seed,
-            Err(why) => add_problem("seed", &why),
-        }
-    }
-    for text in args.texts("set") {
-        match text.split_once('=') {
-            Some((name, value)) if !name.is_empty() => {
-                options.parameters.push((name.to_owned(), value.to_owned()));
-            }
-            _ => add_problem("set", &format_args!("'{text}' is not NAME=VALUE")),
-        }
-    }
-    for text in args.texts("discard") {
-        match parse_discard_bound(&text) {
-            Ok((covariate, max)) => {
-                options.discard.insert(covariate, max);
-            }
-            Err(why) => add_problem("discard", &why),
-        }
-    }
-    problems.extend(selection_problems(args));
-    if problems.is_empty() { Ok(options) } else { Err(problems) }
+    options.parameters = flags.parse_all("set", |text| match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(invalid_value!("'{text}' is not NAME=VALUE")),
+    });
+    options.discard.extend(flags.parse_all("discard", parse_discard_bound));
+    add_selection_problems(args, &mut flags);
+    flags.finish(options)
 }
 
-/// Returns the settings that a resume changes.
 pub(in crate::commands) fn changed_settings(options: &ExperimentOptions) -> ChangedSettings {
     ChangedSettings {
         blocks: options.blocks,
@@ -93,29 +55,26 @@ pub(in crate::commands) fn changed_settings(options: &ExperimentOptions) -> Chan
     }
 }
 
-/// Returns the problems of the flags that select the experiment and its directory.
-fn selection_problems(args: CommandArgs<'_>) -> Vec<InputProblem> {
-    let mut problems = Vec::new();
-    let mut add_problem =
-        |flag: &str, why: &dyn Display| problems.push(InputProblem::new(format!("--{flag}"), why));
+/// Adds the problems of the flags that select the experiment and its directory.
+fn add_selection_problems(args: CommandArgs<'_>, flags: &mut FlagReader<'_>) {
     if args.is_given("resume") {
         for flag in START_ONLY_FLAGS.iter().filter(|flag| args.is_given(flag)) {
-            add_problem(flag, &"a resumed experiment keeps its options: remove this flag");
+            flags.add_problem(flag, "a resumed experiment keeps its options: remove this flag");
         }
     }
     if let Some(name) = args.text("print")
         && ready::find_ready_made(&name).is_none()
     {
         let near = suggestion(&name, ready::READY_MADE.iter().map(|one| one.name));
-        add_problem("print", &format_args!("no ready-made experiment '{name}'{near} (--list lists them)"));
+        let why = format_args!("no ready-made experiment '{name}'{near} (--list lists them)");
+        flags.add_problem("print", why);
     }
     if let Some(path) = args.text("output").map(PathBuf::from)
         && path.symlink_metadata().is_ok()
         && !args.is_given("resume")
     {
-        add_problem("output", &ExperimentDirError::Exists(path));
+        flags.add_problem("output", ExperimentDirError::Exists(path));
     }
-    problems
 }
 
 fn parse_length_ns(text: &str) -> Result<u64, InvalidValue> {

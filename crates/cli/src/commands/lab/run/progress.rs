@@ -8,7 +8,6 @@ use record::trial::{TrialKind, TrialPosition};
 
 use crate::progress_bar::ProgressBar;
 
-/// Writer of progress lines.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -17,12 +16,10 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Creates the progress of an experiment with this plan.
     pub(super) fn from_plan(plan: &ExperimentPlan) -> Self {
         Self { bar: ProgressBar::start(), blocks_min: plan.blocks_min, blocks_max: plan.blocks_max }
     }
 
-    /// Shows an event.
     pub(super) fn report(&self, event: &Event) {
         match event {
             Event::TrialStarted { position: place, eta: outlook } => {
@@ -51,7 +48,6 @@ impl Progress {
         }
     }
 
-    /// Formats the position of a trial.
     fn trial_label(&self, position: &TrialPosition) -> String {
         let phase = match position.kind {
             TrialKind::Judged => {
@@ -73,7 +69,6 @@ impl Progress {
     }
 }
 
-/// Formats the remaining time.
 fn format_eta(outlook: Eta) -> String {
     format!("{} left", duration_estimates(outlook.remaining_s))
 }

@@ -7,10 +7,8 @@ use experiment::scenario::setup::LabSetup;
 use experiment::trial::{TrialError, TrialTools};
 use record::trial::TrialPosition;
 
-/// Runner of the trials of a file.
 #[derive(Debug)]
 pub(super) struct FileTrials<'a> {
-    /// Experiment's file.
     pub(super) file: &'a ExperimentFile,
     /// Parameters of every trial; the engine replaces `duration_ns`.
     pub(super) tools: TrialTools<'a>,

@@ -3,11 +3,11 @@
 use maud::{Markup, html};
 use record::fleet::Fleet;
 use record::run::Run;
+use report::lab_pages::html::{link_below, link_to_index, page, table};
+use report::lab_pages::{matches_words, minute};
 use report::text::fleet::{AGENT_COLUMNS, agent_row, format_fleet};
 use report::text::summary::{Detail, summary};
 
-use super::html::{link_below, link_to_index, page, table};
-use super::index::{matches_words, minute};
 use crate::commands::lab::stored_runs::{RunListing, RunRow};
 use crate::output::fleet::run_description;
 
@@ -67,7 +67,6 @@ pub(super) fn run_page(route: &str, name: &str, run: &Run, agents: &[String]) ->
     page(name, None, &body)
 }
 
-/// Returns a row for each agent.
 fn agent_table(base: &str, fleet: &Fleet, stored: &[String]) -> Markup {
     let rows = html! {
         @for agent in &fleet.agents {

@@ -1,17 +1,16 @@
 //! Two experiments side by side, as a page.
 
+use crate::text::comparison::{cells, value_or_nothing};
 use experiment::comparison::{ComparisonReport, ComparisonRow, Difference};
 use maud::{Markup, html};
 use record::units::format_plural;
-use report::text::comparison::{cells, value_or_nothing};
 
 use super::html::{link, link_to_index, page, table};
 
 /// Number of differences above the fold.
 const DIFFERENCES_SHOWN: usize = 12;
 
-/// Returns the page.
-pub(super) fn comparison_page(compared: &ComparisonReport) -> String {
+pub fn comparison_page(compared: &ComparisonReport) -> String {
     let (shown, folded) = compared.differences.split_at(compared.differences.len().min(DIFFERENCES_SHOWN));
     let body = html! {
         (link_to_index("All experiments"))
@@ -38,7 +37,6 @@ pub(super) fn comparison_page(compared: &ComparisonReport) -> String {
     page("A and B", None, &body)
 }
 
-/// Returns a row for each difference.
 fn difference_table(differences: &[Difference]) -> Markup {
     let rows = html! {
         @for one in differences {
@@ -66,7 +64,6 @@ const COLUMNS: [(&str, bool); 10] = [
     ("B is", false),
 ];
 
-/// Returns a row for each figure.
 fn figure_table(rows: &[ComparisonRow]) -> Markup {
     let rows = html! {
         @for row in rows {

@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
-use load::pace::{Arrivals, Pace};
-use load::plan::{Expect, RunPlan, StageQuantity, TimeoutFrom};
 use record::units::{format_count, format_duration_flag, format_plural, format_rate};
+
+use super::{Expect, RunPlan, StageQuantity, TimeoutFrom};
+use crate::pace::{Arrivals, Pace};
 
 /// Maximum number of requests that are listed.
 const REQUESTS_SHOWN: usize = 10;
 
 /// Announces a load in a line: what runs, and how long.
-pub(crate) fn announce_load(plan: &RunPlan) -> String {
+pub fn announce_load(plan: &RunPlan) -> String {
     let first = plan.requests.first().map_or_else(String::new, |one| format!("{} {}", one.method, one.url));
     let others = match plan.requests.len() {
         0 | 1 => String::new(),
@@ -24,8 +25,7 @@ pub(crate) fn announce_load(plan: &RunPlan) -> String {
     format!("{first}{others}: {}, {}, {length}", connections(plan), pace(plan))
 }
 
-/// Describes a plan, a line for each part.
-pub(crate) fn describe_plan(plan: &RunPlan) -> String {
+pub fn describe_plan(plan: &RunPlan) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
     let mut line = |label: &str, value: String| {

@@ -7,10 +7,9 @@ use record::run::{Baseline, Confirmation, Diagnosis, Run};
 
 use super::*;
 
-#[path = "../../../../report/src/text/summary/tests/intervals.rs"]
+#[path = "../summary/tests/intervals.rs"]
 mod intervals;
 
-/// Returns the contradictions of a page about a search.
 fn contradictions(page: &str, search: &CapacitySearch) -> Vec<String> {
     let mut found = Vec::new();
     let mut check = |holds: bool, what: &str| found.extend((!holds).then(|| what.to_owned()));

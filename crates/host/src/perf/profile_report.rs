@@ -2,36 +2,34 @@
 
 use std::fmt::Write as _;
 
-use host::NotObservable;
-use host::perf::call_counter::CountedCalls;
-use host::perf::{FoldedStacks, Profile, TaskRow, diff};
 use record::observed::UnobservableMetric;
 use record::units::format_plural;
 use serde_json::{Value, json};
+
+use super::call_counter::CountedCalls;
+use super::{FoldedStacks, Profile, TaskRow, diff};
+use crate::NotObservable;
 
 /// Schema of a profile's JSON.
 const SCHEMA: &str = "weir.profile/1";
 /// Maximum length of a function's name in a table.
 const NAME_CHARS_MAX: usize = 120;
 
-/// All parts of a profile.
-pub(crate) struct ProfileReport {
+pub struct ProfileReport {
     /// Start of the sampling, RFC 3339.
-    pub(crate) started_at: String,
-    pub(crate) profile: Profile,
+    pub started_at: String,
+    pub profile: Profile,
     /// The other run for the comparison.
-    pub(crate) baseline: Option<FoldedStacks>,
-    pub(crate) call_counts: Vec<CountedCalls>,
+    pub baseline: Option<FoldedStacks>,
+    pub call_counts: Vec<CountedCalls>,
     /// HAProxy's own table.
-    pub(crate) tasks: Option<Vec<TaskRow>>,
-    pub(crate) missing: Vec<NotObservable>,
-    /// Role of the processes in records.
-    pub(crate) role: &'static str,
+    pub tasks: Option<Vec<TaskRow>>,
+    pub missing: Vec<NotObservable>,
+    pub role: &'static str,
 }
 
 impl ProfileReport {
-    /// Returns the title of a chart, in one line.
-    pub(crate) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         let compared = if self.baseline.is_some() { ", compared with another run" } else { "" };
         format!(
             "{} at {} Hz in {:.1} s{compared}",
@@ -43,7 +41,7 @@ impl ProfileReport {
 }
 
 /// Formats the tables of a profile, with the first `top` functions.
-pub(crate) fn format_profile(outcome: &ProfileReport, top: usize) -> String {
+pub fn format_profile(outcome: &ProfileReport, top: usize) -> String {
     let profile = &outcome.profile;
     let seconds = profile.length_s.max(1e-9);
     let unit = if profile.threads_only { "ticks  " } else { "samples" };
@@ -168,8 +166,7 @@ fn shorten(name: &str) -> String {
     }
 }
 
-/// Builds the JSON form of a profile.
-pub(crate) fn json(outcome: &ProfileReport) -> Value {
+pub fn json(outcome: &ProfileReport) -> Value {
     let profile = &outcome.profile;
     let missing: Vec<UnobservableMetric> = outcome
         .missing

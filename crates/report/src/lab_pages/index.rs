@@ -8,7 +8,7 @@ use super::html::{link, page, table};
 
 /// Returns the page. `filter` keeps the rows that contain each of its words. `is_truncated` is true if
 /// the directory has more entries than were listed. `runs` has the sections of the stored runs.
-pub(super) fn index(
+pub fn index(
     directory: &str,
     rows: &[ExperimentRow],
     filter: &str,
@@ -72,14 +72,13 @@ fn row_html(row: &ExperimentRow, at: usize) -> Markup {
 }
 
 /// Returns the date and the minute of a time of RFC 3339, which can wrap between them.
-pub(super) fn minute(time: &str) -> String {
+pub fn minute(time: &str) -> String {
     time.get(..16).map_or_else(|| time.to_owned(), |minute| minute.replacen('T', " ", 1))
 }
 
 /// Maximum number of outcomes in the list.
 const OUTCOMES_SHOWN: usize = 6;
 
-/// Returns links to the files for other readers.
 fn file_links(row: &ExperimentRow) -> Markup {
     let directory = link(&row.directory);
     html! {
@@ -116,7 +115,7 @@ fn matches_filter(row: &ExperimentRow, filter: &str) -> bool {
 }
 
 /// Returns whether the texts of a row contain each word of the filter, ignoring case.
-pub(super) fn matches_words(texts: &[&str], filter: &str) -> bool {
+pub fn matches_words(texts: &[&str], filter: &str) -> bool {
     let all = texts.join("\n").to_lowercase();
     filter.to_lowercase().split_whitespace().all(|word| all.contains(word))
 }

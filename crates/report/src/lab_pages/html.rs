@@ -21,19 +21,18 @@ fn encode(text: &str) -> String {
 }
 
 /// Returns the link to the page of an experiment, from its directory's path below the root.
-pub(super) fn link(directory: &str) -> String {
+pub fn link(directory: &str) -> String {
     link_below("x", directory)
 }
 
-/// Returns the link to a page of the route.
-pub(super) fn link_below(route: &str, path: &str) -> String {
+pub fn link_below(route: &str, path: &str) -> String {
     let parts: Vec<String> = path.split('/').map(encode).collect();
     format!("/{route}/{}/", parts.join("/"))
 }
 
 /// Returns a complete page. With `reload_s`, the page reloads itself after so many seconds; that
 /// needs no script.
-pub(super) fn page(title: &str, reload_s: Option<u32>, body: &Markup) -> String {
+pub fn page(title: &str, reload_s: Option<u32>, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -53,7 +52,7 @@ pub(super) fn page(title: &str, reload_s: Option<u32>, body: &Markup) -> String 
 
 /// Returns a table with these heads; those with `true` are of figures. On a narrow screen each row
 /// becomes a card.
-pub(super) fn table(heads: &[(&str, bool)], rows: &Markup) -> Markup {
+pub fn table(heads: &[(&str, bool)], rows: &Markup) -> Markup {
     html! {
         table.cards {
             thead {
@@ -64,8 +63,7 @@ pub(super) fn table(heads: &[(&str, bool)], rows: &Markup) -> Markup {
     }
 }
 
-/// Returns a link to the list of experiments.
-pub(super) fn link_to_index(text: &str) -> Markup {
+pub fn link_to_index(text: &str) -> Markup {
     html! { p { a href="/" { (text) } } }
 }
 

@@ -10,7 +10,7 @@ use super::html::{link, link_to_index, page};
 const RELOAD_S: u32 = 2;
 
 /// Returns the page, which reloads itself while the experiment runs.
-pub(super) fn progress_page(row: &ExperimentRow) -> String {
+pub fn progress_page(row: &ExperimentRow) -> String {
     let is_running = row.state == ExperimentState::Running;
     let directory = link(&row.directory);
     let body = html! {

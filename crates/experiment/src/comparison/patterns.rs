@@ -11,7 +11,10 @@ use record::problem::InvalidValue;
 const FILES_MAX: usize = 1000;
 
 /// Returns the files that match any of the patterns, each once, sorted by name.
-pub(super) fn expand_patterns(patterns: &[String]) -> Result<Vec<PathBuf>, InvalidValue> {
+///
+/// # Errors
+/// No file matches one of them, too many do, or a directory cannot be read.
+pub fn expand_patterns(patterns: &[String]) -> Result<Vec<PathBuf>, InvalidValue> {
     let mut matched = Vec::new();
     for pattern in patterns {
         let count_before = matched.len();

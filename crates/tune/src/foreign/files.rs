@@ -6,24 +6,25 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use record::invalid_value;
-use record::problem::{InputProblem, InvalidValue};
-use tune::foreign::{
+use super::{
     FileFormat, ForeignLine, PROFILE_DIRECTORIES, PROFILE_FILE, SYSCTL_CONF, SYSCTL_DIRECTORIES,
     detect_format, included_profiles, order_files, parse_file,
 };
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 
-/// Maximum number of files of a directory.
 const FILES_MAX: usize = 1000;
 /// Maximum size of a file: settings are a few kilobytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// Maximum number of profiles that include each other.
 const PROFILES_MAX: usize = 32;
 /// Files of limits below a root directory: a file, and a directory whose files come after it.
 const LIMITS: (&str, &str) = ("etc/security/limits.conf", "etc/security/limits.d");
 
 /// Reads the lines of all files, in the order in which they take effect.
-pub(super) fn read_lines(paths: &[String]) -> Result<Vec<ForeignLine>, Vec<InputProblem>> {
+///
+/// # Errors
+/// Every path that cannot be read.
+pub fn read_lines(paths: &[String]) -> Result<Vec<ForeignLine>, Vec<InputProblem>> {
     let (mut lines, mut problems) = (Vec::new(), Vec::new());
     let mut directories = Vec::new();
     for path in paths {
@@ -51,12 +52,11 @@ pub(super) fn read_lines(paths: &[String]) -> Result<Vec<ForeignLine>, Vec<Input
 }
 
 /// Reads the sysctl files of this machine.
-pub(super) fn machine_lines() -> Vec<ForeignLine> {
+pub fn machine_lines() -> Vec<ForeignLine> {
     let lines = root_lines(Path::new("/")).into_iter();
     lines.filter(|line| line.is_setting() && line.limit.is_none()).collect()
 }
 
-/// Reads the files of directories, and empties the list.
 fn flush(directories: &mut Vec<(PathBuf, Vec<PathBuf>)>, lines: &mut Vec<ForeignLine>) {
     let order = order_files(&std::mem::take(directories));
     let hidden = |(hidden, by): &(PathBuf, PathBuf)| {
@@ -68,7 +68,6 @@ fn flush(directories: &mut Vec<(PathBuf, Vec<PathBuf>)>, lines: &mut Vec<Foreign
     lines.extend(order.files.iter().flat_map(|path| read_entry(path)));
 }
 
-/// Returns whether a directory is the root of a system.
 fn is_root(path: &Path) -> bool {
     SYSCTL_DIRECTORIES.iter().chain([&SYSCTL_CONF, &LIMITS.0]).any(|below| path.join(below).exists())
 }
@@ -108,7 +107,6 @@ fn conf_files(path: &Path) -> Result<Vec<PathBuf>, InvalidValue> {
     }
 }
 
-/// Reads a file that the command line names.
 fn read_named(path: &Path) -> Result<Vec<ForeignLine>, InputProblem> {
     let name = path.display().to_string();
     let text =
@@ -116,7 +114,6 @@ fn read_named(path: &Path) -> Result<Vec<ForeignLine>, InputProblem> {
     Ok(parse(path, &text))
 }
 
-/// Reads an entry of a directory.
 fn read_entry(path: &Path) -> Vec<ForeignLine> {
     let unreadable = |problem: String| vec![ForeignLine::unreadable(&path.display().to_string(), problem)];
     let skipped = |text: &str| unreadable(format!("{text}: the tools skip it"));

@@ -1,56 +1,21 @@
 //! Text form of a search for the edge: the result in a sentence, the ladder, the scaling law, the
 //! verdict at the edge. Reads only the record.
 
-use load::capacity_search::{SearchQuantity, limit_kind};
-use load::plan::RunPlan;
-use record::capacity_search::{CapacitySearch, Estimate, LevelOutcome, Scaling, SearchEnd, SearchTrial};
+use super::answer::format_answer;
+use super::decision::decision_rows;
+use super::layout::{page_width, wrap_labelled};
+use super::table::table_within;
+use super::{diagnosis, summary};
+use record::capacity_search::{
+    CapacitySearch, Estimate, LevelOutcome, Scaling, SearchEnd, SearchQuantity, SearchTrial, limit_kind,
+};
 use record::run::Answer;
 use record::units::{
     format_bit_rate, format_byte_rate, format_count, format_duration_ns, format_plural, format_rate,
 };
-use report::text::answer::format_answer;
-use report::text::decision::decision_rows;
-use report::text::layout::{page_width, wrap_labelled};
-use report::text::table::table_within;
-use report::text::{diagnosis, summary};
-
-/// Announces the search and its duration.
-pub(crate) fn announcement(
-    base: &RunPlan,
-    quantity: SearchQuantity,
-    (usual_ns, max_ns): (u64, u64),
-) -> String {
-    let urls = base.requests.iter().map(|request| request.url.to_string()).collect::<Vec<_>>();
-    let unit_text =
-        SearchQuantity::ALL.iter().find(|(one, _, _)| *one == quantity).map_or("", |(_, _, what)| what);
-    let connections = match (quantity, &base.http2) {
-        (SearchQuantity::Connections, _) => String::new(),
-        (SearchQuantity::Streams, _) | (_, None) => {
-            format!(", {}", format_plural(base.connections, "connection"))
-        }
-        (_, Some(http2)) => {
-            let streams = format_plural(http2.streams, "stream");
-            format!(", {} x {streams}", format_plural(base.connections, "connection"))
-        }
-    };
-    format!(
-        "{}\nsearching for the max {unit_text}{connections}, {}; takes about {}, at most {}\n",
-        urls.join("\n"),
-        format_plural(base.threads as u64, "thread"),
-        format_minutes(usual_ns),
-        format_minutes(max_ns)
-    )
-}
-
-fn format_minutes(ns: u64) -> String {
-    match ns.div_ceil(1_000_000_000) {
-        seconds if seconds < 120 => format!("{seconds} s"),
-        seconds => format!("{} min", seconds.div_ceil(60)),
-    }
-}
 
 /// Formats the line of a trial that has ended.
-pub(crate) fn trial_line(trial: &SearchTrial, quantity: SearchQuantity) -> String {
+pub fn trial_line(trial: &SearchTrial, quantity: SearchQuantity) -> String {
     let word = match trial.outcome {
         LevelOutcome::Held => "held",
         LevelOutcome::Missed => "missed",
@@ -76,7 +41,7 @@ pub(crate) fn trial_line(trial: &SearchTrial, quantity: SearchQuantity) -> Strin
 }
 
 /// Formats a trial that is running.
-pub(crate) fn trial_step(number: usize, purpose: &str, level: f64, quantity: SearchQuantity) -> String {
+pub fn trial_step(number: usize, purpose: &str, level: f64, quantity: SearchQuantity) -> String {
     let quantity = if purpose == "scaling" { SearchQuantity::Connections } else { quantity };
     format!("trial {number}: {purpose}, {}", format_level(quantity, level))
 }
@@ -111,7 +76,6 @@ fn format_level(quantity: SearchQuantity, level: f64) -> String {
     }
 }
 
-/// Returns the bytes per response in the trials that held.
 fn bytes_per_response(edge: &CapacitySearch) -> Option<f64> {
     let held = edge
         .trials
@@ -121,7 +85,6 @@ fn bytes_per_response(edge: &CapacitySearch) -> Option<f64> {
     Some(held.bytes_in_per_s / held.responses_per_s)
 }
 
-/// Formats a level in the unit of the search.
 fn format_search_level(edge: &CapacitySearch, level: f64) -> String {
     let quantity = SearchQuantity::parse(&edge.quantity).unwrap_or(SearchQuantity::Rate);
     match (quantity, bytes_per_response(edge)) {
@@ -134,7 +97,7 @@ fn format_search_level(edge: &CapacitySearch, level: f64) -> String {
 }
 
 /// Formats the result in a sentence or two.
-pub(crate) fn result_sentence(edge: &CapacitySearch) -> String {
+pub fn result_sentence(edge: &CapacitySearch) -> String {
     let conclusion = &edge.conclusion;
     let objectives = edge.objectives.join(", ");
     let level =
@@ -212,18 +175,15 @@ fn trials_at_level(edge: &CapacitySearch) -> String {
     }
 }
 
-/// Formats the result in one line.
-pub(crate) fn brief(edge: &CapacitySearch) -> String {
+pub fn brief(edge: &CapacitySearch) -> String {
     format!("{}\n", answer(edge).what)
 }
 
-/// Returns the answer of a search.
-pub(crate) fn answer(edge: &CapacitySearch) -> Answer {
+pub fn answer(edge: &CapacitySearch) -> Answer {
     diagnose::answer_search(edge, &edge.summary)
 }
 
-/// Formats the complete summary.
-pub(crate) fn summary(edge: &CapacitySearch, colour: bool) -> String {
+pub fn summary(edge: &CapacitySearch, colour: bool) -> String {
     let mut text = format!("\n{}", format_answer(&answer(edge)));
     for (label, words) in decision_rows(edge) {
         text.push_str(&wrap_labelled(label, &words, page_width()));
