@@ -21,8 +21,8 @@ use crate::session::connection_rng;
 /// Next request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextRequest {
-    /// The request that was due at this time.
-    Due(u64),
+    /// The request that was due at this time. `queued`: it waited for a free connection since.
+    Due { due_ns: u64, queued: bool },
     /// There is none now; the task is woken.
     Wait,
     /// There is no further request.
@@ -35,6 +35,8 @@ pub(super) struct WantedRequest {
     pub(super) due_ns: u64,
     /// Time when the client took it.
     pub(super) begun_ns: u64,
+    /// True if it waited for a free connection, or for the first one, since it was due.
+    pub(super) queued: bool,
 }
 
 /// Source of requests.
@@ -134,7 +136,7 @@ impl RequestSource {
             return Some(wanted);
         }
         match self.next(cx, dialer, free_slots, now_ns) {
-            NextRequest::Due(due_ns) => Some(WantedRequest { due_ns, begun_ns: now_ns }),
+            NextRequest::Due { due_ns, queued } => Some(WantedRequest { due_ns, begun_ns: now_ns, queued }),
             NextRequest::Wait => None,
             NextRequest::End => {
                 self.is_ended = true;
@@ -164,7 +166,9 @@ impl RequestSource {
         if self.wanted.is_none() {
             let begun_ns = now_ns();
             match self.next(cx, dialer, 1, begun_ns) {
-                NextRequest::Due(due_ns) => self.wanted = Some(WantedRequest { due_ns, begun_ns }),
+                NextRequest::Due { due_ns, .. } => {
+                    self.wanted = Some(WantedRequest { due_ns, begun_ns, queued: true });
+                }
                 NextRequest::Wait => return Poll::Pending,
                 NextRequest::End => return Poll::Ready(None),
             }
@@ -237,7 +241,7 @@ impl Users {
                 recorder.count_if_stalled(due_ns);
             }
         }
-        NextRequest::Due(due_ns)
+        NextRequest::Due { due_ns, queued: false }
     }
 }
 
@@ -261,7 +265,7 @@ fn next_of_dispatcher(dialer: &Dialer, free_slots: usize, now_ns: u64) -> NextRe
                     recorder.record_lag(now_ns.saturating_sub(due_ns));
                 }
                 recorder.record_back_off(dialer.back_off_overlap_ns(due_ns));
-                return NextRequest::Due(due_ns);
+                return NextRequest::Due { due_ns, queued };
             }
             NextAction::Expired { due_ns, count } => record_not_sent(due_ns, count, FailureKind::Timeout),
             NextAction::TooLate { due_ns, count } => record_not_sent(due_ns, count, FailureKind::TooLate),
