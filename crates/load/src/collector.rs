@@ -33,6 +33,7 @@ pub(crate) struct Collector {
     /// Latencies and number of the requests due in the newest seconds, which may be incomplete.
     recent_seconds: BTreeMap<u64, (PhaseHistograms, u64)>,
     lag: LatencyHistogram,
+    undelayed: LatencyHistogram,
     intervals: Vec<Interval>,
     /// Requests due by the end of each interval.
     due: Vec<u64>,
@@ -55,6 +56,7 @@ impl Collector {
             window_requests: 0,
             recent_seconds: BTreeMap::new(),
             lag: LatencyHistogram::new(),
+            undelayed: LatencyHistogram::new(),
             intervals: Vec::new(),
             due: Vec::new(),
             backlog: Vec::new(),
@@ -100,6 +102,7 @@ impl Collector {
             latencies.phases.add(&histograms.late);
             latencies.response.add(&histograms.ramp_latency);
             lag.add(&histograms.lag);
+            self.undelayed.add(&histograms.undelayed);
             self.total.add(&histograms.late);
             self.window_requests += histograms.due_late;
             let newest = self.recent_seconds.entry(snapshot.second).or_default();
@@ -209,6 +212,7 @@ impl Collector {
             tail_service,
             tail_not_good,
             lag: self.lag,
+            undelayed: self.undelayed,
             counters,
             intervals: self.intervals,
             window_s,

@@ -25,6 +25,8 @@ pub struct RunMeasurement {
     pub tail_not_good: u64,
     /// Lag of the generator itself.
     pub lag: LatencyHistogram,
+    /// Response latency without the generator's own part, of a sample of the connections.
+    pub undelayed: LatencyHistogram,
     /// Counters over the complete run.
     pub counters: Counters,
     /// One entry a second; the last may be shorter, or the drain.

@@ -78,6 +78,9 @@ pub(crate) struct RequestTiming {
     pub(crate) sent_ns: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
+    /// True if it waited for a free connection, not for the generator, between its due time and `begun_ns`; also if that
+    /// is not known.
+    pub(crate) queued: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +105,8 @@ pub(crate) struct Recorder {
     histograms: Box<HistogramSet>,
     spare_histograms: mpsc::Receiver<Box<HistogramSet>>,
     pub(crate) counters: Counters,
+    /// Lag of the latest read, if its socket has timestamps.
+    receive_lag_ns: Option<u64>,
     in_flight_integral: InFlightIntegral,
     stall_detector: StallDetector,
     /// Time that failed requests of the window spent in flight.
@@ -130,6 +135,7 @@ impl Recorder {
             histograms: Box::default(),
             spare_histograms,
             counters: Counters::default(),
+            receive_lag_ns: None,
             in_flight_integral: InFlightIntegral::new(0, u64::MAX),
             stall_detector: StallDetector::new(u64::MAX),
             failed_area_ns: 0,
@@ -261,6 +267,13 @@ impl Recorder {
         }
     }
 
+    /// Counts received bytes. The responses that end with them arrived `lag_ns` before they were read, if that is known.
+    #[inline]
+    pub(crate) fn record_received(&mut self, bytes: usize, lag_ns: Option<u64>) {
+        self.counters.bytes_in += bytes as u64;
+        self.receive_lag_ns = lag_ns;
+    }
+
     #[inline]
     pub(crate) fn record_good_response(&mut self, timing: RequestTiming) {
         self.counters.responses += 1;
@@ -282,6 +295,12 @@ impl Recorder {
                 phases.first_byte.response.record(first_ns.saturating_sub(due_ns));
                 phases.last_byte.service.record(last_ns.saturating_sub(sent_ns));
                 phases.last_byte.response.record(response_ns);
+                if let Some(receive_lag_ns) = self.receive_lag_ns {
+                    let send_lag_ns = if timing.queued { 0 } else { timing.begun_ns.saturating_sub(due_ns) };
+                    self.histograms
+                        .undelayed
+                        .record(response_ns.saturating_sub(receive_lag_ns + send_lag_ns));
+                }
             }
             None => {
                 self.counters.excluded_ramp += 1;
@@ -509,7 +528,14 @@ mod tests {
     }
 
     fn timing_of(due_ns: u64, last_ns: u64) -> RequestTiming {
-        RequestTiming { due_ns, begun_ns: due_ns, sent_ns: due_ns + 10, first_ns: last_ns, last_ns }
+        RequestTiming {
+            due_ns,
+            begun_ns: due_ns,
+            sent_ns: due_ns + 10,
+            first_ns: last_ns,
+            last_ns,
+            queued: false,
+        }
     }
 
     fn record_exchange(recorder: &mut Recorder, timing: RequestTiming) {
@@ -535,6 +561,24 @@ mod tests {
         assert_eq!(last.histograms.late.last_byte.response.count(), 1);
         assert_eq!(last.histograms.current.last_byte.response.count(), 1);
         assert_eq!(last.ended_ns, Some(2 * SECOND_NS + 4_000));
+    }
+
+    #[test]
+    fn the_own_part_of_the_generator_is_known_of_reads_with_timestamps() {
+        let mut recorder = recorder();
+        let due_ns = SECOND_NS + 2_000;
+        // Taken 300 ns after it was due, read 5,000 ns after its response arrived.
+        let timing = RequestTiming { begun_ns: due_ns + 300, ..timing_of(due_ns, due_ns + 20_300) };
+        for (lag_ns, queued) in [(None, false), (Some(5_000), false), (Some(5_000), true)] {
+            recorder.record_received(100, lag_ns);
+            record_exchange(&mut recorder, RequestTiming { queued, ..timing });
+        }
+        let last = recorder.finish(2 * SECOND_NS);
+        assert_eq!(last.counters.bytes_in, 300);
+        let undelayed = last.histograms.undelayed;
+        assert_eq!(undelayed.count(), 2, "without a timestamp nothing is known");
+        let within = |ns: u64, about: u64| ns.abs_diff(about) < about / 50;
+        assert!(within(undelayed.value_at_quantile(0.5), 15_000) && within(undelayed.max_ns(), 15_300));
     }
 
     #[test]

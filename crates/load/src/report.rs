@@ -9,7 +9,7 @@ use record::run::{
     BackOffTotals, CalibratedCapacity, CheckSample, ConnectionTotals, EventStreamTotals, GeneratorCpu,
     GeneratorStats, Http2Totals, LatencyPair, MeasuredWindow, ObjectiveResult, ParseErrorCount,
     PhaseLatencies, RateChange, Rates, RequestResult, Run, RunIdentity, RunTotals, SCHEMA, StageResult,
-    StallTotals, TlsSessions, WebSocketTotals, WeirVersion,
+    StallTotals, TlsSessions, UndelayedLatency, WebSocketTotals, WeirVersion,
 };
 use record::units::format_plural;
 use record::validity::Validity;
@@ -360,6 +360,16 @@ fn latency_pair(histograms: &HistogramPair) -> LatencyPair {
     LatencyPair { service: histograms.service.summary(), response: histograms.response.summary() }
 }
 
+fn undelayed(histogram: &LatencyHistogram) -> Option<UndelayedLatency> {
+    (histogram.count() > 0).then(|| UndelayedLatency {
+        requests: histogram.count(),
+        p50_ns: histogram.value_at_quantile(0.5),
+        p90_ns: histogram.value_at_quantile(0.9),
+        p99_ns: histogram.value_at_quantile(0.99),
+        p999_ns: histogram.value_at_quantile(0.999),
+    })
+}
+
 fn generator(measured: &RunMeasurement) -> GeneratorStats {
     let lag: &LatencyHistogram = &measured.lag;
     let Counters { stalls, back_off, .. } = &measured.counters;
@@ -371,6 +381,7 @@ fn generator(measured: &RunMeasurement) -> GeneratorStats {
         lag_p99_ns: lag.value_at_quantile(0.99),
         lag_max_ns: lag.max_ns(),
         late: measured.counters.late_sends,
+        undelayed: undelayed(&measured.undelayed),
         back_off: BackOffTotals {
             requests: back_off.requests,
             total_ns: back_off.total_ns,

@@ -261,6 +261,7 @@ fn add_generator(a: &GeneratorStats, b: &GeneratorStats) -> GeneratorStats {
         lag_p99_ns: a.lag_p99_ns.max(b.lag_p99_ns),
         lag_max_ns: a.lag_max_ns.max(b.lag_max_ns),
         late: a.late.saturating_add(b.late),
+        undelayed: None,
         back_off: BackOffTotals {
             requests: a.back_off.requests.saturating_add(b.back_off.requests),
             total_ns: a.back_off.total_ns.saturating_add(b.back_off.total_ns),

@@ -15,7 +15,7 @@ pub use crate::diagnosis::{
     AlternativeVerdict, Answer, Confidence, Confirmation, Diagnosis, RateBound, ResourceUse, SaturationRate,
     TimeFraction,
 };
-pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTotals};
+pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTotals, UndelayedLatency};
 pub use http2::Http2Totals;
 pub(crate) use live::add_counts;
 pub use live::{EventStreamTotals, WebSocketTotals};

@@ -135,6 +135,9 @@ pub struct Covariates {
     /// 99th percentile of the generator's own lags behind the due times of an open loop, in ns.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generator_lag_p99_ns: Option<u64>,
+    /// Fraction of the median or the 99th percentile that was the generator's own part, the larger of both.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub generator_part_fraction: Option<f64>,
     /// Fraction of one core that the generator's busiest thread used.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generator_busiest_fraction: Option<f64>,

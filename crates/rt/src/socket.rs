@@ -10,12 +10,16 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::receive_timestamps::TimestampedSocket;
+
 /// Connected socket, registered with the core's runtime.
 #[derive(Debug)]
 pub enum Socket {
     /// TCP over IPv4 or IPv6.
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// TCP, with the time at which the kernel received what is read.
+    Timestamped(TimestampedSocket),
 }
 
 /// Socket family of a bare descriptor.
@@ -30,6 +34,7 @@ impl AsFd for Socket {
         match self {
             Self::Tcp(socket) => socket.as_fd(),
             Self::Unix(socket) => socket.as_fd(),
+            Self::Timestamped(socket) => socket.tcp().as_fd(),
         }
     }
 }
@@ -48,7 +53,7 @@ impl Socket {
 
     pub(crate) fn family(&self) -> SocketFamily {
         match self {
-            Self::Tcp(_) => SocketFamily::Tcp,
+            Self::Tcp(_) | Self::Timestamped(_) => SocketFamily::Tcp,
             Self::Unix(_) => SocketFamily::Unix,
         }
     }
@@ -67,6 +72,9 @@ impl Socket {
     /// Reads bytes that are known to be available; `None` if there are none. No task is registered.
     #[inline]
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        if let Self::Timestamped(socket) = self {
+            return self.attempt(Interest::READABLE, buffer.len(), |fd| socket.receive(fd, &mut *buffer));
+        }
         self.attempt(Interest::READABLE, buffer.len(), |fd| {
             rustix::net::recv(fd, &mut *buffer, RecvFlags::empty()).map(|(bytes, _)| bytes)
         })
@@ -151,6 +159,7 @@ impl Socket {
         let result = match self {
             Self::Tcp(socket) => socket.try_io(interest, &mut call_once),
             Self::Unix(socket) => socket.try_io(interest, &mut call_once),
+            Self::Timestamped(socket) => socket.tcp().try_io(interest, &mut call_once),
         };
         match (partial, result) {
             (Some(moved), _) => Some(Ok(moved)),
@@ -188,6 +197,7 @@ impl Socket {
         match self {
             Self::Tcp(socket) => socket.poll_read_ready(cx),
             Self::Unix(socket) => socket.poll_read_ready(cx),
+            Self::Timestamped(socket) => socket.tcp().poll_read_ready(cx),
         }
     }
 
@@ -196,6 +206,7 @@ impl Socket {
         match self {
             Self::Tcp(socket) => socket.poll_write_ready(cx),
             Self::Unix(socket) => socket.poll_write_ready(cx),
+            Self::Timestamped(socket) => socket.tcp().poll_write_ready(cx),
         }
     }
 
@@ -209,7 +220,28 @@ impl Socket {
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(socket) => socket.local_addr().ok(),
+            Self::Timestamped(socket) => socket.tcp().local_addr().ok(),
             Self::Unix(_) => None,
+        }
+    }
+
+    /// Asks the kernel for the time at which it receives bytes, if this is TCP and the kernel has such times.
+    pub(crate) fn with_receive_timestamps(self) -> Self {
+        match self {
+            Self::Tcp(socket) => match TimestampedSocket::new(socket) {
+                Ok(socket) => Self::Timestamped(socket),
+                Err(socket) => Self::Tcp(socket),
+            },
+            other => other,
+        }
+    }
+
+    /// Returns the time between the arrival of the bytes of the latest read and that read; `None` if it is not known.
+    #[inline]
+    pub(crate) fn receive_lag_ns(&self) -> Option<u64> {
+        match self {
+            Self::Timestamped(socket) => socket.lag_ns(),
+            Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 
@@ -217,12 +249,13 @@ impl Socket {
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(socket) => socket.peer_addr().ok(),
+            Self::Timestamped(socket) => socket.tcp().peer_addr().ok(),
             Self::Unix(_) => None,
         }
     }
 
     pub(crate) fn is_tcp(&self) -> bool {
-        matches!(self, Self::Tcp(_))
+        !matches!(self, Self::Unix(_))
     }
 
     /// Sends small writes at once (`TCP_NODELAY`); does nothing without TCP.
@@ -232,6 +265,7 @@ impl Socket {
     pub(crate) fn set_nodelay(&self) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => socket.set_nodelay(true),
+            Self::Timestamped(socket) => socket.tcp().set_nodelay(true),
             Self::Unix(_) => Ok(()),
         }
     }
@@ -260,7 +294,7 @@ impl Socket {
     /// established (`TCP_INFO`, tcp(7)). `None` without TCP, and if the kernel does not report them.
     pub(crate) fn tcp_byte_counts(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Tcp(socket) => read_tcp_byte_counts(socket.as_fd()),
+            Self::Tcp(_) | Self::Timestamped(_) => read_tcp_byte_counts(self.as_fd()),
             Self::Unix(_) => None,
         }
     }

@@ -34,6 +34,28 @@ impl Stream {
         Socket::from_fd(fd, family).map(Self::Plain)
     }
 
+    /// Asks the kernel for the time at which it receives bytes, for [`Stream::receive_lag_ns`]. Has no effect without TCP,
+    /// and on a TLS session that has begun.
+    #[must_use]
+    pub fn with_receive_timestamps(self) -> Self {
+        match self {
+            Self::Plain(socket) => Self::Plain(socket.with_receive_timestamps()),
+            other => other,
+        }
+    }
+
+    /// Returns the time between the arrival in the kernel of what the latest read returned, of its last bytes, and that
+    /// read. `None` without timestamps.
+    #[inline]
+    #[must_use]
+    pub fn receive_lag_ns(&self) -> Option<u64> {
+        match self {
+            Self::Plain(socket) => socket.receive_lag_ns(),
+            Self::Tls(stream) => stream.socket().receive_lag_ns(),
+            Self::Channel(_) => None,
+        }
+    }
+
     /// Waits for bytes and reads them: returns the number of bytes, 0 at the end of the stream.
     ///
     /// # Errors

@@ -389,6 +389,7 @@ mod tests {
             foreign_cpus: Some(0.0),
             wake_up_p99_ns: Some(0),
             generator_lag_p99_ns: Some(0),
+            generator_part_fraction: None,
             generator_busiest_fraction: Some(0.0),
             error_fraction: Some(0.0),
             throttled_fraction: Some(0.0),

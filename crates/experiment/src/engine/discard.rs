@@ -25,6 +25,10 @@ pub const WAKE_UP_REFERENCE_TRIALS: usize = 5;
 /// Covariate that is compared with its own usual value instead of a fixed bound.
 const WAKE_UP_COVARIATE: &str = "wake_up_p99_ns";
 
+/// Part of the latencies that may be the generator's own. It varies from trial to trial as other noise does, and the
+/// intervals cover it; a larger part hides what is compared.
+const GENERATOR_PART_MAX: f64 = 0.25;
+
 /// First pause after a trial that the machine disturbed. Such disturbances come in bursts of
 /// seconds and minutes, and each further disturbed trial in a row doubles the pause.
 const PAUSE_FIRST_NS: u64 = 5_000_000_000;
@@ -87,7 +91,11 @@ pub const RULES: &[DiscardRule] = &[
         doc: "load generator lag (99 %)",
         format: BoundFormat::Nanoseconds,
         is_transient: false,
-        read: |it| it.generator_lag_p99_ns.map(|ns| ns as f64),
+        // A lag counts by its part of the latencies, where that was measured.
+        read: |it| {
+            let is_small = it.generator_part_fraction.is_some_and(|part| part <= GENERATOR_PART_MAX);
+            it.generator_lag_p99_ns.filter(|_| !is_small).map(|ns| ns as f64)
+        },
     },
     DiscardRule {
         name: "generator_busiest_fraction",
@@ -234,6 +242,19 @@ mod tests {
 
     fn bounds(name: &str, bound: f64) -> BTreeMap<String, f64> {
         BTreeMap::from([(name.to_owned(), bound)])
+    }
+
+    #[test]
+    fn a_lag_that_is_a_small_part_of_the_latencies_discards_nothing() {
+        let discarded = |part| {
+            let covariates = Covariates {
+                generator_lag_p99_ns: Some(1_500_000),
+                generator_part_fraction: part,
+                ..Covariates::default()
+            };
+            discard_reasons(&bounds("generator_lag_p99_ns", 1e6), &[line(covariates)])[0].is_some()
+        };
+        assert_eq!([None, Some(0.26), Some(0.25), Some(0.0)].map(discarded), [true, true, false, false]);
     }
 
     #[test]

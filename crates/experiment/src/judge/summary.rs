@@ -5,6 +5,8 @@
 
 use record::experiment::{Arm, Comparison, ComparisonOutcome, ExperimentMetric, FinishStep, Warning};
 use record::run::Answer;
+use record::trial::TrialKind;
+use record::units::format_plural;
 
 use super::bottleneck::{code_with_claim, majority_verdict};
 use super::finish::finish_text;
@@ -48,6 +50,8 @@ pub(super) fn summary(
     if input.blocks.block_count() > 0 {
         sentences.push(cause_text(input, headline));
         sentences.push(method_text(input));
+    } else {
+        sentences.push(missing_text(input));
     }
     sentences.extend(secondary_results(input));
     sentences.extend(suggested_step(Some(headline), warnings, finish));
@@ -160,6 +164,24 @@ fn headline_comparison<'a>(claims: &[&'a Comparison]) -> Option<&'a Comparison> 
     largest(ComparisonOutcome::Faster)
         .or_else(|| largest(ComparisonOutcome::Slower))
         .or_else(|| claims.first().copied())
+}
+
+/// Returns the reason why no block counts: the latest one for which a trial did not count, and the number of such trials.
+fn missing_text(input: &WarningInput<'_>) -> String {
+    let ran: Vec<_> = input.blocks.all.iter().filter(|one| one.position.kind == TrialKind::Judged).collect();
+    if ran.is_empty() {
+        return "No trial of a block has run.".to_owned();
+    }
+    let reasons = ran.iter().filter_map(|one| {
+        let discarded = one.discarded.as_ref().map(|reason| format!("discarded ({})", reason.text));
+        discarded.or_else(|| one.failed.as_ref().map(|text| format!("failed ({text})")))
+    });
+    let (lost, latest) = reasons.fold((0, None), |(lost, _), reason| (lost + 1, Some(reason)));
+    let trials = format_plural(ran.len() as u64, "trial");
+    match latest {
+        Some(latest) => format!("{lost} of {trials} did not count; the latest was {latest}."),
+        None => format!("{trials} ran, and no block is complete."),
+    }
 }
 
 fn headline_text(

@@ -25,6 +25,9 @@ pub(super) fn read_covariates(view: &TrialView<'_>, scenario: &Scenario, clock_s
         generator_lag_p99_ns: run
             .filter(|run| run.generator.lag_kind == "send")
             .map(|run| run.generator.lag_p99_ns),
+        generator_part_fraction: run.and_then(|run| {
+            run.generator.undelayed.as_ref()?.generator_part(&run.latency.last_byte.response)
+        }),
         generator_busiest_fraction: generator_busiest_thread(view),
         error_fraction: error_fraction(view),
         throttled_fraction: match scenario.cpu_quotas.contains_key(&Node::Subject) {

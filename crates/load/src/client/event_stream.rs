@@ -232,7 +232,7 @@ impl EventStreamClient {
 
     /// Sends the request of a subscription, and reads it to its end.
     async fn subscribe(&mut self, core: &CoreState, wanted: WantedRequest) {
-        let WantedRequest { due_ns, begun_ns } = wanted;
+        let WantedRequest { due_ns, begun_ns, .. } = wanted;
         let Some(mut transport) = self.transport.take() else { return };
         let mut subscription = self.begin(core, due_ns, begun_ns, &mut transport);
         let end = poll_fn(|cx| self.poll(cx, core, &mut transport, &mut subscription)).await;
@@ -413,7 +413,14 @@ impl EventStreamClient {
                 let &mut Subscription { request, due_ns, begun_ns, sent_ns, .. } = subscription;
                 let outcome =
                     ResponseOutcome { request, status: 200, body_bytes: 0, grpc: None, inspector: None };
-                let timing = RequestTiming { due_ns, begun_ns, sent_ns, first_ns: now_ns, last_ns: now_ns };
+                let timing = RequestTiming {
+                    due_ns,
+                    begun_ns,
+                    sent_ns,
+                    first_ns: now_ns,
+                    last_ns: now_ns,
+                    queued: true,
+                };
                 record_response(core, outcome, timing);
             }
         }
@@ -446,8 +453,14 @@ impl EventStreamClient {
                 if status == 204 || status >= 400 {
                     let outcome =
                         ResponseOutcome { request, status, body_bytes: 0, grpc: None, inspector: None };
-                    let timing =
-                        RequestTiming { due_ns, begun_ns, sent_ns, first_ns: now_ns, last_ns: now_ns };
+                    let timing = RequestTiming {
+                        due_ns,
+                        begun_ns,
+                        sent_ns,
+                        first_ns: now_ns,
+                        last_ns: now_ns,
+                        queued: true,
+                    };
                     record_response(core, outcome, timing);
                 } else {
                     fail(FailureKind::Upgrade);

@@ -51,6 +51,8 @@ pub(super) struct Http1Client {
     /// State between requests, if the plan needs any.
     extras: Option<Box<ClientExtras>>,
     random: fastrand::Rng,
+    /// True if the request that was taken waited for this connection since it was due.
+    queued: bool,
 }
 
 /// Session and buffers of a client, for plans with templates, checks of the content or sessions.
@@ -80,7 +82,7 @@ impl Http1Client {
         let number = dialer.client_number() as u64;
         let extras = ClientExtras::for_plan(plan, number);
         let random = connection_rng(plan, number);
-        Self { request_index: dialer.index, dialer, connection: None, extras, random }
+        Self { request_index: dialer.index, dialer, connection: None, extras, random, queued: false }
     }
 
     async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
@@ -172,6 +174,7 @@ impl Http1Client {
                     NextAction::Due { due_ns, queued: waited } => {
                         let mut recorder = core.recorder.borrow_mut();
                         core.roll(&mut recorder, now_ns);
+                        self.queued = waited;
                         if !waited {
                             recorder.record_lag(now_ns.saturating_sub(due_ns));
                         }
@@ -249,7 +252,7 @@ impl Http1Client {
         .await;
         self.dialer.deadline.clear();
         connection.request_count += 1;
-        let begun = ExchangeStart { request: index, due_ns, begun_ns, sent_ns };
+        let begun = ExchangeStart { request: index, due_ns, begun_ns, sent_ns, queued: self.queued };
         let (ended_ns, keeps_connection) = match result {
             Ok(response) => {
                 let keep_alive = response.reusable && !last && transfer.is_written();
@@ -303,6 +306,7 @@ struct ExchangeStart {
     due_ns: u64,
     begun_ns: u64,
     sent_ns: u64,
+    queued: bool,
 }
 
 /// Records a complete response. Returns the time of its end.
@@ -312,14 +316,14 @@ fn record_complete(
     transfer: &Transfer<'_>,
     response: CompleteResponse,
 ) -> u64 {
-    let ExchangeStart { request, due_ns, begun_ns, sent_ns } = begun;
+    let ExchangeStart { request, due_ns, begun_ns, sent_ns, queued } = begun;
     let &Transfer { first_ns, last_ns, .. } = transfer;
     let inspector = transfer.inspection.as_ref().map(|inspection| &*inspection.inspector);
     if response.excess_bytes > 0 {
         core.recorder.borrow_mut().counters.excess_bytes += response.excess_bytes as u64;
     }
     let CompleteResponse { status, body_bytes, .. } = response;
-    let timing = RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns };
+    let timing = RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns, queued };
     record_response(core, ResponseOutcome { request, status, body_bytes, grpc: None, inspector }, timing);
     last_ns
 }
@@ -416,7 +420,7 @@ impl<'r> Transfer<'r> {
                 return Poll::Ready(response.ok_or(FailureKind::Closed));
             }
             let (interim, begun) = (self.reader.interim_count(), self.reader.has_begun());
-            core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
+            core.recorder.borrow_mut().record_received(bytes, stream.receive_lag_ns());
             let handled = self.handle_bytes(&scratch[..bytes], core);
             // The final response begins after the interim ones (RFC 9110, 15.2).
             if !begun || self.reader.interim_count() > interim {

@@ -298,7 +298,7 @@ impl Http2Client {
     }
 
     fn begin(&mut self, wanted: WantedRequest, now_ns: u64) -> Exchange {
-        let WantedRequest { due_ns, begun_ns } = wanted;
+        let WantedRequest { due_ns, begun_ns, queued } = wanted;
         let core: &CoreState = &self.dialer.core;
         let shared = &core.shared;
         let request = self.dialer.next_request(&mut self.request_index, due_ns);
@@ -307,6 +307,7 @@ impl Http2Client {
         let deadline_ns = shared.plan.deadline_ns(due_ns, now_ns);
         let mut exchange = Exchange::new(request, (due_ns, begun_ns, now_ns), deadline_ns);
         exchange.context = context;
+        exchange.queued = queued;
         exchange
     }
 

@@ -234,7 +234,11 @@ impl PipelineClient {
         let inspector = self.extras.as_ref().map(|extras| &extras.context.inspector);
         let CompleteResponse { status, body_bytes, .. } = response;
         let outcome = ResponseOutcome { request, status, body_bytes, grpc: None, inspector };
-        record_response(core, outcome, RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns });
+        record_response(
+            core,
+            outcome,
+            RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns, queued: true },
+        );
         self.source.release(last_ns);
         self.set_deadline();
     }
@@ -261,7 +265,7 @@ impl PipelineClient {
             }
             let free = free.min(usize::try_from(connection.requests_left).unwrap_or(usize::MAX));
             let wanted = self.source.take(cx, &self.dialer, free, now_ns);
-            let Some(WantedRequest { due_ns, begun_ns }) = wanted else { break };
+            let Some(WantedRequest { due_ns, begun_ns, .. }) = wanted else { break };
             connection.requests_left -= 1;
             let is_last = connection.requests_left == 0;
             let index = self.dialer.next_request(&mut self.request_index, due_ns);

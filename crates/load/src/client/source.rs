@@ -20,8 +20,8 @@ use crate::session::connection_rng;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextRequest {
-    /// The request that was due at this time.
-    Due(u64),
+    /// The request that was due at this time. `queued`: it waited for a free connection since.
+    Due { due_ns: u64, queued: bool },
     /// There is none now; the task is woken.
     Wait,
     End,
@@ -33,6 +33,8 @@ pub(super) struct WantedRequest {
     pub(super) due_ns: u64,
     /// Time when the client took it.
     pub(super) begun_ns: u64,
+    /// True if it waited for a free connection, or for the first one, since it was due.
+    pub(super) queued: bool,
 }
 
 #[derive(Debug)]
@@ -129,7 +131,7 @@ impl RequestSource {
             return Some(wanted);
         }
         match self.next(cx, dialer, free_slots, now_ns) {
-            NextRequest::Due(due_ns) => Some(WantedRequest { due_ns, begun_ns: now_ns }),
+            NextRequest::Due { due_ns, queued } => Some(WantedRequest { due_ns, begun_ns: now_ns, queued }),
             NextRequest::Wait => None,
             NextRequest::End => {
                 self.is_ended = true;
@@ -159,7 +161,9 @@ impl RequestSource {
         if self.wanted.is_none() {
             let begun_ns = now_ns();
             match self.next(cx, dialer, 1, begun_ns) {
-                NextRequest::Due(due_ns) => self.wanted = Some(WantedRequest { due_ns, begun_ns }),
+                NextRequest::Due { due_ns, .. } => {
+                    self.wanted = Some(WantedRequest { due_ns, begun_ns, queued: true });
+                }
                 NextRequest::Wait => return Poll::Pending,
                 NextRequest::End => return Poll::Ready(None),
             }
@@ -232,7 +236,7 @@ impl Users {
                 recorder.count_if_stalled(due_ns);
             }
         }
-        NextRequest::Due(due_ns)
+        NextRequest::Due { due_ns, queued: false }
     }
 }
 
@@ -256,7 +260,7 @@ fn next_of_dispatcher(dialer: &Dialer, free_slots: usize, now_ns: u64) -> NextRe
                     recorder.record_lag(now_ns.saturating_sub(due_ns));
                 }
                 recorder.record_back_off(dialer.back_off_overlap_ns(due_ns));
-                return NextRequest::Due(due_ns);
+                return NextRequest::Due { due_ns, queued };
             }
             NextAction::Expired { due_ns, count } => record_not_sent(due_ns, count, FailureKind::Timeout),
             NextAction::TooLate { due_ns, count } => record_not_sent(due_ns, count, FailureKind::TooLate),

@@ -428,7 +428,7 @@ impl WebSocketClient {
             }
             let free = free.min(usize::try_from(connection.messages_left).unwrap_or(usize::MAX));
             let wanted = self.source.take(cx, &self.dialer, free, now_ns);
-            let Some(WantedRequest { due_ns, begun_ns }) = wanted else { break };
+            let Some(WantedRequest { due_ns, begun_ns, .. }) = wanted else { break };
             connection.messages_left -= 1;
             connection.has_request = true;
             let request = self.dialer.next_request(&mut self.request_index, due_ns);
@@ -543,5 +543,5 @@ fn write_message(
 
 fn timing(message: &SentMessage, last_ns: u64) -> RequestTiming {
     let &SentMessage { due_ns, begun_ns, sent_ns, .. } = message;
-    RequestTiming { due_ns, begun_ns, sent_ns, first_ns: last_ns, last_ns }
+    RequestTiming { due_ns, begun_ns, sent_ns, first_ns: last_ns, last_ns, queued: true }
 }

@@ -79,6 +79,9 @@ pub struct HistogramSet {
     pub ramp_latency: LatencyHistogram,
     /// Lag of the generator itself.
     pub lag: LatencyHistogram,
+    /// Response latency of good responses without the generator's own part: from the time when it could have sent the
+    /// request, to the arrival of the response in the kernel. Only of connections with receive timestamps.
+    pub undelayed: LatencyHistogram,
     /// Number of requests of an open loop that were due in this second.
     pub due: u64,
     /// Number of requests of an open loop that were due in an earlier second, within the window.
@@ -92,6 +95,7 @@ impl HistogramSet {
         self.late.clear();
         self.ramp_latency.clear();
         self.lag.clear();
+        self.undelayed.clear();
         (self.due, self.due_late) = (0, 0);
     }
 }

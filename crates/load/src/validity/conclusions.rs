@@ -6,7 +6,7 @@
 //! another one only while that one waits for a CPU, so not its size counts but the waiting of generator and subject.
 
 use record::observed::{GENERATOR, MachineObservation, MachineSample, RoleUse, SUBJECT};
-use record::run::{Interval, Run};
+use record::run::{Interval, Run, UndelayedLatency};
 use record::units::MILLISECOND_NS;
 use record::validity::{ConclusionValidity, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityVerdict};
 
@@ -83,8 +83,10 @@ struct Disturbance {
     /// Everything due was sent and answered; a closed loop sends when it can.
     sent_all: bool,
     is_open_loop: bool,
-    /// Fraction of the time that work waited for a CPU because of other programs, of generator and subject together.
-    waiting: f64,
+    /// Waiting for a CPU because of other programs.
+    waiting: ForeignWaiting,
+    /// Latencies without the generator's own part, if they were measured.
+    undelayed: Option<UndelayedLatency>,
     /// Number of wake-ups on the way of a request that other programs can delay.
     wakeups: f64,
     /// Figures of the seconds without disturbance: rates, p50 and p99.
@@ -109,7 +111,8 @@ impl Disturbance {
                 false => !run.validity.has_reason(STALLED),
             },
             is_open_loop,
-            waiting: waiting_fraction(run, observed),
+            waiting: ForeignWaiting::new(run, observed),
+            undelayed: run.generator.undelayed,
             wakeups: if has_local_subject { 3.0 } else { 2.0 },
             quiet: quiet_figures(run, observed),
         }
@@ -119,29 +122,35 @@ impl Disturbance {
         let latency = &run.latency.last_byte.response;
         let lags = &run.generator;
         let stall_ns = run.generator.stalls.longest_ns;
+        let lag_p99_ns = lags.lag_p99_ns.saturating_sub(NORMAL_LAG_P99_NS);
         let percentiles = [
             ("p50", 0.5, latency.p50_ns, lags.lag_p50_ns.saturating_sub(NORMAL_LAG_P50_NS), 1),
-            ("p90", 0.9, latency.p90_ns, lags.lag_p99_ns.saturating_sub(NORMAL_LAG_P99_NS), 0),
-            ("p99", 0.99, latency.p99_ns, lags.lag_p99_ns.saturating_sub(NORMAL_LAG_P99_NS), 2),
+            ("p90", 0.9, latency.p90_ns, lag_p99_ns, 0),
+            ("p99", 0.99, latency.p99_ns, lag_p99_ns, 2),
             ("p99.9", 0.999, latency.p999_ns, lags.lag_max_ns.max(stall_ns), 0),
         ];
         let mut all = vec![self.judge_rate(run.rates.responses_per_s, worst)];
         for (name, quantile, value_ns, lag_ns, at) in percentiles {
+            let undelayed_ns = self.undelayed.and_then(|sample| sample.at(quantile));
             let quiet = self.quiet.filter(|_| at > 0).map(|quiet| quiet[at]);
             let value = value_ns as f64;
-            let delay = self.wakeups * lag_ns as f64 + self.waiting * value + self.foreign_turn_ns(quantile);
-            let range = quiet.unwrap_or_else(|| (value - delay.min(value), value));
+            let own = undelayed_ns.map(|ns| (value - ns as f64).max(0.0));
+            // The generator's own part is measured, or bounded by its lags.
+            let waiting = self.waiting.fraction(own.is_some());
+            let own = own.unwrap_or(self.wakeups * lag_ns as f64);
+            let delay = own + waiting * value + foreign_turn_ns(waiting, quantile);
+            let estimated = (value - delay.min(value), value);
+            let range = match quiet {
+                Some(quiet)
+                    if undelayed_ns.is_none() || shift_of(quiet, value) < shift_of(estimated, value) =>
+                {
+                    quiet
+                }
+                _ => estimated,
+            };
             all.push(self.judge(name, value, range, worst));
         }
         all
-    }
-
-    /// Returns the delay that turns of other programs can add at a quantile. Requests that arrive while a thread waits
-    /// for its CPU, as many as the fraction of the time that it waits, are delayed by the rest of that turn, which is
-    /// uniform: a waiting fraction below the requests beyond the quantile does not reach it.
-    fn foreign_turn_ns(&self, quantile: f64) -> f64 {
-        let beyond = 1.0 - quantile;
-        if self.waiting <= beyond { 0.0 } else { FOREIGN_TURN_NS * (1.0 - beyond / self.waiting) }
     }
 
     fn judge_rate(&self, value: f64, worst: ValidityVerdict) -> ConclusionValidity {
@@ -154,17 +163,13 @@ impl Disturbance {
                 verdict: ValidityVerdict::Valid,
             };
         }
-        let highest = value / (1.0 - self.waiting.min(0.9));
+        let highest = value / (1.0 - self.waiting.fraction(false).min(0.9));
         let range = self.quiet.map_or((value, highest), |quiet| (quiet[0].0, quiet[0].1.max(value)));
         self.judge("rate", value, range, worst)
     }
 
     fn judge(&self, name: &str, value: f64, range: Range, worst: ValidityVerdict) -> ConclusionValidity {
-        let shift = [range.0, range.1]
-            .map(|end| (end - value).abs() / value.max(1e-9))
-            .into_iter()
-            .fold(0.0, f64::max);
-        let verdict = match shift {
+        let verdict = match shift_of(range, value) {
             _ if self.is_limit || self.has_stalled => worst,
             shift if shift <= SHIFT_VALID => ValidityVerdict::Valid,
             shift if shift < SHIFT_INVALID => ValidityVerdict::Suspect.min(worst),
@@ -206,22 +211,53 @@ impl Disturbance {
     }
 }
 
-/// Returns the fraction of the time that the work of generator and subject waited for a CPU that other programs had.
-fn waiting_fraction(run: &Run, observed: Option<&MachineObservation>) -> f64 {
-    let own = run.generator.run_queue_wait_fraction.unwrap_or(0.0);
-    let Some(observed) = observed else { return own.min(1.0) };
-    let samples: Vec<&MachineSample> = in_window(run, observed).collect();
-    let of_role = |name: &str| observed.roles.iter().position(|role| role.name == name);
-    let subject =
-        of_role(SUBJECT).map_or(0.0, |at| mean(samples.iter().filter_map(|one| waiting_of(one, at))));
-    let generator =
-        of_role(GENERATOR).map_or(own, |at| mean(samples.iter().filter_map(|one| waiting_of(one, at))));
-    let foreign = run.cpu.foreign_cpus.unwrap_or(0.0).max(0.0);
-    let roles = mean(samples.iter().map(|one| one.roles.iter().map(RoleUse::cpus).sum()));
-    // Threads of the run wait for each other too, with or without other programs.
-    let share = if run.cpu.foreign_cpus.is_some() { foreign / (foreign + roles).max(1e-9) } else { 1.0 };
-    let steal = run.cpu.steal_fraction.unwrap_or(0.0);
-    ((generator + subject) * share.min(1.0) + steal).min(1.0)
+/// Returns the largest relative difference between a figure and its range.
+fn shift_of(range: Range, value: f64) -> f64 {
+    [range.0, range.1].map(|end| (end - value).abs() / value.max(1e-9)).into_iter().fold(0.0, f64::max)
+}
+
+/// Returns the delay that turns of other programs can add at a quantile. Requests that arrive while a thread waits
+/// for its CPU, as many as the fraction of the time that it waits, are delayed by the rest of that turn, which is
+/// uniform: a waiting fraction below the requests beyond the quantile does not reach it.
+fn foreign_turn_ns(waiting: f64, quantile: f64) -> f64 {
+    let beyond = 1.0 - quantile;
+    if waiting <= beyond { 0.0 } else { FOREIGN_TURN_NS * (1.0 - beyond / waiting) }
+}
+
+/// Fractions of the time that work waited for a CPU that other programs had.
+#[derive(Clone, Copy, Debug, Default)]
+struct ForeignWaiting {
+    generator: f64,
+    subject: f64,
+    /// Time that the hypervisor gave to other machines.
+    steal: f64,
+}
+
+impl ForeignWaiting {
+    fn new(run: &Run, observed: Option<&MachineObservation>) -> Self {
+        let own = run.generator.run_queue_wait_fraction.unwrap_or(0.0);
+        let Some(observed) = observed else { return Self { generator: own, ..Self::default() } };
+        let samples: Vec<&MachineSample> = in_window(run, observed).collect();
+        let of_role = |name: &str| observed.roles.iter().position(|role| role.name == name);
+        let waiting = |at: usize| mean(samples.iter().filter_map(|one| waiting_of(one, at)));
+        let foreign = run.cpu.foreign_cpus.unwrap_or(0.0).max(0.0);
+        let roles = mean(samples.iter().map(|one| one.roles.iter().map(RoleUse::cpus).sum()));
+        // Threads of the run wait for each other too, with or without other programs.
+        let share = if run.cpu.foreign_cpus.is_some() { foreign / (foreign + roles).max(1e-9) } else { 1.0 };
+        let share = share.min(1.0);
+        Self {
+            generator: of_role(GENERATOR).map_or(own, waiting) * share,
+            subject: of_role(SUBJECT).map_or(0.0, waiting) * share,
+            steal: run.cpu.steal_fraction.unwrap_or(0.0),
+        }
+    }
+
+    /// Returns the fraction of generator and subject together, or that of the subject, if the delays of the generator are
+    /// known.
+    fn fraction(&self, knows_generator: bool) -> f64 {
+        let generator = if knows_generator { 0.0 } else { self.generator };
+        (generator + self.subject + self.steal).min(1.0)
+    }
 }
 
 /// Returns the fraction of the time that the threads of a role waited for a CPU, each weighted by what it worked.

@@ -39,6 +39,7 @@ fn good() -> RunMeasurement {
         latencies,
         tail_service: LatencyHistogram::new(),
         tail_not_good: 0,
+        undelayed: LatencyHistogram::new(),
         lag,
         counters: Counters {
             requests: 10_000,

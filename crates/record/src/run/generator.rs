@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::histogram::LatencySummary;
+
 /// Figures about the generator itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorStats {
@@ -17,6 +19,9 @@ pub struct GeneratorStats {
     pub lag_max_ns: u64,
     /// Number of lags beyond the limit of 1 ms.
     pub late: u64,
+    /// Response latency without the generator's own part; absent if nothing of it is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub undelayed: Option<UndelayedLatency>,
     /// Times in which its threads could not run although they had work.
     #[serde(default)]
     pub stalls: StallTotals,
@@ -51,6 +56,50 @@ impl GeneratorStats {
             Some(self.busiest_thread_fraction? + waited.unwrap_or(0.0))
         };
         self.runnable_thread_fraction.or_else(of_single_thread).map(|fraction| fraction.min(1.0))
+    }
+}
+
+/// Response latency without the generator's own part, of a sample of the connections: each begins when the request was
+/// sent, or when it began to wait for a connection, and ends when the response arrived in the kernel (`SO_TIMESTAMPNS`,
+/// socket(7)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndelayedLatency {
+    /// Good responses in the sample.
+    pub requests: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+}
+
+/// Latencies of a sample beyond a percentile that it needs to tell something about it.
+const SAMPLES_BEYOND_MIN: f64 = 10.0;
+
+impl UndelayedLatency {
+    /// Returns a percentile of the sample: the 0.5, 0.9, 0.99 or 0.999 quantile. `None` for another one, and if the
+    /// sample has too few latencies beyond it.
+    #[must_use]
+    pub fn at(&self, quantile: f64) -> Option<u64> {
+        let known = [(0.5, self.p50_ns), (0.9, self.p90_ns), (0.99, self.p99_ns), (0.999, self.p999_ns)];
+        let (quantile, value_ns) = known.into_iter().find(|(known, _)| (known - quantile).abs() < 1e-9)?;
+        (self.requests as f64 >= (SAMPLES_BEYOND_MIN / (1.0 - quantile)).round()).then_some(value_ns)
+    }
+
+    /// Returns the largest part of median and 99th percentile that was the generator's own, as a fraction of them.
+    /// `None` if neither is known.
+    #[must_use]
+    pub fn generator_part(&self, response: &LatencySummary) -> Option<f64> {
+        let parts = [(0.5, response.p50_ns), (0.99, response.p99_ns)].into_iter().filter_map(
+            |(quantile, value_ns)| {
+                let own_ns = value_ns.saturating_sub(self.at(quantile)?);
+                Some(own_ns as f64 / value_ns.max(1) as f64)
+            },
+        );
+        parts.reduce(f64::max)
     }
 }
 
@@ -96,4 +145,34 @@ pub struct CalibratedCapacity {
     pub responses_per_s: f64,
     pub used_fraction: f64,
     pub profile: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::LatencyHistogram;
+
+    #[test]
+    fn a_percentile_needs_latencies_beyond_it() {
+        let sample = |requests| UndelayedLatency { requests, p50_ns: 5, p90_ns: 9, p99_ns: 10, p999_ns: 11 };
+        assert_eq!(
+            [0.5, 0.9, 0.99, 0.999, 0.95].map(|at| sample(10_000).at(at)),
+            [Some(5), Some(9), Some(10), Some(11), None]
+        );
+        assert_eq!([0.5, 0.9, 0.99].map(|at| sample(100).at(at)), [Some(5), Some(9), None]);
+        assert_eq!(sample(19).at(0.5), None);
+    }
+
+    #[test]
+    fn the_part_of_the_generator_is_the_larger_of_two() {
+        let response = LatencySummary { p50_ns: 1_000, p99_ns: 10_000, ..LatencyHistogram::new().summary() };
+        let part = |requests, p50_ns, p99_ns| {
+            UndelayedLatency { requests, p50_ns, p99_ns, ..UndelayedLatency::default() }
+                .generator_part(&response)
+        };
+        assert_eq!(part(1_000, 900, 8_000), Some(0.2));
+        assert_eq!(part(100, 900, 8_000), Some(0.1), "too few for the p99");
+        assert_eq!(part(10, 900, 8_000), None);
+        assert_eq!(part(1_000, 1_200, 11_000), Some(0.0));
+    }
 }

@@ -176,7 +176,7 @@ impl Http2Connection {
                 Poll::Ready(Ok(0)) => return Err(FailureKind::Closed),
                 Poll::Ready(Ok(bytes)) => bytes,
             };
-            core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
+            core.recorder.borrow_mut().record_received(bytes, self.stream.receive_lag_ns());
             let now_ns = now_ns();
             self.silence.note_received(now_ns);
             let target = EventTarget { core, exchanges, retries, source, now_ns };

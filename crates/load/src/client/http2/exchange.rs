@@ -20,6 +20,8 @@ pub(super) struct Exchange {
     /// Time when the client took it.
     pub(super) begun_ns: u64,
     pub(super) sent_ns: u64,
+    /// True if it waited for a free stream since it was due.
+    pub(super) queued: bool,
     first_ns: u64,
     pub(super) deadline_ns: u64,
     /// Bytes of the body that were passed to the connection.
@@ -52,6 +54,7 @@ impl Exchange {
             due_ns,
             begun_ns,
             sent_ns,
+            queued: true,
             first_ns: 0,
             deadline_ns,
             body_sent: 0,
@@ -122,12 +125,16 @@ impl Exchange {
     }
 
     pub(super) fn record_response(&self, core: &CoreState, last_ns: u64) {
-        let &Self { due_ns, begun_ns, sent_ns, first_ns, status, body_bytes, .. } = self;
+        let &Self { due_ns, begun_ns, sent_ns, first_ns, status, body_bytes, queued, .. } = self;
         let is_grpc = core.shared.plan.http2.as_ref().is_some_and(|http2| http2.grpc);
         let inspector = self.context.as_ref().map(|context| &context.inspector);
         let grpc = is_grpc.then_some((self.grpc_status, self.grpc_messages.malformation()));
         let response = ResponseOutcome { request: self.request, status, body_bytes, grpc, inspector };
-        record_response(core, response, RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns });
+        record_response(
+            core,
+            response,
+            RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns, queued },
+        );
     }
 
     pub(super) fn record_failure(&self, core: &CoreState, kind: FailureKind, now_ns: u64, is_written: bool) {

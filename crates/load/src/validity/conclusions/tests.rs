@@ -149,7 +149,7 @@ fn waiting_for_the_own_threads_is_nobodys_fault() {
     };
     let waiting = |foreign| {
         run.cpu.foreign_cpus = Some(foreign);
-        waiting_fraction(&run, Some(&observed))
+        ForeignWaiting::new(&run, Some(&observed)).fraction(true)
     };
     let mut waiting = waiting;
     assert!(waiting(0.02) < 0.01, "{}", waiting(0.02));
@@ -233,4 +233,31 @@ fn faults_of_the_server_stay_what_they_are() {
     judge_conclusions(&mut run, None);
     assert_eq!(run.validity.verdict, ValidityVerdict::Invalid);
     assert!(run.validity.conclusions.is_empty());
+}
+
+#[test]
+fn a_measured_part_of_the_generator_replaces_the_bound_by_its_lags() {
+    let judged = |undelayed: Option<UndelayedLatency>, foreign: f64| {
+        let mut run = disturbed("send_lag", ValidityVerdict::Suspect);
+        run.generator.lag_p99_ns = 5 * MS;
+        run.cpu.foreign_cpus = Some(foreign);
+        run.generator.run_queue_wait_fraction = Some(0.0);
+        run.latency.last_byte.response.p99_ns = 20 * MS;
+        run.generator.undelayed = undelayed;
+        judge_conclusions(&mut run, None);
+        let p99 = run.validity.conclusions.iter().find(|one| one.conclusion == "p99").unwrap();
+        (p99.verdict, p99.undisturbed.unwrap().0)
+    };
+    let sample =
+        |requests, p99_ns| Some(UndelayedLatency { requests, p99_ns, ..UndelayedLatency::default() });
+    assert_eq!(judged(None, 0.0).0, ValidityVerdict::Suspect, "up to three lags of 5 ms");
+    assert_eq!(judged(sample(1_000, 19 * MS), 0.0), (ValidityVerdict::Valid, 19e6));
+    assert_eq!(judged(sample(1_000, 15 * MS), 0.0), (ValidityVerdict::Suspect, 15e6));
+    assert_eq!(
+        judged(sample(1_000, 21 * MS), 0.0),
+        (ValidityVerdict::Valid, 20e6),
+        "another part of the connections"
+    );
+    // Nine of 999 are beyond their p99: chance.
+    assert_eq!(judged(sample(999, 19 * MS), 0.0).0, ValidityVerdict::Suspect);
 }
