@@ -3,6 +3,7 @@
 
 use record::capacity_search::{CapacitySearch, SearchEnd};
 use record::run::{Answer, Confidence, Confirmation, Diagnosis, Run};
+use record::units::format_rate;
 use record::validity::ValidityVerdict;
 
 use crate::counter_test::is_testable;
@@ -168,15 +169,29 @@ pub fn answer_search(search: &CapacitySearch, level_sentence: &str) -> Answer {
         return Answer { what, why, next: "Repeat the search, and let it end.".to_owned() };
     };
     let mut limit = answer_diagnosis(run, diagnosis);
-    // A level may hold for a while a little above what full load gives.
-    if search.conclusion.level.is_some_and(|held| held >= run.goodput_per_s()) {
-        limit.what = limit.what.replace(" is its ceiling", " is what it carries at full load");
+    let held = search.conclusion.level.or(search.conclusion.lower);
+    if let Some(held) = held.filter(|held| *held >= run.goodput_per_s()) {
+        limit.what = without_maximum(&limit.what, run.goodput_per_s(), held);
     }
     let is_limited = diagnosis.verdict != NONE && search.conclusion.end != SearchEnd::MaxLevel;
     match is_limited {
         true => Answer { what: format!("{what} {}", limit.what), ..limit },
         false => Answer { what, why: limit.why, next: "Search higher: raise `--to`.".to_owned() },
     }
+}
+
+/// Returns a sentence about a run that carried less than a level that held: its rate is no maximum then. A level may
+/// hold for a while a little above what full load gives, and a disturbed generator sends less than before.
+fn without_maximum(what: &str, rate_per_s: f64, held_per_s: f64) -> String {
+    let [rate, held] = [rate_per_s, held_per_s].map(format_rate);
+    what.replace(" is its ceiling", " is what it carries at full load")
+        .replace(" is their ceiling, not that of", " is what they carry at full load, and limits")
+        .replace(&format!("no more than {rate}"), &format!("{rate} at full load"))
+        .replace(&format!("lets {rate} through and no more,"), &format!("lets {rate} through at full load,"))
+        .replace(
+            &format!("{rate} is what this machine can send"),
+            &format!("at {held}, which it sent, the limit of the service is not reached"),
+        )
 }
 
 fn add_sentence(text: &mut String, sentence: &str) {

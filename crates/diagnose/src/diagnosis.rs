@@ -10,7 +10,9 @@ use record::validity::ValidityVerdict;
 use crate::rule_outcome::{RuleMatch, RuleOutcome, evaluate_rule};
 use crate::run_view::RunView;
 use crate::unit::{Unit, format_value};
-use crate::verdicts::{LimitClass, NONE, Perturbation, RUN_INVALID, UNKNOWN, VERDICTS, VerdictRule};
+use crate::verdicts::{
+    LimitClass, NONE, Perturbation, RATE_LIMITED, RUN_INVALID, UNKNOWN, VERDICTS, VerdictRule,
+};
 use crate::window::{ORIGIN, SUBJECT};
 use crate::{fingerprints, resource_headroom, signals, sleep_evidence, time_split};
 
@@ -77,7 +79,7 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
         return without_bottleneck(view, common);
     };
     // Failed requests explain nothing else, and nothing else is judged by them.
-    let others = if rule.code == RUN_INVALID { &[] } else { others };
+    let others = if [RUN_INVALID, RATE_LIMITED].contains(&rule.code) { &[] } else { others };
     let alternatives = others.iter().map(|(rule, one)| alternative(rule, one)).collect();
     let mut evidence = first.evidence.clone();
     if matches!(rule.class, LimitClass::Limit | LimitClass::Delay) {

@@ -8,6 +8,7 @@ pub(crate) mod cpu;
 pub(crate) mod failures;
 pub(crate) mod network;
 pub(crate) mod pushed;
+pub(crate) mod rejections;
 pub(crate) mod waiting;
 
 use record::run::Answer;

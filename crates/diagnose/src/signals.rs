@@ -20,6 +20,7 @@ mod loss;
 mod network;
 mod ports;
 mod queueing;
+mod rejections;
 mod resources;
 mod short_lived;
 
@@ -33,6 +34,8 @@ pub(crate) use latency_range::quota_pause;
 pub use load::*;
 pub use network::*;
 pub(crate) use queueing::unloaded_latency_ns;
+pub(crate) use rejections::admitted;
+pub use rejections::*;
 pub use resources::*;
 pub(crate) use short_lived::short_lived_cpus;
 pub use signal::{Signal, SignalFamily};

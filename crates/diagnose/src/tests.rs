@@ -8,6 +8,7 @@ mod headroom;
 mod http2;
 mod ports;
 mod queueing;
+mod rejections;
 mod remote_subject;
 mod signal_values;
 mod tls;

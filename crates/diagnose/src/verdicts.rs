@@ -18,6 +18,9 @@ pub use table::VERDICTS;
 /// Code of a run whose requests failed.
 pub const RUN_INVALID: &str = "run_invalid";
 
+/// Code of a run whose requests beyond a rate were rejected.
+pub const RATE_LIMITED: &str = "rate_limited";
+
 pub fn find_rule(code: &str) -> Option<&'static VerdictRule> {
     VERDICTS.iter().find(|rule| rule.code == code)
 }
@@ -37,7 +40,7 @@ mod tests {
             bufferbloat packet_loss delayed_ack_stall lock_contention log_write_bound \
             handshake_bound bulk_crypto_bound allocator_bound memory_bandwidth_bound cpu_steal cpu_contended \
             cpu_throttled numa_remote conntrack_full h2_window_bound receive_window_bound \
-            origin_bound subject_limited run_invalid port_search_bound";
+            origin_bound subject_limited run_invalid rate_limited port_search_bound";
         assert_eq!(codes, all.split_whitespace().collect());
     }
 

@@ -97,6 +97,9 @@ fn reason_of_result(search: &CapacitySearch) -> Option<&'static str> {
         SearchEnd::GeneratorLimit => {
             Some("the generator was the limit, so more load cannot be sent from here")
         }
+        SearchEnd::BelowLowest if search.at_edge.as_ref().is_some_and(|run| run.totals.good() == 0) => {
+            Some("no request got a good response, so there is no limit to test")
+        }
         SearchEnd::Stopped if search.trials.iter().all(|trial| trial.outcome != LevelOutcome::Held) => {
             Some("the search was stopped before a level held")
         }

@@ -203,6 +203,19 @@ fn an_objective_that_nothing_meets_is_missed() {
 }
 
 #[test]
+fn a_server_of_errors_only_ends_the_search_at_once() {
+    let origin = OriginProcess::start(&["-t", "1"]);
+    // Searched only with its reference: no other rate has another status.
+    let searched = search(&["-c", "4", "-t", "1", &origin.url("/?r=404")]);
+    assert_eq!(searched.code, 3, "{}", searched.output);
+    assert_eq!(purposes(&searched.record), ["reference"], "{}", searched.output);
+    for part in ["no request got a good response", "status 404", "curl -i"] {
+        let words = searched.output.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+        assert!(words.contains(part), "{part}: {words}");
+    }
+}
+
+#[test]
 fn connections_are_counted_up_to_what_the_server_takes() {
     let _shared = shared_machine();
     let origin = OriginProcess::start(&["-t", "1", "--connections-max", "40"]);

@@ -215,6 +215,9 @@ impl Cause {
     fn description(&self, run: &Run) -> String {
         let connecting = run.totals.timeouts_by_phase.get("connect").copied().unwrap_or(0);
         match self {
+            Self::Status(status @ (429 | 503)) if admits_nothing(run) => {
+                format!("the server answered with status {status}, because a limit rejects all of them")
+            }
             Self::Status(status @ 500..) => {
                 format!("the server answered with status {status}, an error of its own")
             }
@@ -260,6 +263,10 @@ impl Cause {
                 "correct the request: `curl -i {url}` shows the response; if {status} is the right one, add \
                  `--expect-status {status}`"
             ),
+            Self::Status(status @ (429 | 503)) if admits_nothing(facts.view.run) => format!(
+                "find the limit that answers {status}: it counts rejected requests as well (`http_req_rate` of HAProxy \
+                 does), and so admits nothing while more is offered; drive less, in an open loop (`-R`)"
+            ),
             Self::Status(status @ (429 | 503)) => format!(
                 "find the limit that answers {status} in the service or in front of it, or drive less load than {}",
                 format_rate(facts.view.goodput().max(1.0))
@@ -276,6 +283,10 @@ impl Cause {
                 ),
                 "refused" => format!("start the service, or correct the address: nothing listens at {url}"),
                 "reset" | "closed" => remedy_of_closed(facts, url),
+                "parse" if facts.view.run.totals.parse_errors.contains_key("head_too_large") => format!(
+                    "shorten the fields of the response (`curl -sI {url} | wc -c` shows their size): weir and most \
+                     servers and proxies read no head of that size"
+                ),
                 "parse" => format!(
                     "check that {url} speaks HTTP: a port with TLS needs https://, and HTTP/2 without TLS needs the \
                      flag for it"
@@ -297,6 +308,12 @@ impl Cause {
             Self::Unknown => format!("compare the response (`curl -i {url}`) with the checks of this load"),
         }
     }
+}
+
+/// Returns whether the server had good responses before the load, and hardly one under it.
+fn admits_nothing(run: &Run) -> bool {
+    let was_good = run.baseline.as_ref().is_some_and(|baseline| baseline.good > baseline.requests / 10);
+    was_good && run.totals.good() * 100 < run.totals.responses
 }
 
 /// Describes the next step if the server closes connections: a port with TLS does so with plain HTTP.

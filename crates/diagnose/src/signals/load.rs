@@ -139,9 +139,10 @@ signals! {
         "generator", |view| {
             Some(view.error_fraction(&["reset", "closed", "parse", "tls_port", "refused", "check", "tls", "stream_reset", "refused_stream"]))
         };
-    UNUSABLE: Errors, Fraction, "broken responses; all, if none was good", "generator", |view| {
+    UNUSABLE: Errors, Fraction, "broken or bad responses; all, if none was good", "generator", |view| {
         let nothing_good = view.run.totals.requests > 0 && view.run.totals.good() == 0;
-        if nothing_good { Some(1.0) } else { (BROKEN.read)(view) }
+        let broken = (BROKEN.read)(view)?.max((ERROR_RESPONSES.read)(view)?);
+        Some(if nothing_good { 1.0 } else { broken })
     };
     RESETS: Counters, PerSecond, "resets", "Tcp EstabResets, OutRsts",
         |view| counter_of_both_ends(view, &["Tcp.EstabResets", "Tcp.OutRsts"]);

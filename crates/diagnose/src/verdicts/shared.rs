@@ -41,7 +41,7 @@ pub(super) const LOAD_CARRIED: Criterion = at_least(&s::CARRIED, s::CARRIED_MIN)
 /// processes take the rest, it looks as if it had used everything available.
 pub(super) const HARDLY_BUSY: Criterion = at_most(&s::SUBJECT_CPUS, s::HARDLY_BUSY_CPUS);
 
-/// Nearly all responses were broken, or none was good: there was no throughput to limit. Causes of broken requests
+/// Nearly all responses were broken or bad, or none was good: there was no throughput to limit. Causes of broken requests
 /// (no ports, no descriptors, full queues) are still reported.
 pub(super) const NOTHING_VALID: Criterion = at_least(&s::UNUSABLE, 0.9);
 

@@ -2,6 +2,7 @@
 
 mod failures;
 mod network;
+mod rejections;
 mod resources;
 mod waiting;
 
@@ -15,6 +16,7 @@ pub static VERDICTS: &[VerdictRule] = &[
     failures::CONNTRACK_FULL,
     failures::ACCEPT_BACKLOG_OVERFLOW,
     failures::SYN_BACKLOG_OVERFLOW,
+    rejections::RATE_LIMITED,
     resources::CPU_THROTTLED,
     resources::CPU_STEAL,
     resources::CPU_CONTENDED,

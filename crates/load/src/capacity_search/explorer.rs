@@ -189,8 +189,13 @@ impl<'a, D: TrialDriver> Explorer<'a, D> {
                 return Ok(search.current_conclusion());
             };
             let (outcome, reasons) = (completed.trial.outcome, completed.trial.reasons.clone());
+            let is_useless = spec.purpose == TrialPurpose::Reference
+                && completed.run.as_ref().is_some_and(has_only_errors);
             self.store_result(&spec, completed);
             search.record_outcome(outcome, &reasons);
+            if is_useless {
+                search.end_without_good_response(&reasons);
+            }
         }
     }
 
@@ -267,6 +272,7 @@ impl<'a, D: TrialDriver> Explorer<'a, D> {
                 }
             }
             LevelOutcome::Missed => self.record_failed_level(&trial, run),
+            LevelOutcome::NoVerdict if has_only_errors(&run) => self.record_failed_level(&trial, run),
             LevelOutcome::NoVerdict => {}
         }
     }
@@ -437,3 +443,10 @@ impl<'a, D: TrialDriver> Explorer<'a, D> {
 
 /// Above this fraction of connections in use at the edge, they may be the limit.
 const CONNECTIONS_IN_USE_FRACTION: f64 = 0.8;
+
+/// Returns whether a low load got errors of the server only: then no other rate gets a good response.
+fn has_only_errors(run: &Run) -> bool {
+    let totals = &run.totals;
+    let own = ["no_port", "no_descriptor"].iter().filter_map(|kind| totals.errors.get(*kind)).sum::<u64>();
+    totals.requests > 0 && totals.good() == 0 && own == 0
+}

@@ -274,6 +274,12 @@ impl LevelSearch {
         }
     }
 
+    /// Ends the search because no level can hold, whatever its rate.
+    pub(super) fn end_without_good_response(&mut self, reasons: &[String]) {
+        reasons.clone_into(&mut self.reasons);
+        self.end(SearchEnd::BelowLowest, None);
+    }
+
     /// Starts verifying, or ends, if there is nothing left to narrow.
     fn check_bounds(&mut self) {
         let SearchSettings { min_level: lowest, max_level: highest, max_gap: width, .. } = self.settings;

@@ -84,6 +84,14 @@ fn contradictions(page: &str, search: &CapacitySearch) -> Vec<String> {
 /// Checks the held and the missed level against the ladder, and against the ceiling.
 fn of_levels(what: &str, search: &CapacitySearch, check: &mut impl FnMut(bool, &str)) {
     let conclusion = &search.conclusion;
+    for maximum in
+        [" is its ceiling", " is their ceiling", " is what this machine can send", " through and no more"]
+    {
+        let held = conclusion.level.or(conclusion.lower).unwrap_or_default();
+        let run = search.stopped_run.as_ref().or(search.at_edge.as_ref());
+        let is_above = run.is_none_or(|run| run.goodput_per_s() > held);
+        check(is_above || !what.contains(maximum), &format!("holds {held}, more than `{maximum}`"));
+    }
     if conclusion.end != SearchEnd::Found || search.quantity != "rate" {
         return;
     }
