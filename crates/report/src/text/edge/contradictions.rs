@@ -6,9 +6,7 @@ use record::capacity_search::{
 use record::run::{Baseline, Confirmation, Diagnosis, Run};
 
 use super::*;
-
-#[path = "../summary/tests/intervals.rs"]
-mod intervals;
+use crate::text::summary::tests::intervals;
 
 fn contradictions(page: &str, search: &CapacitySearch) -> Vec<String> {
     let mut found = Vec::new();
