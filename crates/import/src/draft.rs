@@ -17,6 +17,9 @@ const POOLS_COMPARED: usize = 200;
 /// Maximum number of rules of all listeners: those of a server are repeated for each of its listeners.
 pub(crate) const RULES_MAX: usize = 10_000;
 
+/// Maximum length of the conditions of all directives together: an ACL has its length in each of them.
+const WORK_MAX: usize = 16 << 20;
+
 /// Parts of the new config.
 pub(crate) struct Draft<'a> {
     pub(crate) document: Document,
@@ -26,6 +29,8 @@ pub(crate) struct Draft<'a> {
     /// Number of these rules with all inside of them.
     rule_count: usize,
     too_long: Option<TooLong>,
+    /// Bytes of the conditions of all directives.
+    work: usize,
     names: Names,
     pub(crate) pool_names: Names,
     /// Names of the pools of the document, in its order.
@@ -45,6 +50,7 @@ impl<'a> Draft<'a> {
             rules: Vec::new(),
             rule_count: 0,
             too_long: None,
+            work: 0,
             names: Names::default(),
             pool_names: Names::default(),
             pool_order: Vec::new(),
@@ -193,6 +199,18 @@ impl<'a> Draft<'a> {
             Some(_) => self.report.not_supported(origin, "the text is no valid value of a field"),
             None => self.report.not_supported(origin, VALUE_OF_REQUEST),
         }
+    }
+
+    /// Counts work of a directive, as bytes of its conditions. Returns whether the import goes on.
+    pub(crate) fn spend(&mut self, bytes: usize, origin: &Rc<Origin>) -> bool {
+        self.work += bytes;
+        if self.work > WORK_MAX {
+            self.too_long(
+                origin,
+                format!("the conditions become too long here: all may have {WORK_MAX} bytes"),
+            );
+        }
+        self.too_long.is_none()
     }
 
     /// Ends the import with an error: a limit was reached.

@@ -20,7 +20,7 @@ fn no_equivalent<T>(reason: impl Into<String>) -> Result<T, NoEquivalent> {
 
 /// Named ACLs of a section. Several of a name are alternatives, for the rules before them, too.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Acls(HashMap<String, Condition>);
+pub(crate) struct Acls(HashMap<String, (Condition, usize)>);
 
 impl Acls {
     /// Reads the lines with ACLs of a section. Returns those that weir cannot compare, with the reasons.
@@ -38,10 +38,18 @@ impl Acls {
             parts.entry(line.word(1)).or_default().push(condition);
         }
         for (name, parts) in parts {
-            let known = self.0.remove(name);
-            self.0.insert(name.to_owned(), Condition::any(known.into_iter().chain(parts)));
+            let known = self.0.remove(name).map(|(known, _)| known);
+            let condition = Condition::any(known.into_iter().chain(parts));
+            let weight = condition.weight();
+            self.0.insert(name.to_owned(), (condition, weight));
         }
         problems
+    }
+
+    /// Returns the length of the condition of a rule with these words, without its own tests.
+    pub(crate) fn weight(&self, words: &[String]) -> usize {
+        let named = words.iter().filter_map(|word| self.0.get(word.trim_start_matches('!')));
+        words.len() * 16 + named.map(|(_, weight)| weight).sum::<usize>()
     }
 
     /// Parses the condition at the end of a rule: `if a b or !c`, `unless a`, or nothing. What is not known of it has
@@ -119,7 +127,7 @@ impl Acls {
     }
 
     fn named(&self, name: &str) -> Result<Condition, NoEquivalent> {
-        if let Some(condition) = self.0.get(name) {
+        if let Some((condition, _)) = self.0.get(name) {
             return Ok(condition.clone());
         }
         let methods =
@@ -358,8 +366,9 @@ fn field_test(
         if bare.contains(['^', '$']) || (is_anchored && bare.contains('|')) {
             return Ok(of_regex(regex).except(&comma));
         }
-        let start = if regex.starts_with('^') { "(?:^|,)\\s*" } else { "" };
-        let end = if regex.len() > bare.len() + usize::from(!start.is_empty()) { "\\s*(?:,|$)" } else { "" };
+        let start = if regex.starts_with('^') { "(?:^|,)[\\t ]*" } else { "" };
+        let end =
+            if regex.len() > bare.len() + usize::from(!start.is_empty()) { "[\\t ]*(?:,|$)" } else { "" };
         let condition = of_regex(format!("{start}{bare}{end}"));
         let spans = bare.contains(['.', ',', '\\', '[']);
         return Ok(if spans { condition.at_most(&comma) } else { condition });
@@ -373,15 +382,15 @@ fn field_test(
         return Ok(test(ValueTest::Item { text, ignores_case }));
     }
     Ok(of_regex(match expression.manner {
-        Manner::Begins => format!("(?:^|,)\\s*{text}"),
-        Manner::Ends => format!("{text}\\s*(?:,|$)"),
+        Manner::Begins => format!("(?:^|,)[\\t ]*{text}"),
+        Manner::Ends => format!("{text}[\\t ]*(?:,|$)"),
         Manner::Directory => {
             let text = escape_regex(pattern.trim_matches(['/', '?']));
-            format!("(?:(?:^|,)\\s*|[/?]){text}(?:\\s*(?:,|$)|[/?])")
+            format!("(?:(?:^|,)[\\t ]*|[/?]){text}(?:[\\t ]*(?:,|$)|[/?])")
         }
         Manner::Domain => {
             let text = escape_regex(pattern.trim_matches(['.', '/', ':', '?']));
-            format!("(?:(?:^|,)\\s*|[./:?]){text}(?:\\s*(?:,|$)|[./:?])")
+            format!("(?:(?:^|,)[\\t ]*|[./:?]){text}(?:[\\t ]*(?:,|$)|[./:?])")
         }
         Manner::Contains | Manner::Equals | Manner::Regex | Manner::Found => regex,
     }))
@@ -466,7 +475,7 @@ mod tests {
         assert_eq!(test("hdr_beg(host) www."), regex("host", "^www\\."));
         let item = ValueTest::Item { text: "WebSocket".into(), ignores_case: true };
         assert_eq!(test("req.hdr(Upgrade) -i WebSocket"), header("upgrade", item));
-        assert_eq!(test("hdr_reg(x) ^a$"), regex("x", "(?:^|,)\\s*a\\s*(?:,|$)"));
+        assert_eq!(test("hdr_reg(x) ^a$"), regex("x", "(?:^|,)[\\t ]*a[\\t ]*(?:,|$)"));
         assert_eq!(test("req.hdr(x) -m found"), header("x", ValueTest::Present));
         // Behind the first pattern there are no flags.
         assert_eq!(

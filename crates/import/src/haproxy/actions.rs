@@ -90,9 +90,12 @@ impl Phases {
         let first = directive.split(' ').count();
         let words = line.rest(first);
         let end = words.iter().position(|word| word == "if" || word == "unless").unwrap_or(words.len());
+        let origin = &line.origin;
+        if !draft.spend(acls.weight(words), origin) {
+            return;
+        }
         let mut reasons = Vec::new();
         let condition = acls.condition(&words[end..], &mut reasons);
-        let origin = &line.origin;
         let effect = effect(directive, &words[..end]);
         if directive.starts_with("tcp-request") && !matches!(effect, Ok(Effect::Nothing | Effect::Allow)) {
             self.refuses_connections.get_or_insert_with(|| Rc::clone(origin));

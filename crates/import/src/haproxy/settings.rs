@@ -168,6 +168,9 @@ impl Proxy {
 
     fn add_switch(&mut self, line: &Line, draft: &mut Draft<'_>) {
         let origin = &line.origin;
+        if !draft.spend(self.acls.weight(line.rest(2)), origin) {
+            return;
+        }
         let mut reasons = Vec::new();
         let condition = self.acls.condition(line.rest(2), &mut reasons);
         if line.word(1).contains("%[") {

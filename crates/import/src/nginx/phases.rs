@@ -373,6 +373,11 @@ impl Converter<'_, '_> {
         match location.kind {
             LocationKind::Exact => change(Change::RewritePath(uri.to_owned())),
             LocationKind::Prefix | LocationKind::Preferred => {
+                if path.ends_with('/') && !uri.ends_with('/') {
+                    let text = "nginx joins the path without a slash: the route responds 501";
+                    self.draft.leave(Kind::NotSupported, origin, text);
+                    return Some(Rule::refuse(Condition::Always, origin));
+                }
                 let is_exact = path.ends_with('/') && uri.ends_with('/');
                 if !is_exact {
                     let text = format!(

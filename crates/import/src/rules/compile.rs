@@ -12,6 +12,10 @@ use crate::text::escape_regex;
 
 /// Maximum number of sets of changes that requests may have at one rule.
 const WORLDS_MAX: usize = 32;
+/// Maximum number of routes of an import.
+const ROUTES_MAX: usize = 4_000;
+/// Maximum number of expressions in the conditions of all routes; weir needs about 20 KiB for each.
+const EXPRESSIONS_MAX: usize = 8_000;
 /// Bytes of routes that any config may become, and further bytes for each byte of the source.
 pub(crate) const OUTPUT_BYTES: usize = 1 << 20;
 pub(crate) const OUTPUT_FACTOR: usize = 16;
@@ -47,6 +51,7 @@ struct World {
 pub(crate) struct Compiler {
     pub(crate) routes: Vec<CompiledRoute>,
     listeners: Vec<String>,
+    expressions: usize,
     /// Bytes that the routes may still have.
     room: usize,
 }
@@ -54,7 +59,12 @@ pub(crate) struct Compiler {
 impl Compiler {
     /// Creates a compiler for a source of this length.
     pub(crate) fn new(source_bytes: usize) -> Self {
-        Self { routes: Vec::new(), listeners: Vec::new(), room: OUTPUT_BYTES + OUTPUT_FACTOR * source_bytes }
+        Self {
+            routes: Vec::new(),
+            listeners: Vec::new(),
+            expressions: 0,
+            room: OUTPUT_BYTES + OUTPUT_FACTOR * source_bytes,
+        }
     }
 
     /// Compiles the rules of listeners. The last rule must be one for all requests.
@@ -239,6 +249,13 @@ impl Compiler {
         origins: &Origins,
         note: Option<&'static str>,
     ) -> Result<(), TooLong> {
+        self.expressions += condition.expressions();
+        if self.routes.len() >= ROUTES_MAX || self.expressions > EXPRESSIONS_MAX {
+            let reason = format!(
+                "more than {ROUTES_MAX} routes, or {EXPRESSIONS_MAX} expressions in their conditions: divide the config"
+            );
+            return Err(TooLong { origin: origins.last().cloned(), reason });
+        }
         let texts = origins.iter().map(|origin| origin.text.len().min(200) + 40).sum::<usize>();
         let own = changes.iter().map(|(change, _)| change.weight()).sum::<usize>() + action.weight();
         self.charge(64 + condition.weight() + texts + own, origins.last())?;

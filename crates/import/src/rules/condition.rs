@@ -197,6 +197,22 @@ impl Condition {
         !self.contains(&|part| matches!(part, Self::Unknown))
     }
 
+    /// Returns the number of its expressions, each of which weir compiles.
+    pub(crate) fn expressions(&self) -> usize {
+        match self {
+            Self::Test(test) => usize::from(matches!(
+                **test,
+                Test::Path(PathTest::Begins(_) | PathTest::Regex(_))
+                    | Test::Header(_, ValueTest::Regex(_) | ValueTest::Item { .. })
+                    | Test::Query(_, ValueTest::Regex(_))
+                    | Test::Cookie(_, ValueTest::Regex(_))
+            )),
+            Self::Not(inner) => inner.expressions(),
+            Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::expressions).sum(),
+            _ => 0,
+        }
+    }
+
     /// Returns a measure of its memory and of its text, in bytes.
     pub(crate) fn weight(&self) -> usize {
         const PART: usize = 24;

@@ -111,7 +111,7 @@ fn matcher(key: &str, name: &str, test: &ValueTest) -> (String, Value) {
         ValueTest::Regex(text) => Value::table([("regex", Value::text(text))]),
         ValueTest::Item { text, ignores_case } => {
             let case = if *ignores_case { "(?i)" } else { "" };
-            let regex = format!("{case}(?:^|,)\\s*{}\\s*(?:,|$)", escape_regex(text));
+            let regex = format!("{case}(?:^|,)[\\t ]*{}[\\t ]*(?:,|$)", escape_regex(text));
             Value::table([("regex", Value::text(regex))])
         }
     };
