@@ -11,7 +11,7 @@ use crate::directive::Directive;
 use crate::draft::Draft;
 use crate::left::Kind;
 use crate::row;
-use crate::{Left, ParseError, Program, Surroundings};
+use crate::{Import, ParseError, Program, Surroundings};
 use lexer::Reader;
 use sites::Options;
 
@@ -22,16 +22,15 @@ pub(crate) fn convert(
     name: &str,
     text: &str,
     surroundings: &mut dyn Surroundings,
-) -> Result<(String, Vec<Left>), ParseError> {
+) -> Result<Import, ParseError> {
     let mut reader = Reader::new(surroundings);
     let blocks = reader.read(name, text)?;
-    let report = std::mem::take(&mut reader.report);
+    let (report, bytes) = (std::mem::take(&mut reader.report), reader.bytes);
     if blocks.is_empty() {
         return Err(ParseError { file: name.into(), line: 1, reason: "the config has no site".into() });
     }
     let mut draft = Draft::new(Program::Caddy, surroundings);
     draft.report = report;
-    draft.ignores_path_case = true;
     let mut options = Options::default();
     let mut found = Vec::new();
     for block in &blocks {
@@ -41,7 +40,7 @@ pub(crate) fn convert(
         }
     }
     sites::assemble(&found, &options, &mut draft);
-    Ok(draft.finish())
+    draft.finish((name, bytes))
 }
 
 /// Reports a directive by its row, or as an unknown one.

@@ -190,6 +190,13 @@ impl Section {
         self.entries.iter().any(|entry| entry.key == key)
     }
 
+    /// Returns whether an inline table has a key.
+    pub(crate) fn has_in(&self, table: &str, key: &str) -> bool {
+        let entry = self.entries.iter().find(|entry| entry.key == table);
+        let Some(Entry { value: Value::Table(entries), .. }) = entry else { return false };
+        entries.iter().any(|(other, _)| other == key)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -239,7 +246,13 @@ pub(crate) fn add_origin(origins: &mut Origins, origin: &Rc<Origin>) {
 
 fn write_origins(origins: &[Rc<Origin>], out: &mut String) {
     for origin in origins {
-        let _ = write!(out, "# {}:{}: ", origin.file, origin.line);
+        if origin.line == 0 {
+            // Nobody wrote it.
+            write_comment(&origin.text, out);
+            continue;
+        }
+        let file = record::problem::printable(&origin.file, COMMENT_BYTES_MAX);
+        let _ = write!(out, "# {file}:{}: ", origin.line);
         write_comment_text(&origin.text, out);
         out.push('\n');
     }
@@ -347,6 +360,20 @@ mod tests {
         assert_eq!(shown("^/a\\.b"), "'^/a\\.b'");
         assert_eq!(shown("it's \"x\""), "\"it's \\\"x\\\"\"");
         assert_eq!(shown("a\nb\u{7}"), "\"a\\nb\\u0007\"");
+    }
+
+    #[test]
+    fn no_name_or_text_ends_a_comment() {
+        let origin =
+            Origin { file: "a\ndeny = false\r#".into(), line: 1, text: "x\n[listener.y]\u{2028}".into() };
+        let mut section = Section::named("pool", "a\nb", vec![Rc::new(origin)]);
+        section.note("n\n[[route]]");
+        section.set("k\ny", Value::text("v\nz = 1"), &[]);
+        let mut out = String::new();
+        section.write(&mut out);
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines[2..], ["[pool.\"a\\nb\"]", "\"k\\ny\" = \"v\\nz = 1\"", ""], "{out}");
+        assert!(lines[..2].iter().all(|line| line.starts_with("# ")), "{out}");
     }
 
     #[test]

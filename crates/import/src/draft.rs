@@ -5,14 +5,20 @@ use std::rc::Rc;
 
 use crate::document::{Document, Names, Origin, Origins, Section, Value};
 use crate::left::{Kind, Report};
-use crate::rules::{Action, Change, CompiledRoute, Compiler, Match, PathTest, Rule, ValueTest};
+use crate::rules::{
+    Action, Change, CompiledRoute, Compiler, Condition, PathTest, Rule, TooLong, count_rules, has_path_test,
+    write_condition,
+};
 use crate::text::Template;
-use crate::{Program, Surroundings};
+use crate::{Import, ParseError, Program, Surroundings};
 
 /// Number of pools, the last ones, with which a new one is compared.
 const POOLS_COMPARED: usize = 200;
 /// Maximum number of rules of all listeners: those of a server are repeated for each of its listeners.
 pub(crate) const RULES_MAX: usize = 10_000;
+
+/// Maximum length of the conditions of all directives together: an ACL has its length in each of them.
+const WORK_MAX: usize = 16 << 20;
 
 /// Parts of the new config.
 pub(crate) struct Draft<'a> {
@@ -22,12 +28,14 @@ pub(crate) struct Draft<'a> {
     rules: Vec<(Vec<String>, Vec<Rule>)>,
     /// Number of these rules with all inside of them.
     rule_count: usize,
+    too_long: Option<TooLong>,
+    /// Bytes of the conditions of all directives.
+    work: usize,
     names: Names,
     pub(crate) pool_names: Names,
     /// Names of the pools of the document, in its order.
     pool_order: Vec<String>,
-    /// Paths are compared without case, as in Caddy.
-    pub(crate) ignores_path_case: bool,
+    program: Program,
 }
 
 impl<'a> Draft<'a> {
@@ -41,10 +49,12 @@ impl<'a> Draft<'a> {
             surroundings,
             rules: Vec::new(),
             rule_count: 0,
+            too_long: None,
+            work: 0,
             names: Names::default(),
             pool_names: Names::default(),
             pool_order: Vec::new(),
-            ignores_path_case: false,
+            program,
         }
     }
 
@@ -86,48 +96,80 @@ impl<'a> Draft<'a> {
         if let Some((names, _)) = self.rules.iter_mut().find(|(_, known)| *known == rules) {
             return names.extend_from_slice(listeners);
         }
-        self.rule_count += count_rules(&rules);
+        self.rule_count += count_rules(&rules, RULES_MAX);
         if self.rule_count > RULES_MAX {
-            let origin = Origin { file: "config".into(), line: 1, text: listeners.join(" ") };
-            let text = format!(
-                "the listener has no routes: all listeners together have more than {RULES_MAX} rules"
-            );
-            return self.report.not_supported(&origin, text);
+            let reason = format!("all listeners together have more than {RULES_MAX} rules");
+            let origin = rules.iter().rev().find_map(Rule::origin).cloned();
+            self.too_long.get_or_insert(TooLong { origin, reason });
+            return;
         }
         self.rules.push((listeners.to_vec(), rules));
     }
 
-    /// Returns the text of the config, and the report.
-    pub(crate) fn finish(mut self) -> (String, Vec<crate::Left>) {
-        let mut compiler = Compiler::default();
-        for (listeners, rules) in std::mem::take(&mut self.rules) {
-            compiler.compile(&listeners, &rules, &mut self.report);
+    /// Returns the config with the report. `source` is the name of the file, and its length.
+    pub(crate) fn finish(mut self, source: (&str, usize)) -> Result<Import, ParseError> {
+        let too_long = |error: TooLong| {
+            let (file, line) = error
+                .origin
+                .map_or((source.0.to_owned(), 1), |origin| (origin.file.to_string(), origin.line));
+            ParseError { file, line, reason: error.reason }
+        };
+        if let Some(error) = self.too_long.take() {
+            return Err(too_long(error));
         }
-        let routes = compiler.routes;
+        let mut compiler = Compiler::new(source.1);
+        for (listeners, mut rules) in std::mem::take(&mut self.rules) {
+            if has_path_test(&rules) {
+                rules.insert(0, self.ambiguous_paths());
+            }
+            compiler.compile(&listeners, &rules, &mut self.report).map_err(too_long)?;
+        }
         let single = self.document.listeners.len() == 1;
-        for route in routes {
+        for route in compiler.routes {
             let section = self.route_section(route, single);
             self.document.routes.push(section);
         }
         if self.document.listeners.is_empty() {
             let mut listener = Section::named("listener", "web", Vec::new());
-            listener.note("The source has no listener: this is a default.");
+            listener.note("The source has no listener that weir can have: this is a default.");
             listener.set("bind", Value::text("127.0.0.1:8080"), &[]);
             self.document.listeners.push(listener);
         }
-        let left = self.report.into_lines();
+        let report = self.report.into_lines();
         let open: Vec<String> =
-            left.iter().filter(|left| left.kind.is_left()).map(ToString::to_string).collect();
+            report.iter().filter(|left| left.kind.is_left()).map(ToString::to_string).collect();
         if !open.is_empty() {
             self.document.tail.push("Left to do:".to_owned());
             self.document.tail.extend(open);
         }
-        (self.document.into_text(), left)
+        Ok(Import { config: self.document.into_text(), report })
+    }
+
+    /// Returns the rule for the paths that weir compares in another way than the source's program.
+    fn ambiguous_paths(&self) -> Rule {
+        let regex = match self.program {
+            Program::Haproxy => ";",
+            Program::Nginx | Program::Caddy => ";|%[01][0-9A-F]|%7F",
+        };
+        let text =
+            "weir compares a path with and without its parameters (;…), the other program only with them";
+        let origin = Rc::new(Origin { file: "import".into(), line: 0, text: text.to_owned() });
+        Rule::refuse(Condition::path(PathTest::Regex(regex.to_owned())), &origin)
     }
 
     fn route_section(&mut self, route: CompiledRoute, is_single_listener: bool) -> Section {
         let mut section = Section::of_array("route", route.origins);
-        write_conditions(&route.conditions, is_single_listener, self.ignores_path_case, &mut section);
+        if let Some(note) = route.note {
+            section.note(note);
+        }
+        if !is_single_listener && !route.listeners.is_empty() {
+            section.set("listener", Value::texts(route.listeners.iter().map(String::as_str)), &[]);
+        }
+        let prefix = route.changes.iter().find_map(|(change, _)| match change {
+            Change::RewritePrefix(prefix, _) => Some(prefix.as_str()),
+            _ => None,
+        });
+        write_condition(&route.condition, prefix, &mut section);
         for (change, origin) in &route.changes {
             self.write_change(change, origin, &mut section);
         }
@@ -138,7 +180,10 @@ impl<'a> Draft<'a> {
     fn write_change(&mut self, change: &Change, origin: &Rc<Origin>, section: &mut Section) {
         let origins = std::slice::from_ref(origin);
         let (key, name, template) = match change {
-            Change::RemoveRequest(name) => return section.append("remove-request-header", name, origins),
+            Change::Refuse | Change::Mark(_) => return,
+            Change::RemoveRequest(name) | Change::LoseRequest(name) => {
+                return section.append("remove-request-header", name, origins);
+            }
             Change::RemoveResponse(name) => return section.append("remove-response-header", name, origins),
             Change::RewritePrefix(_, to) => return section.set("rewrite-prefix", Value::text(to), origins),
             Change::RewritePath(to) => return section.set("rewrite-path", Value::text(to), origins),
@@ -147,10 +192,8 @@ impl<'a> Draft<'a> {
             Change::SetResponse(name, template) => ("set-response-header", name, template),
             Change::AddResponse(name, template) => ("add-response-header", name, template),
         };
-        match template.literal() {
-            Some(text) if is_field_value(text) => {
-                // A brace begins a value of the request.
-                let text = text.replace('{', "{{").replace('}', "}}");
+        match template.field() {
+            Some(text) if is_field_value(&text) => {
                 section.set_in(key, &name.to_ascii_lowercase(), Value::text(text), origins);
             }
             Some(_) => self.report.not_supported(origin, "the text is no valid value of a field"),
@@ -158,84 +201,47 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Counts work of a directive, as bytes of its conditions. Returns whether the import goes on.
+    pub(crate) fn spend(&mut self, bytes: usize, origin: &Rc<Origin>) -> bool {
+        self.work += bytes;
+        if self.work > WORK_MAX {
+            self.too_long(
+                origin,
+                format!("the conditions become too long here: all may have {WORK_MAX} bytes"),
+            );
+        }
+        self.too_long.is_none()
+    }
+
+    /// Ends the import with an error: a limit was reached.
+    pub(crate) fn too_long(&mut self, origin: &Rc<Origin>, reason: impl Into<String>) {
+        let error = TooLong { origin: Some(Rc::clone(origin)), reason: reason.into() };
+        self.too_long.get_or_insert(error);
+    }
+
     /// Reports a directive that has no equivalent.
     pub(crate) fn leave(&mut self, kind: Kind, origin: &Origin, reason: impl Into<String>) {
         self.report.add(kind, origin, reason);
     }
 
-    /// Returns a file as it is named if it exists; else reports that it is missing.
+    /// Reports a file that is missing here. Returns whether it is there.
     pub(crate) fn existing_file(&mut self, path: &str, origin: &Origin) -> bool {
         let exists = self.surroundings.exists(path);
         if !exists {
-            let text = format!("the file {path}, which is missing here: the config does without it");
+            let text = format!("the file {path}, which is missing here");
             self.report.needs(origin, text);
         }
         exists
     }
 }
 
-/// Returns the number of rules with those inside of them.
-pub(crate) fn count_rules(rules: &[Rule]) -> usize {
-    let inner = |rule: &Rule| match rule {
-        Rule::When(_, inner, _) => count_rules(inner),
-        _ => 0,
-    };
-    rules.len() + rules.iter().map(inner).sum::<usize>()
-}
-
-/// Reason for a field whose value depends on the request.
+/// Reason for a field whose value weir does not have.
 pub(crate) const VALUE_OF_REQUEST: &str =
-    "fields of a route have fixed values: this one depends on the request";
+    "weir has no such value of a field: a field of requests is removed, so that clients cannot set it";
 
 fn clean_start(wanted: &str) -> &str {
     let end = wanted.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(wanted.len());
     &wanted[..end]
-}
-
-fn write_conditions(conditions: &Match, is_single_listener: bool, ignores_case: bool, section: &mut Section) {
-    let mut set = |key: &str, texts: Vec<&str>| {
-        if !texts.is_empty() {
-            section.set(key, Value::texts(texts), &[]);
-        }
-    };
-    if !is_single_listener {
-        set("listener", conditions.listeners.iter().map(String::as_str).collect());
-    }
-    set("host", conditions.hosts.iter().map(String::as_str).collect());
-    let (mut exact, mut prefixes, mut expressions) = (Vec::new(), Vec::new(), Vec::new());
-    for path in &conditions.paths {
-        let has_letters = |path: &str| path.bytes().any(|byte| byte.is_ascii_alphabetic());
-        match path {
-            PathTest::Exact(path) if ignores_case && has_letters(path) => {
-                expressions.push(format!("(?i)^{}$", crate::rules::escape_regex(path)));
-            }
-            PathTest::Begins(path) if ignores_case && has_letters(path) => {
-                expressions.push(format!("(?i)^{}", crate::rules::escape_regex(path)));
-            }
-            PathTest::Exact(path) => exact.push(path.as_str()),
-            PathTest::Prefix(path) => prefixes.push(path.as_str()),
-            // Nothing is between such a prefix and what is below it.
-            PathTest::Begins(path) if path.ends_with('/') => prefixes.push(path.as_str()),
-            PathTest::Begins(path) => expressions.push(format!("^{}", crate::rules::escape_regex(path))),
-            PathTest::Regex(text) => expressions.push(text.clone()),
-        }
-    }
-    set("path", exact);
-    set("path-prefix", prefixes);
-    set("path-regex", expressions.iter().map(String::as_str).collect());
-    set("method", conditions.methods.iter().map(String::as_str).collect());
-    set("source", conditions.sources.iter().map(String::as_str).collect());
-    for (key, tests) in [("header", &conditions.headers), ("query", &conditions.query)] {
-        for (name, test) in tests {
-            let value = match test {
-                ValueTest::Equals(text) => Value::text(text),
-                ValueTest::Present => Value::Bool(true),
-                ValueTest::Absent => Value::Bool(false),
-                ValueTest::Regex(text) => Value::table([("regex", Value::text(text))]),
-            };
-            section.set_in(key, name, value, &[]);
-        }
-    }
 }
 
 fn write_action(action: &Action, section: &mut Section) {
@@ -317,17 +323,6 @@ pub(crate) fn is_host(text: &str) -> bool {
         && rest.bytes().all(is_allowed)
 }
 
-/// Returns whether a text is a path in normal form, so that weir compares it unchanged.
-pub(crate) fn is_normal_path(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@/".contains(&byte);
-    let segments = text.get(1..).unwrap_or_default().split('/');
-    text.starts_with('/')
-        && text.len() <= 4_096
-        && text.bytes().all(is_allowed)
-        && !text.contains("//")
-        && segments.into_iter().all(|segment| segment != "." && segment != "..")
-}
-
 /// Returns whether a text is a network without host bits, or an address.
 pub(crate) fn network(text: &str) -> Option<String> {
     let (address, prefix) = match text.split_once('/') {
@@ -356,20 +351,21 @@ pub(crate) fn is_field_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
+/// Returns whether conditions of weir do not see a field as a client sends it.
+pub(crate) fn is_hidden(field: &str) -> bool {
+    const HIDDEN: &str = "connection keep-alive proxy-connection te trailer transfer-encoding expect proxy-authenticate \
+        forwarded x-forwarded x-real-ip x-client-ip true-client-ip cf-connecting-ip x-cluster-client-ip \
+        x-original-url x-rewrite-url content-length";
+    HIDDEN.split(' ').any(|hidden| hidden == field)
+        || field.starts_with("x-forwarded-")
+        || field.contains('_')
+}
+
 /// Returns whether a route may change a field.
 pub(crate) fn is_changeable(name: &str) -> bool {
-    const KEPT: [&str; 9] = [
-        "connection",
-        "content-length",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "proxy-authenticate",
-    ];
-    is_field_name(name) && !KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name))
+    const KEPT: &str = "connection content-length keep-alive proxy-connection te trailer transfer-encoding upgrade \
+        proxy-authenticate";
+    is_field_name(name) && !KEPT.split(' ').any(|kept| kept.eq_ignore_ascii_case(name))
 }
 
 fn is_field_value(text: &str) -> bool {

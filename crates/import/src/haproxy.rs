@@ -12,7 +12,9 @@ mod table;
 use crate::draft::Draft;
 use crate::left::Kind;
 use crate::row;
-use crate::{Left, ParseError, Program, Surroundings};
+use crate::{Import, ParseError, Program, Surroundings};
+use std::rc::Rc;
+
 use lexer::Line;
 use settings::{Global, Proxy, ProxyKind};
 
@@ -23,10 +25,13 @@ pub(crate) fn convert(
     name: &str,
     text: &str,
     surroundings: &mut dyn Surroundings,
-) -> Result<(String, Vec<Left>), ParseError> {
-    let (all, unset) = lexer::lines(name, text, surroundings)?;
-    let (conditions, lines): (Vec<Line>, Vec<Line>) =
-        all.into_iter().partition(|line| line.word(0).starts_with('.'));
+) -> Result<Import, ParseError> {
+    let (lines, unset) = lexer::lines(name, text, surroundings)?;
+    if let Some(line) = lines.iter().find(|line| line.word(0).starts_with('.')) {
+        let reason =
+            "a config with conditions: import what `haproxy -dC -c` prints, or the lines of one branch";
+        return Err(ParseError { file: name.into(), line: line.origin.line, reason: reason.into() });
+    }
     let Some(first) = lines.first() else {
         return Err(ParseError { file: name.into(), line: 1, reason: "the config is empty".into() });
     };
@@ -38,13 +43,6 @@ pub(crate) fn convert(
         return Err(ParseError { file: name.into(), line: first.origin.line, reason });
     }
     let mut draft = Draft::new(Program::Haproxy, surroundings);
-    for line in conditions.iter().filter(|line| line.word(0) != ".endif") {
-        draft.leave(
-            Kind::NotSupported,
-            &line.origin,
-            "the lines of every branch of a conditional config are read",
-        );
-    }
     for (origin, name) in unset {
         draft.leave(Kind::Needs, &origin, format!("the environment variable {name}, which is not set here"));
     }
@@ -55,7 +53,7 @@ pub(crate) fn convert(
         }
     }
     assemble::assemble(&sections.global, sections.proxies, &mut draft);
-    Ok(draft.finish())
+    draft.finish((name, text.len()))
 }
 
 /// Sections that have been read.
@@ -74,7 +72,7 @@ impl Sections {
             "resolvers" => self.global.add_resolvers(head, lines, draft),
             "defaults" => {
                 let mut proxy = Proxy::new(ProxyKind::Defaults, head, &inherited(head, &self.defaults));
-                lines.iter().for_each(|line| apply(&mut proxy, line, draft));
+                apply_all(&mut proxy, lines, draft);
                 let name = if head.word(1) == "from" { "" } else { head.word(1) };
                 self.defaults.push((name.to_owned(), proxy));
             }
@@ -82,7 +80,7 @@ impl Sections {
                 let kind = ProxyKind::of(head.word(0));
                 let mut proxy = Proxy::new(kind, head, &inherited(head, &self.defaults));
                 proxy.add_head_address(head, draft);
-                lines.iter().for_each(|line| apply(&mut proxy, line, draft));
+                apply_all(&mut proxy, lines, draft);
                 self.proxies.push(proxy);
             }
             "userlist" => {
@@ -137,7 +135,23 @@ fn reason_of(row: Option<&row::Row>, name: &str) -> (Kind, String) {
     }
 }
 
-/// Applies one line of a section, by the table.
+/// Applies the lines of a section, its ACLs first: a name also has the lines behind the rules that use it.
+fn apply_all(proxy: &mut Proxy, lines: &[Line], draft: &mut Draft<'_>) {
+    let problems = proxy.acls.define(lines.iter().filter(|line| line.word(0) == "acl"));
+    for (line, reason) in problems {
+        draft.leave(Kind::NotSupported, &line.origin, reason.to_string());
+    }
+    for line in lines {
+        // What the variable names may restrict access. It is reported already.
+        if !line.is_complete {
+            proxy.refused.get_or_insert_with(|| Rc::clone(&line.origin));
+        }
+        apply(proxy, line, draft);
+    }
+}
+
+/// Applies one line of a section, by the table. A line that may restrict access, and that weir does not know, refuses
+/// all requests of the section.
 fn apply(proxy: &mut Proxy, line: &Line, draft: &mut Draft<'_>) {
     let words: Vec<&str> = line.words.iter().take(4).map(String::as_str).collect();
     let row = row::find(TABLE, &words);
@@ -146,9 +160,15 @@ fn apply(proxy: &mut Proxy, line: &Line, draft: &mut Draft<'_>) {
         row => {
             let (kind, reason) = reason_of(row, words.first().copied().unwrap_or_default());
             draft.leave(kind, &line.origin, reason);
-            if let Some(row) = row.filter(|row| row.directive == "http-request auth") {
-                // Nobody is let in: these requests are refused.
-                proxy.apply(row.directive, line, draft);
+            match (words.first().copied().unwrap_or_default(), row) {
+                ("http-request" | "http-response" | "tcp-request" | "tcp-response", Some(row)) => {
+                    proxy.apply(row.directive, line, draft);
+                }
+                ("disabled", _) => proxy.is_disabled = true,
+                ("enabled", _) => proxy.is_disabled = false,
+                ("reqadd" | "reqrep" | "rspadd" | "rspidel" | "rspdel" | "reqidel", _) => {}
+                (_, None) => proxy.refused = Some(Rc::clone(&line.origin)),
+                _ => {}
             }
         }
     }

@@ -55,12 +55,15 @@ pub struct Left {
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, kind, directive, reason } = self;
+        let file = record::problem::printable(file, 400);
         write!(f, "{file}:{line}: {}: {reason} ({directive})", kind.name())
     }
 }
 
 /// Maximum length of a directive in the report.
 const DIRECTIVE_BYTES_MAX: usize = 80;
+/// Maximum length of a reason, which may quote the source.
+const REASON_BYTES_MAX: usize = 600;
 /// Maximum number of lines of the report; a hostile file has more directives than anybody reads.
 const LINES_MAX: usize = 5_000;
 
@@ -74,7 +77,7 @@ pub(crate) struct Report {
 impl Report {
     /// Adds a line, unless the same line is there.
     pub(crate) fn add(&mut self, kind: Kind, origin: &Origin, reason: impl Into<String>) {
-        let reason = reason.into();
+        let reason = record::problem::printable(&reason.into(), REASON_BYTES_MAX);
         let is_same =
             |left: &Left| left.line == origin.line && left.file == origin.file && left.reason == reason;
         // Duplicates come from rules that are compiled for several listeners, so they are near.

@@ -14,6 +14,7 @@ pub mod fuzzing;
 mod haproxy;
 mod left;
 mod nginx;
+mod paths;
 mod reference;
 mod row;
 mod rules;
@@ -93,7 +94,7 @@ pub enum IncludeError {
     },
 }
 
-/// Text that is no config of the program.
+/// Text that is no config of the program, or one that would become too long.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {reason}")]
 pub struct ParseError {
@@ -120,17 +121,16 @@ pub const BYTES_MAX: usize = 4 << 20;
 /// Converts a config.
 ///
 /// # Errors
-/// The text, or an included one, is no config of the program.
+/// The text, or an included one, is no config of the program, or its routes would become too long.
 pub fn convert(
     program: Program,
     name: &str,
     text: &str,
     surroundings: &mut dyn Surroundings,
 ) -> Result<Import, ParseError> {
-    let (config, report) = match program {
-        Program::Haproxy => haproxy::convert(name, text, surroundings)?,
-        Program::Nginx => nginx::convert(name, text, surroundings)?,
-        Program::Caddy => caddy::convert(name, text, surroundings)?,
-    };
-    Ok(Import { config, report })
+    match program {
+        Program::Haproxy => haproxy::convert(name, text, surroundings),
+        Program::Nginx => nginx::convert(name, text, surroundings),
+        Program::Caddy => caddy::convert(name, text, surroundings),
+    }
 }

@@ -2,6 +2,7 @@
 
 mod lexer;
 mod location;
+mod phases;
 mod pool;
 mod scope;
 mod server;
@@ -15,7 +16,7 @@ use crate::directive::Directive;
 use crate::document::{Section, Value};
 use crate::draft::Draft;
 use crate::left::Kind;
-use crate::{Left, ParseError, Program, Surroundings};
+use crate::{Import, ParseError, Program, Surroundings};
 use lexer::Reader;
 use pool::Upstream;
 use scope::Scope;
@@ -36,10 +37,10 @@ pub(crate) fn convert(
     name: &str,
     text: &str,
     surroundings: &mut dyn Surroundings,
-) -> Result<(String, Vec<Left>), ParseError> {
+) -> Result<Import, ParseError> {
     let mut reader = Reader::new(surroundings);
     let directives = reader.read(name, text)?;
-    let problems = std::mem::take(&mut reader.problems);
+    let (problems, bytes) = (std::mem::take(&mut reader.problems), reader.bytes);
     if directives.is_empty() {
         return Err(ParseError { file: name.into(), line: 1, reason: "the config is empty".into() });
     }
@@ -50,17 +51,24 @@ pub(crate) fn convert(
     let mut http = Http::default();
     let mut scope = Scope::default();
     let mut locations = Vec::new();
-    for directive in &directives {
+    // Settings hold for the blocks before them, too.
+    let (blocks, settings): (Vec<&Directive>, Vec<&Directive>) =
+        directives.iter().partition(|directive| is_block(directive));
+    for directive in settings.into_iter().chain(blocks) {
         match (directive.name(), &directive.block) {
             ("http", Some(inner)) => read_http(inner, &scope, &mut http, &mut draft),
             ("stream", Some(inner)) => stream::add(inner, &mut draft),
             ("events", Some(inner)) => inner.iter().for_each(|directive| scope::leave(directive, &mut draft)),
             ("user", _) => add_user(directive, &mut draft),
             ("worker_processes", _) => add_threads(directive, &mut draft),
-            ("location" | "return" | "rewrite" | "if" | "try_files" | "proxy_pass" | "root" | "index", _) => {
+            (
+                "location" | "return" | "rewrite" | "if" | "break" | "set" | "try_files" | "proxy_pass"
+                | "root" | "index",
+                _,
+            ) => {
                 locations.push(directive.clone());
             }
-            _ => read_http_directive(directive, &mut scope, &directives, &mut http, &mut draft),
+            _ => read_http_directive(directive, &mut scope, &mut http, &mut draft),
         }
     }
     if !locations.is_empty() {
@@ -68,17 +76,17 @@ pub(crate) fn convert(
         http.servers.push(Server::fragment(&locations, &scope, &mut draft));
     }
     server::assemble(&http.servers, &http.upstreams, &mut draft);
-    Ok(draft.finish())
+    draft.finish((name, bytes))
 }
 
 /// Reads a block of `http`. Settings hold for all servers in it, also for those before them.
 fn read_http(directives: &[Directive], outer: &Scope, http: &mut Http, draft: &mut Draft<'_>) {
     let mut scope = outer.inner(directives);
     for directive in directives.iter().filter(|directive| !is_block(directive)) {
-        read_http_directive(directive, &mut scope, directives, http, draft);
+        read_http_directive(directive, &mut scope, http, draft);
     }
     for directive in directives.iter().filter(|directive| is_block(directive)) {
-        read_http_directive(directive, &mut scope, directives, http, draft);
+        read_http_directive(directive, &mut scope, http, draft);
     }
 }
 
@@ -86,16 +94,9 @@ fn is_block(directive: &Directive) -> bool {
     directive.block.is_some()
 }
 
-fn read_http_directive(
-    directive: &Directive,
-    scope: &mut Scope,
-    all: &[Directive],
-    http: &mut Http,
-    draft: &mut Draft<'_>,
-) {
+fn read_http_directive(directive: &Directive, scope: &mut Scope, http: &mut Http, draft: &mut Draft<'_>) {
     match (directive.name(), &directive.block) {
         ("server", Some(inner)) => {
-            // A fragment may have its settings behind its servers.
             let server = Server::read(directive, inner, scope, draft);
             http.servers.push(server);
         }
@@ -103,11 +104,7 @@ fn read_http_directive(
         ("map", Some(_)) if is_upgrade_map(directive) => {
             draft.leave(Kind::NoEffect, &directive.origin, "upgrades (WebSocket) are always forwarded");
         }
-        _ if scope.apply(directive, draft) => {}
-        _ => {
-            debug_assert!(!all.is_empty(), "the directive itself is one");
-            scope::leave(directive, draft);
-        }
+        _ => scope.apply_or_leave(directive, draft),
     }
 }
 

@@ -57,7 +57,8 @@ const INTRODUCTION: &str = "\
 
 `weir proxy import FILE` reads a config of HAProxy, nginx or Caddy and prints one of weir. Each section and key has the
 lines that it comes from as comments. What it could not translate is on stderr with file, line and reason, and at the end
-of the config; the exit code is then 3. The config is valid all the same: `weir proxy --config FILE --check`.
+of the config; the exit code is then 3. The config is valid all the same (`weir proxy --config FILE --check`), but for
+files that are missing.
 
 - `not supported`: weir has no such feature, or none with the same meaning.
 - `needs`: add something, such as a certificate that this machine does not have.
@@ -69,13 +70,18 @@ A fragment is enough: a `server {}`, a `backend`, a site. What it lacks gets a d
 Files of `include` and `import` are read if they are below the directory of the config, up to 100 files, 8 levels and
 4 MiB. Environment variables are replaced by their values. A pool of HAProxy or nginx with a cookie gets a new key.
 
-A rule whose condition is not supported is left out as a whole: its requests follow the rules behind it. A location or a
-site with files, or with authentication, has a route that responds 501.
+**An import is right, or it refuses.** The requests for which a rule possibly holds, and weir cannot tell, get 501 in front
+of the rules behind it; so do those of an action, a location or a listener that weir does not have: authentication, files,
+unknown directives, unreadable included files. The report names each of them. An import whose routes would have more than
+1 MiB, and 16 bytes for each byte of the source, fails at the directive that is too much. Authorities of clients'
+certificates that are missing here stay in the config, which weir accepts only with the file.
 
 ## Differences in any case
 
 - Paths are routed and forwarded in normal form, and ambiguous ones are 400 ([config.md](config.md), \"Paths\"). HAProxy
-  compares and forwards them as they arrive.
+  compares them as they arrive: with conditions on paths, its listeners accept only paths in normal form (`strict`).
+- With conditions on paths, a path with parameters (`;…`) is 501, and so is one with an encoded control character, except
+  with HAProxy. An expression that may match a part of a triplet (`%20`) refuses the paths that have one.
 - Fields with the client's address or the original target (`Forwarded`, `X-Forwarded-*`, `X-Real-IP` and such) are
   forwarded only from `trusted` peers. HAProxy and nginx forward them from everybody.
 - Fields with an underscore in their names are dropped (`underscores`), as in nginx.
@@ -84,12 +90,12 @@ site with files, or with authentication, has a route that responds 501.
 - A queue has a length (`queue.limit`), and every timeout has a default.
 - A failed server is ejected after 5 failures (`outlier`), with or without checks.
 - Responses of weir itself have its own texts; there is no field `Server`.
-- Hosts are compared without their port.
+- A field with several lines is compared line by line, as in HAProxy and Caddy.
 ";
 const HAPROXY: &str = "\
 Times without a unit are milliseconds. Rules are compiled to routes in their order: `http-request`, then `use_backend`,
-then `default_backend`. A negated condition puts the rules behind it, for the requests that it excludes, in front.
-Conditions are `path`, `hdr`, `hdr(host)`, `cook`, `url_param`, `method`, `src` and `ssl_fc`, with `-i`, `-m` and the
+then `redirect` and `use_backend`, then the rules of the backend. A test behind a change sees the changed request.
+Conditions are `path`, `hdr`, `hdr(host)`, `cook`, `method`, `src`, `ssl_fc` and `ssl_fc_sni`, with `-i`, `-m` and the
 suffixes `_beg`, `_end`, `_sub`, `_dir`, `_dom` and `_reg`, and the predefined ACLs of methods. All backup servers of a
 pool are used, as with `option allbackups`.";
 const NGINX: &str = "\
@@ -100,7 +106,7 @@ is a prefix of bytes: `/api` is also that of `/apix`. A `Location` of a server i
 const CADDY: &str = "\
 Directives are applied in Caddy's own order, not in that of the file, except in `route`. Sites with a name have HTTPS and
 a redirect from port 80, as in Caddy; the certificate needs your decision (`acme`), until then it is self-signed. Paths
-are compared without case, as in Caddy, except where a prefix is removed; a wildcard is for all names below it.";
+are compared without case, as in Caddy; where a prefix is removed, other spellings of it are 501.";
 
 #[cfg(test)]
 mod tests {

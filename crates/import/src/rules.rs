@@ -1,90 +1,18 @@
 //! Rules of a foreign config, as they are there: conditions with and, or and not, in order, nested. [`compile`] makes
-//! of them the flat routes of weir, of which the first match decides.
-//!
-//! A route of weir has conditions that must all hold, and no negation. A negated condition becomes routes for the
-//! requests that it excludes, with the rules behind it, in front of the route of the rule itself.
+//! of them the flat routes of weir, of which the first match decides; [`write`] writes their conditions.
 
 mod compile;
-mod matching;
+mod condition;
+mod write;
 
 use std::rc::Rc;
 
-pub(crate) use compile::{CompiledRoute, Compiler};
-pub(crate) use matching::{Match, PathTest, Test, ValueTest, escape_regex, is_portable_regex};
+pub(crate) use compile::{CompiledRoute, Compiler, TooLong};
+pub(crate) use condition::{Condition, PathTest, Test, ValueTest};
+pub(crate) use write::write_condition;
 
 use crate::document::{Origin, Origins};
 use crate::text::Template;
-
-/// A condition of a request.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Condition {
-    Always,
-    Never,
-    /// The client's connection has TLS. Each listener has TLS or not, see [`specialise`].
-    Tls,
-    /// Any of these tests of one kind.
-    Tests(Vec<Test>),
-    All(Vec<Self>),
-    Any(Vec<Self>),
-    Not(Box<Self>),
-}
-
-impl Condition {
-    pub(crate) fn test(test: Test) -> Self {
-        Self::Tests(vec![test])
-    }
-
-    pub(crate) fn negate(self) -> Self {
-        match self {
-            Self::Always => Self::Never,
-            Self::Never => Self::Always,
-            Self::Not(inner) => *inner,
-            other => Self::Not(Box::new(other)),
-        }
-    }
-
-    /// Returns the condition that both hold.
-    pub(crate) fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Never, _) | (_, Self::Never) => Self::Never,
-            (Self::Always, other) | (other, Self::Always) => other,
-            (Self::All(mut all), other) => {
-                all.push(other);
-                Self::All(all)
-            }
-            (first, second) => Self::All(vec![first, second]),
-        }
-    }
-
-    /// Returns the condition that one of them holds. Tests of the same kind become one.
-    pub(crate) fn or(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Always, _) | (_, Self::Always) => Self::Always,
-            (Self::Never, other) | (other, Self::Never) => other,
-            (Self::Tests(mut tests), Self::Tests(more))
-                if tests.iter().zip(&more).all(|(one, another)| one.is_same_kind(another)) =>
-            {
-                tests.extend(more);
-                Self::Tests(tests)
-            }
-            (Self::Any(mut any), other) => {
-                // The last one of the same kind takes further tests.
-                match (any.pop(), other) {
-                    (Some(last), other) => {
-                        let merged = last.or(other);
-                        match merged {
-                            Self::Any(more) => any.extend(more),
-                            merged => any.push(merged),
-                        }
-                    }
-                    (None, other) => any.push(other),
-                }
-                Self::Any(any)
-            }
-            (first, second) => Self::Any(vec![first, second]),
-        }
-    }
-}
 
 /// Action that ends the processing of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,6 +29,15 @@ impl Action {
     pub(crate) fn forwards(&self) -> bool {
         matches!(self, Self::Pool(_))
     }
+
+    /// Returns a measure of its text, in bytes.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Return { body, .. } => 64 + body.len(),
+            Self::Redirect { location, .. } => 64 + location.weight(),
+            _ => 32,
+        }
+    }
 }
 
 /// Change of a request or of its response.
@@ -109,19 +46,64 @@ pub(crate) enum Change {
     SetRequest(String, Template),
     AddRequest(String, Template),
     RemoveRequest(String),
+    /// Sets a field to a value that weir does not have: it is removed, so that clients cannot set it.
+    LoseRequest(String),
     SetResponse(String, Template),
     AddResponse(String, Template),
     RemoveResponse(String),
-    /// Replaces a prefix at segments; it applies only to requests with exactly this path condition.
+    /// Replaces a prefix at segments.
     RewritePrefix(String, String),
     RewritePath(String),
+    /// A change that weir does not have: the requests are not forwarded.
+    Refuse,
+    /// No change: a rule of a group has matched, which excludes the others. See [`Rule::Scope`].
+    Mark(usize),
 }
 
 impl Change {
     pub(crate) fn is_of_request(&self) -> bool {
         !matches!(self, Self::SetResponse(..) | Self::AddResponse(..) | Self::RemoveResponse(_))
     }
+
+    pub(crate) fn is_rewrite(&self) -> bool {
+        matches!(self, Self::RewritePrefix(..) | Self::RewritePath(_))
+    }
+
+    /// Returns whether it changes the lines of a field of the request.
+    fn touches_field(&self, field: &str) -> bool {
+        match self {
+            Self::SetRequest(name, _)
+            | Self::AddRequest(name, _)
+            | Self::LoseRequest(name)
+            | Self::RemoveRequest(name) => match name.strip_suffix('*') {
+                Some(start) => {
+                    field.len() >= start.len()
+                        && field.as_bytes()[..start.len()].eq_ignore_ascii_case(start.as_bytes())
+                }
+                None => name.eq_ignore_ascii_case(field),
+            },
+            Self::Refuse => true,
+            _ => false,
+        }
+    }
+
+    /// Returns a measure of its text, in bytes.
+    fn weight(&self) -> usize {
+        32 + match self {
+            Self::SetRequest(name, text)
+            | Self::AddRequest(name, text)
+            | Self::SetResponse(name, text)
+            | Self::AddResponse(name, text) => name.len() + text.weight(),
+            Self::RemoveRequest(name) | Self::LoseRequest(name) | Self::RemoveResponse(name) => name.len(),
+            Self::RewritePrefix(from, to) => from.len() + to.len(),
+            Self::RewritePath(to) => to.len(),
+            Self::Refuse | Self::Mark(_) => 0,
+        }
+    }
 }
+
+/// Rules that are shared.
+pub(crate) type Rules = Rc<[Rule]>;
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,7 +113,61 @@ pub(crate) enum Rule {
     /// Changes the requests that match, for the rules behind it.
     Change(Condition, Change, Rc<Origin>),
     /// Processes the requests that match by these rules, and then by those behind it.
-    When(Condition, Vec<Self>, Origins),
+    When(Condition, Rules, Origins),
+    /// Processes the requests by these rules, in which a mark has a meaning, and then by those behind it.
+    Scope(usize, Rules),
+}
+
+impl Rule {
+    /// Returns a rule with one action for the requests that match.
+    pub(crate) fn act_when(condition: Condition, action: Action, origin: &Rc<Origin>) -> Self {
+        Self::When(condition, [Self::Act(action, Vec::new())].into(), vec![Rc::clone(origin)])
+    }
+
+    /// Returns the refusal of the requests that match.
+    pub(crate) fn refuse(condition: Condition, origin: &Rc<Origin>) -> Self {
+        Self::act_when(condition, Action::Deny(501), origin)
+    }
+
+    pub(crate) fn origin(&self) -> Option<&Rc<Origin>> {
+        match self {
+            Self::Act(_, origins) | Self::When(_, _, origins) => origins.last(),
+            Self::Change(_, _, origin) => Some(origin),
+            Self::Scope(_, inner) => inner.first().and_then(Self::origin),
+        }
+    }
+}
+
+/// Returns the number of rules with those inside of them, up to a limit.
+pub(crate) fn count_rules(rules: &[Rule], limit: usize) -> usize {
+    let mut count = rules.len();
+    for rule in rules {
+        if count > limit {
+            break;
+        }
+        if let Rule::When(_, inner, _) | Rule::Scope(_, inner) = rule {
+            count += count_rules(inner, limit);
+        }
+    }
+    count
+}
+
+/// Returns whether a rule has such a test.
+pub(crate) fn has_test(rules: &[Rule], is_wanted: fn(&Test) -> bool) -> bool {
+    let has = |condition: &Condition| {
+        condition.contains(&|part| matches!(part, Condition::Test(test) if is_wanted(test)))
+    };
+    rules.iter().any(|rule| match rule {
+        Rule::Act(..) => false,
+        Rule::Scope(_, inner) => has_test(inner, is_wanted),
+        Rule::Change(condition, ..) => has(condition),
+        Rule::When(condition, inner, _) => has(condition) || has_test(inner, is_wanted),
+    })
+}
+
+/// Returns whether a rule has a test of the path.
+pub(crate) fn has_path_test(rules: &[Rule]) -> bool {
+    has_test(rules, |test| matches!(test, Test::Path(_)))
 }
 
 /// Returns the rules for a listener, of which it is known whether it has TLS.
@@ -153,22 +189,21 @@ pub(crate) fn specialise(rules: &[Rule], has_tls: bool, port: Option<u16>) -> Ve
             };
             Rule::Change(condition(when), change, Rc::clone(origin))
         }
+        Rule::Scope(mark, inner) => Rule::Scope(*mark, specialise(inner, has_tls, port).into()),
         Rule::When(when, inner, origins) => {
-            Rule::When(condition(when), specialise(inner, has_tls, port), origins.clone())
+            Rule::When(condition(when), specialise(inner, has_tls, port).into(), origins.clone())
         }
     });
     specialised.collect()
 }
 
 fn specialise_condition(condition: &Condition, has_tls: bool) -> Condition {
-    let each =
-        |all: &[Condition]| all.iter().map(|one| specialise_condition(one, has_tls)).collect::<Vec<_>>();
     match condition {
         Condition::Tls if has_tls => Condition::Always,
         Condition::Tls => Condition::Never,
         Condition::Not(inner) => specialise_condition(inner, has_tls).negate(),
-        Condition::All(all) => each(all).into_iter().fold(Condition::Always, Condition::and),
-        Condition::Any(any) => each(any).into_iter().fold(Condition::Never, Condition::or),
+        Condition::All(parts) => Condition::all(parts.iter().map(|part| specialise_condition(part, has_tls))),
+        Condition::Any(parts) => Condition::any(parts.iter().map(|part| specialise_condition(part, has_tls))),
         other => other.clone(),
     }
 }

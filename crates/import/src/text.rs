@@ -1,7 +1,19 @@
-//! Texts with values of the request in them, in a form that all sources share.
+//! Texts with values of the request in them, in a form that all sources share, and texts in expressions.
+
+/// Returns an expression that matches exactly this text.
+pub(crate) fn escape_regex(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        if "\\.+*?()|[]{}^$".contains(letter) {
+            out.push('\\');
+        }
+        out.push(letter);
+    }
+    out
+}
 
 /// Value of a request in a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Variable {
     /// The host without its port.
     Host,
@@ -15,6 +27,8 @@ pub(crate) enum Variable {
     Scheme,
     /// The port that the client connected to.
     Port,
+    /// The first value of a field.
+    Header(String),
 }
 
 /// Part of a text.
@@ -68,10 +82,38 @@ impl Template {
                     result.push_text(if has_tls { "https" } else { "http" })
                 }
                 (Part::Variable(Variable::Port), Some(port)) => result.push_text(&port.to_string()),
-                (Part::Variable(variable), _) => result.push(*variable),
+                (Part::Variable(variable), _) => result.push(variable.clone()),
             }
         }
         result
+    }
+
+    /// Returns a measure of its text, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        let parts = self.0.iter().map(|part| match part {
+            Part::Text(text) | Part::Variable(Variable::Header(text)) => text.len() + 16,
+            Part::Variable(_) => 16,
+        });
+        parts.sum()
+    }
+
+    /// Returns the text of a field; `None`: it has a value that a field of weir does not have.
+    pub(crate) fn field(&self) -> Option<String> {
+        let mut text = String::new();
+        for part in &self.0 {
+            match part {
+                // A brace begins a value of the request.
+                Part::Text(literal) => text.push_str(&literal.replace('{', "{{").replace('}', "}}")),
+                Part::Variable(Variable::Host) => text.push_str("{host}"),
+                Part::Variable(Variable::Path) => text.push_str("{path}"),
+                Part::Variable(Variable::Query) => text.push_str("{query}"),
+                Part::Variable(Variable::Source) => text.push_str("{source}"),
+                Part::Variable(Variable::Scheme) => text.push_str("{scheme}"),
+                Part::Variable(Variable::Header(name)) => text.push_str(&format!("{{header.{name}}}")),
+                Part::Variable(Variable::Port) => return None,
+            }
+        }
+        Some(text)
     }
 
     /// Returns the text of a redirect's `location`; `None`: it has a value that a redirect of weir does not have.
@@ -85,6 +127,7 @@ impl Template {
                 Part::Variable(Variable::Host) => text.push_str("{host}"),
                 Part::Variable(Variable::Path) => text.push_str("{path}"),
                 Part::Variable(Variable::Query) => text.push_str("{query}"),
+                Part::Variable(Variable::Header(name)) if name == "host" => text.push_str("{host}"),
                 Part::Variable(_) => return None,
             }
         }

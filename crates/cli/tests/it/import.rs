@@ -15,6 +15,8 @@ const HAPROXY_REDIRECTS: &str = include_str!("import/redirects.cfg");
 const NGINX_NAMES: &str = include_str!("import/names.conf");
 const NGINX_LOCATIONS: &str = include_str!("import/locations.conf");
 const NGINX_CONDITIONS: &str = include_str!("import/conditions.conf");
+const HAPROXY_ACCESS: &str = include_str!("import/access.cfg");
+const NGINX_ACCESS: &str = include_str!("import/access.conf");
 
 /// Port of the listener in the source of an import; nothing listens there.
 const SOURCE_PORT: &str = "18999";
@@ -72,7 +74,7 @@ const FIELDS: [&str; 8] = [
 const QUERIES: [&str; 4] = ["", "", "?a=1", "?debug=1&x=%20"];
 
 /// Starts an origin that describes each request, with the length of its content, in its response.
-fn origin(name: &'static str) -> String {
+pub(crate) fn origin(name: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let authority = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -184,6 +186,62 @@ fn compare(program: &str, config: &str, start: fn(&str) -> ComparedProxy) {
         *statuses.entry(expected.first().cloned()).or_insert(0) += 1;
     }
     assert!(statuses.len() > 1, "the config has several outcomes: {statuses:?}");
+}
+
+/// Compares who is let in by a program, and by weir with the import of the program's config, of which a part is left:
+/// what the program refuses never reaches an origin, and what it forwards is forwarded in the same way, or 501.
+fn compare_access(program: &str, config: &str, start: fn(&str) -> ComparedProxy, limits: [usize; 3]) {
+    let _shared = shared_machine();
+    if !is_installed(program, &["-v"]) {
+        return;
+    }
+    let origins = [origin("a"), origin("b"), origin("c")];
+    let config = config.replace("@A", &origins[0]).replace("@B", &origins[1]).replace("@C", &origins[2]);
+    let directory = temp_dir();
+    let source = directory.path().join("source");
+    fs::write(&source, config.replace("{port}", SOURCE_PORT).replace("{directory}", "/nowhere")).unwrap();
+    let import = run_weir(&["proxy", "import", "--from", program, source.to_str().unwrap()]);
+    assert_eq!(import.code, 3, "{}", import.stderr);
+    let translated = import.stdout.replace(&format!("127.0.0.1:{SOURCE_PORT}"), "127.0.0.1:0");
+    let original = start(&config);
+    let weir = ComparedProxy::weir(&translated);
+    let is_served = |lines: &[String]| lines.iter().any(|line| line.starts_with("x-origin: "));
+    let (mut served, mut denied, mut refused) = (0, 0, 0);
+    for number in 0..2 * REQUESTS {
+        let request = request(number);
+        let expected = outcome(&original.authority, &request);
+        let found = outcome(&weir.authority, &request);
+        let is_refused = found.iter().any(|line| line == "501");
+        match is_served(&expected) {
+            true if is_refused => refused += 1,
+            true => {
+                assert_eq!(found, expected, "{program}: {request}\n{translated}");
+                served += 1;
+            }
+            false => {
+                assert!(
+                    !is_served(&found),
+                    "{program} refused {request}\n{expected:?}\n{found:?}\n{translated}"
+                );
+                denied += 1;
+            }
+        }
+    }
+    let [served_min, denied_min, refused_max] = limits;
+    assert!(
+        served >= served_min && denied >= denied_min && refused <= refused_max,
+        "{served} {denied} {refused}"
+    );
+}
+
+#[test]
+fn access_of_haproxy_is_never_opened() {
+    compare_access("haproxy", HAPROXY_ACCESS, ComparedProxy::haproxy, [60, 60, 60]);
+}
+
+#[test]
+fn access_of_nginx_is_never_opened() {
+    compare_access("nginx", NGINX_ACCESS, ComparedProxy::nginx, [60, 60, 60]);
 }
 
 #[test]

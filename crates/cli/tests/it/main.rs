@@ -16,6 +16,7 @@ mod hostile_files;
 mod hostile_h2;
 mod http2_serve;
 mod import;
+mod import_access;
 mod lab;
 mod lab_experiment;
 mod load_http2;

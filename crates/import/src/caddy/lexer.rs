@@ -11,6 +11,12 @@ use crate::{BYTES_MAX, ParseError, Surroundings};
 const DEPTH_MAX: usize = 12;
 /// Maximum number of lines with those of imports.
 const LINES_MAX: usize = 20_000;
+/// Bytes of memory that the lines of any file may need with those of imports, and further bytes for each byte read.
+const EXPANDED_BYTES: usize = 1 << 20;
+const EXPANDED_FACTOR: usize = 8;
+/// Bytes of memory for a line and for a word, beside their text.
+const LINE_BYTES: usize = 64;
+const WORD_BYTES: usize = 24;
 
 /// One word with its place.
 #[derive(Clone, Debug)]
@@ -31,12 +37,22 @@ pub(crate) struct Reader<'a> {
     pub(crate) report: Report,
     snippets: Snippets,
     lines: usize,
-    bytes: usize,
+    /// Bytes of all files.
+    pub(crate) bytes: usize,
+    /// Memory of all lines with those of imports.
+    expanded: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(surroundings: &'a mut dyn Surroundings) -> Self {
-        Self { surroundings, report: Report::default(), snippets: Vec::new(), lines: 0, bytes: 0 }
+        Self {
+            surroundings,
+            report: Report::default(),
+            snippets: Vec::new(),
+            lines: 0,
+            bytes: 0,
+            expanded: 0,
+        }
     }
 
     /// Reads a file: global options have no words, sites have their addresses as words.
@@ -84,8 +100,8 @@ impl<'a> Reader<'a> {
         let files = match self.surroundings.include(import.argument(0)) {
             Ok(files) => files,
             Err(reason) => {
-                self.report.add(Kind::Needs, &import.origin, format!("the imported file: {reason}"));
-                return Ok(Vec::new());
+                // Its rules may restrict what the others allow.
+                return Err(error_at(&import.origin, &format!("the imported file: {reason}")));
             }
         };
         let mut directives = Vec::new();
@@ -109,10 +125,15 @@ impl<'a> Reader<'a> {
                 return Err(error_at(&directive.origin, "more than 20,000 lines with those of imports"));
             }
             if !arguments.is_empty() {
-                self.bytes += replace_arguments(&mut directive.words, arguments);
-                if self.bytes > BYTES_MAX {
-                    return Err(error_at(&directive.origin, "the imports are longer than 4 MiB"));
-                }
+                replace_arguments(&mut directive.words, arguments);
+            }
+            let words = directive.words.iter().map(|word| word.len() + WORD_BYTES);
+            self.expanded += words.sum::<usize>() + directive.origin.text.len() + LINE_BYTES;
+            if self.expanded > EXPANDED_BYTES + EXPANDED_FACTOR * self.bytes {
+                let text = format!(
+                    "the lines with those of imports are too long here: they may need {EXPANDED_BYTES} bytes, and {EXPANDED_FACTOR} for each byte read"
+                );
+                return Err(error_at(&directive.origin, &text));
             }
             if directive.name() != "import" {
                 let inner = directive.block.take();
@@ -202,9 +223,8 @@ fn placeholder_of(name: &str) -> String {
     format!("{start}.invalid")
 }
 
-/// Replaces the placeholders of a snippet's arguments. Returns the added length.
-fn replace_arguments(words: &mut Vec<String>, arguments: &[String]) -> usize {
-    let before: usize = words.iter().map(String::len).sum();
+/// Replaces the placeholders of a snippet's arguments.
+fn replace_arguments(words: &mut Vec<String>, arguments: &[String]) {
     let mut replaced = Vec::with_capacity(words.len());
     for word in words.drain(..) {
         if word == "{args[:]}" {
@@ -222,8 +242,6 @@ fn replace_arguments(words: &mut Vec<String>, arguments: &[String]) -> usize {
         replaced.push(word);
     }
     *words = replaced;
-    let after: usize = words.iter().map(String::len).sum();
-    after.saturating_sub(before)
 }
 
 /// Makes one site of a file without braces.

@@ -1,49 +1,198 @@
-//! Matchers of Caddy: paths, named sets, placeholders.
+//! Matchers of Caddy: paths, named sets, placeholders. What weir cannot compare is unknown.
+
+use std::collections::HashMap;
+use std::rc::Rc;
 
 use crate::directive::Directive;
-use crate::draft::{is_field_name, is_host, is_method, is_normal_path, network};
-use crate::rules::{Condition, PathTest, Test, ValueTest, escape_regex, is_portable_regex};
-use crate::text::{Template, Variable};
+use crate::draft::{is_field_name, is_hidden, is_host, is_method, network};
+use crate::paths::{caddy_pattern, decoded_regex, is_portable_regex};
+use crate::rules::{Condition, Test, ValueTest};
+use crate::text::{Template, Variable, escape_regex};
 
 /// Networks of `private_ranges`.
 pub(super) const PRIVATE: [&str; 6] =
     ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.0/8", "fd00::/8", "::1/128"];
 
-/// Named matchers of a site.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Matchers(Vec<(String, Option<Condition>)>);
+/// A named matcher.
+#[derive(Clone, Debug)]
+struct Named {
+    condition: Condition,
+    /// Its only pattern of a path, by which Caddy sorts.
+    path: Option<String>,
+    /// Its definition.
+    key: String,
+}
+
+/// Named matchers of a block, and of those around it.
+#[derive(Debug, Default)]
+pub(super) struct Matchers {
+    own: HashMap<String, Named>,
+    outer: Option<Rc<Self>>,
+    /// The client's address is that of a field.
+    has_trusted_proxies: bool,
+}
 
 impl Matchers {
-    /// Reads the matchers of a block; those of the blocks around it stay.
-    pub(super) fn inner(&self, directives: &[Directive], prefix: &str) -> Self {
-        let mut matchers = self.clone();
-        for directive in directives.iter().filter(|directive| directive.name().starts_with('@')) {
-            let condition = match &directive.block {
-                Some(block) => condition_of_set(block, prefix),
-                None => match directive.words.get(1) {
-                    // An expression is one word.
-                    Some(_) => condition_of_words(directive.arguments(), &[], prefix),
-                    None => None,
-                },
-            };
-            matchers.0.push((directive.name().to_owned(), condition));
-        }
-        matchers
+    pub(super) fn new(has_trusted_proxies: bool) -> Rc<Self> {
+        Rc::new(Self { has_trusted_proxies, ..Self::default() })
     }
 
-    /// Returns the condition of a matcher token; `None`: weir has no such condition.
-    pub(super) fn condition(&self, token: &str, prefix: &str) -> Option<Condition> {
-        match token {
-            "*" => Some(Condition::Always),
-            path if path.starts_with('/') => path_condition(&[path], prefix),
-            name => self
-                .0
+    /// Reads the matchers of a block; those of the blocks around it stay.
+    pub(super) fn inner(self: &Rc<Self>, directives: &[Directive]) -> Rc<Self> {
+        let mut lines: HashMap<&str, Vec<(&[String], &[Directive])>> = HashMap::new();
+        for directive in directives.iter().filter(|directive| directive.name().starts_with('@')) {
+            let lines = lines.entry(directive.name()).or_default();
+            match &directive.block {
+                Some(block) if directive.arguments().is_empty() => {
+                    lines.extend(block.iter().map(|line| (&line.words[..], line.inner())));
+                }
+                _ => lines.push((directive.arguments(), directive.inner())),
+            }
+        }
+        if lines.is_empty() {
+            return Rc::clone(self);
+        }
+        let own = lines.into_iter().map(|(name, lines)| {
+            let patterns: Vec<&String> = lines
                 .iter()
-                .rev()
-                .find(|(other, _)| other == name)
-                .and_then(|(_, condition)| condition.clone()),
+                .filter(|(words, _)| words.first().is_some_and(|word| word == "path"))
+                .flat_map(|(words, _)| &words[1..])
+                .collect();
+            let path = match patterns[..] {
+                [one] => Some(one.clone()),
+                _ => None,
+            };
+            let condition = self.condition_of_set(&lines).unwrap_or(Condition::Unknown);
+            let key = lines.iter().map(|(words, inner)| line_key(words, inner)).collect();
+            (name.to_owned(), Named { condition, path, key })
+        });
+        Rc::new(Self {
+            own: own.collect(),
+            outer: Some(Rc::clone(self)),
+            has_trusted_proxies: self.has_trusted_proxies,
+        })
+    }
+
+    fn find(&self, name: &str) -> Option<&Named> {
+        let mut matchers = Some(self);
+        while let Some(one) = matchers {
+            if let Some(named) = one.own.get(name) {
+                return Some(named);
+            }
+            matchers = one.outer.as_deref();
+        }
+        None
+    }
+
+    /// Returns the condition of a matcher token.
+    pub(super) fn condition(&self, token: &str) -> Condition {
+        match token {
+            "*" => Condition::Always,
+            path if path.starts_with('/') => caddy_pattern(path),
+            name => self.find(name).map_or(Condition::Unknown, |named| named.condition.clone()),
         }
     }
+
+    /// Returns a text that is the same for the same matchers.
+    pub(super) fn key(&self, token: &str) -> String {
+        match token {
+            "*" => String::new(),
+            path if path.starts_with('/') => line_key(&["path".to_owned(), path.to_owned()], &[]),
+            name => self.find(name).map_or_else(|| name.to_owned(), |named| named.key.clone()),
+        }
+    }
+
+    /// Returns the only pattern of a path of a matcher token.
+    pub(super) fn only_path(&self, token: &str) -> Option<String> {
+        match token.starts_with('/') {
+            true => Some(token.to_owned()),
+            false => self.find(token).and_then(|named| named.path.clone()),
+        }
+    }
+
+    /// Returns the condition that all matchers of a set hold; several of a kind are alternatives, except `not` and
+    /// those of different fields.
+    fn condition_of_set(&self, lines: &[(&[String], &[Directive])]) -> Option<Condition> {
+        let mut kinds: Vec<(String, Condition)> = Vec::new();
+        for (words, inner) in lines {
+            let (name, values) = words.split_first()?;
+            let condition = self.condition_of_line(name, values, inner)?;
+            let field = values.first().map_or("", String::as_str).to_ascii_lowercase();
+            let kind = match name.as_str() {
+                "header" => format!("header {}", field.trim_start_matches('!')),
+                "not" => format!("not {}", kinds.len()),
+                name => name.to_owned(),
+            };
+            // A field that must be absent, or had to be: the last one counts.
+            let is_absent = |condition: &Condition| matches!(condition, Condition::Test(test) if matches!(**test, Test::Header(_, ValueTest::Absent)));
+            match kinds.iter_mut().find(|(other, _)| *other == kind) {
+                Some((_, known)) if is_absent(known) || is_absent(&condition) => *known = condition,
+                Some((_, known))
+                    if matches!(
+                        name.as_str(),
+                        "path" | "host" | "method" | "remote_ip" | "client_ip" | "header"
+                    ) =>
+                {
+                    *known = known.clone().or(condition);
+                }
+                Some(_) => return None,
+                None => kinds.push((kind, condition)),
+            }
+        }
+        (!kinds.is_empty()).then(|| Condition::all(kinds.into_iter().map(|(_, condition)| condition)))
+    }
+
+    fn condition_of_line(&self, name: &str, values: &[String], inner: &[Directive]) -> Option<Condition> {
+        let texts: Vec<&str> = values.iter().map(String::as_str).collect();
+        match name {
+            "not" => {
+                let lines: Vec<(&[String], &[Directive])> = match values.is_empty() {
+                    true => inner.iter().map(|line| (&line.words[..], line.inner())).collect(),
+                    false => vec![(values, inner)],
+                };
+                Some(self.condition_of_set(&lines)?.negate())
+            }
+            _ if !inner.is_empty()
+                || texts.iter().any(|text| text.contains('{'))
+                    && name != "path_regexp"
+                    && name != "header_regexp" =>
+            {
+                None
+            }
+            "path" => (!texts.is_empty())
+                .then(|| Condition::any(texts.iter().map(|pattern| caddy_pattern(pattern)))),
+            "path_regexp" => decoded_regex(texts.last()?, false),
+            "host" => {
+                let hosts = texts.iter().map(|host| host_condition(host)).collect::<Option<Vec<_>>>()?;
+                (!hosts.is_empty()).then(|| Condition::any(hosts))
+            }
+            "method" => {
+                let is_valid = !texts.is_empty() && texts.iter().all(|name| is_method(name));
+                is_valid.then(|| Condition::tests(texts.iter().map(|name| Test::Method((*name).to_owned()))))
+            }
+            "protocol" => match texts.as_slice() {
+                ["https"] => Some(Condition::Tls),
+                ["http"] => Some(Condition::Tls.negate()),
+                _ => None,
+            },
+            "client_ip" if self.has_trusted_proxies => None,
+            "remote_ip" | "client_ip" => source_condition(&texts),
+            "header" => header_condition(&texts),
+            "header_regexp" => {
+                let [.., field, regex] = texts.as_slice() else { return None };
+                let field = field.to_ascii_lowercase();
+                let is_valid = is_field_name(&field) && !is_hidden(&field) && is_portable_regex(regex);
+                is_valid.then(|| Condition::test(Test::Header(field, ValueTest::Regex((*regex).to_owned()))))
+            }
+            "query" => query_condition(&texts),
+            _ => None,
+        }
+    }
+}
+
+fn line_key(words: &[String], inner: &[Directive]) -> String {
+    let inner: String = inner.iter().map(|line| line_key(&line.words, line.inner())).collect();
+    format!("{words:?}{{{inner}}}")
 }
 
 /// Returns whether a word is a matcher.
@@ -51,79 +200,15 @@ pub(super) fn is_matcher(word: &str) -> bool {
     word == "*" || word.starts_with('/') || (word.starts_with('@') && word.len() > 1)
 }
 
-/// Returns the condition that all matchers of a set hold. Several of a kind are alternatives, except fields.
-fn condition_of_set(block: &[Directive], prefix: &str) -> Option<Condition> {
-    let mut kinds: Vec<(String, Condition)> = Vec::new();
-    for directive in block {
-        let condition = condition_of_words(&directive.words, directive.inner(), prefix)?;
-        let name = match directive.name() {
-            "header" | "query" => {
-                format!("{} {}", directive.name(), directive.argument(0).split('=').next()?)
-            }
-            "not" => format!("not {}", kinds.len()),
-            name => name.to_owned(),
-        };
-        match kinds.iter_mut().find(|(other, _)| *other == name) {
-            Some((_, known)) => *known = known.clone().or(condition),
-            None => kinds.push((name, condition)),
+/// Returns the condition of a host; a wildcard is one label.
+pub(super) fn host_condition(host: &str) -> Option<Condition> {
+    let host = host.to_ascii_lowercase();
+    match host.strip_prefix("*.") {
+        Some(base) if is_host(base) => {
+            let regex = format!("(?i)^[^.:]+\\.{}(:[0-9]+)?$", escape_regex(base));
+            Some(Condition::test(Test::Header("host".to_owned(), ValueTest::Regex(regex))))
         }
-    }
-    Some(kinds.into_iter().fold(Condition::Always, |all, (_, condition)| all.and(condition)))
-}
-
-fn condition_of_words(words: &[String], inner: &[Directive], prefix: &str) -> Option<Condition> {
-    let (name, values) = words.split_first()?;
-    let values: Vec<&str> = values.iter().map(String::as_str).collect();
-    match name.as_str() {
-        "path" => path_condition(&values, prefix),
-        "path_regexp" if prefix.is_empty() => {
-            let regex = values.last().filter(|regex| is_portable_regex(regex))?;
-            Some(Condition::test(Test::Path(PathTest::Regex((*regex).to_owned()))))
-        }
-        "host" => {
-            let hosts =
-                values.iter().map(|host| is_host(host).then(|| Test::Host(host.to_ascii_lowercase())));
-            Some(Condition::Tests(hosts.collect::<Option<Vec<_>>>()?))
-        }
-        "method" => {
-            let methods =
-                values.iter().map(|name| is_method(name).then(|| Test::Method(name.to_ascii_uppercase())));
-            Some(Condition::Tests(methods.collect::<Option<Vec<_>>>()?))
-        }
-        "protocol" => match values.as_slice() {
-            ["https"] => Some(Condition::Tls),
-            ["http"] => Some(Condition::Tls.negate()),
-            _ => None,
-        },
-        "remote_ip" | "client_ip" => source_condition(&values),
-        "header" => header_condition(&values),
-        "header_regexp" => {
-            let [.., field, regex] = values.as_slice() else { return None };
-            let is_valid = is_field_name(field) && is_portable_regex(regex);
-            is_valid.then(|| {
-                Condition::test(Test::Header(
-                    field.to_ascii_lowercase(),
-                    ValueTest::Regex((*regex).to_owned()),
-                ))
-            })
-        }
-        "query" => {
-            let mut all = Condition::Always;
-            for value in values {
-                let (name, value) = value.split_once('=')?;
-                let test =
-                    if value == "*" { ValueTest::Present } else { ValueTest::Equals(value.to_owned()) };
-                all = all.and(Condition::test(Test::Query(name.to_owned(), test)));
-            }
-            Some(all)
-        }
-        "not" => {
-            let condition = match inner.is_empty() {
-                true => condition_of_words(&words[1..], &[], prefix)?,
-                false => condition_of_set(inner, prefix)?,
-            };
-            Some(condition.negate())
-        }
+        None if is_host(&host) => Some(Condition::test(Test::Host(host))),
         _ => None,
     }
 }
@@ -133,24 +218,39 @@ fn source_condition(values: &[&str]) -> Option<Condition> {
     for value in values {
         match *value {
             "private_ranges" => tests.extend(PRIVATE.map(|text| Test::Source(text.to_owned()))),
-            "forwarded" => return None,
             value => tests.push(Test::Source(network(value)?)),
         }
     }
-    Some(Condition::Tests(tests))
+    (!tests.is_empty()).then(|| Condition::tests(tests))
+}
+
+fn query_condition(values: &[&str]) -> Option<Condition> {
+    let mut names: Vec<(&str, Vec<Test>)> = Vec::new();
+    for value in values {
+        let (name, value) = value.split_once('=')?;
+        let test = match value {
+            // Caddy has no parameters of a query with a semicolon.
+            "*" => ValueTest::Regex("^[^;]*$".to_owned()),
+            value => ValueTest::Equals(value.to_owned()),
+        };
+        let test = Test::Query(name.to_owned(), test);
+        match names.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, tests)) => tests.push(test),
+            None => names.push((name, vec![test])),
+        }
+    }
+    (!names.is_empty()).then(|| Condition::all(names.into_iter().map(|(_, tests)| Condition::tests(tests))))
 }
 
 fn header_condition(values: &[&str]) -> Option<Condition> {
     let (field, test) = match values {
-        [field] => match field.strip_prefix('!') {
-            Some(field) => (field, ValueTest::Absent),
-            None => (*field, ValueTest::Present),
-        },
+        [field] => (field.strip_prefix('!')?, ValueTest::Absent),
         [field, "*"] => (*field, ValueTest::Present),
         [field, value] if !value.contains('*') => (*field, ValueTest::Equals((*value).to_owned())),
         [field, value] => {
-            let inner = value.trim_matches('*');
-            if inner.contains('*') {
+            let inner = value.strip_prefix('*').unwrap_or(value);
+            let inner = inner.strip_suffix('*').unwrap_or(inner);
+            if inner.contains('*') || inner.len() == value.len() {
                 return None;
             }
             let (start, end) =
@@ -159,37 +259,8 @@ fn header_condition(values: &[&str]) -> Option<Condition> {
         }
         _ => return None,
     };
-    is_field_name(field).then(|| Condition::test(Test::Header(field.to_ascii_lowercase(), test)))
-}
-
-/// Returns the condition of path patterns behind a prefix that was removed. Case does not count.
-fn path_condition(patterns: &[&str], prefix: &str) -> Option<Condition> {
-    let mut tests = Vec::new();
-    for pattern in patterns {
-        let test = match pattern.strip_suffix('*') {
-            _ if matches!(*pattern, "*" | "/*") && prefix.is_empty() => return Some(Condition::Always),
-            Some(start) if start.starts_with('/') && !start.contains('*') => {
-                let path = format!("{prefix}{}", start.to_ascii_lowercase());
-                is_normal_path(&path).then_some(PathTest::Begins(path))?
-            }
-            None if pattern.starts_with('/') && !pattern.contains('*') => {
-                let path = format!("{prefix}{}", pattern.to_ascii_lowercase());
-                is_normal_path(&path).then_some(PathTest::Exact(path))?
-            }
-            // A part at the end, or anywhere.
-            _ if pattern.starts_with('*') && prefix.is_empty() => {
-                let inner = pattern.trim_matches('*');
-                if inner.contains('*') || inner.is_empty() {
-                    return None;
-                }
-                let end = if pattern.ends_with('*') { "" } else { "$" };
-                PathTest::Regex(format!("(?i){}{end}", escape_regex(inner)))
-            }
-            _ => return None,
-        };
-        tests.push(Test::Path(test));
-    }
-    (!tests.is_empty()).then_some(Condition::Tests(tests))
+    let field = field.to_ascii_lowercase();
+    (is_field_name(&field) && !is_hidden(&field)).then(|| Condition::test(Test::Header(field, test)))
 }
 
 /// Converts a text with placeholders; `None`: it has one that is not known.
@@ -222,20 +293,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_prefixes_paths_or_parts() {
-        let path = |patterns: &[&str], prefix| path_condition(patterns, prefix);
-        let test = |test| Some(Condition::test(Test::Path(test)));
-        assert_eq!(path(&["/Api/*"], ""), test(PathTest::Begins("/api/".into())));
-        assert_eq!(path(&["/x"], "/v1"), test(PathTest::Exact("/v1/x".into())));
-        assert_eq!(path(&["*.php"], ""), test(PathTest::Regex("(?i)\\.php$".into())));
-        assert_eq!(path(&["/*"], ""), Some(Condition::Always));
-        assert_eq!(path(&["/a/*/b"], ""), None);
-    }
-
-    #[test]
     fn placeholders_are_values_of_the_request() {
         let text = template("https://www.{host}{uri}").unwrap();
         assert_eq!(text.location().unwrap(), "https://www.{host}{path}{query}");
         assert_eq!(template("{http.regexp.a.1}"), None);
+    }
+
+    #[test]
+    fn a_set_holds_if_all_of_it_hold_and_a_negation_is_one_of_a_set() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let origin = Rc::new(crate::document::Origin { file: "a".into(), line: 1, text: String::new() });
+        let line = |text: &str, block: Option<Vec<Directive>>| Directive {
+            words: words(text),
+            block,
+            origin: Rc::clone(&origin),
+        };
+        let condition =
+            |block: Vec<Directive>| Matchers::new(true).inner(&[line("@x", Some(block))]).condition("@x");
+        let get = Condition::test(Test::Method("GET".into()));
+        let one = Condition::path(crate::rules::PathTest::Exact("/1".into()));
+        let two = Condition::path(crate::rules::PathTest::Exact("/2".into()));
+        let both = vec![line("path /1", None), line("method GET", None)];
+        assert_eq!(condition(both.clone()), one.and(&get));
+        // All of a negated set, and each of several sets.
+        assert_eq!(condition(vec![line("not", Some(both))]), one.and(&get).negate());
+        let nots = vec![line("not path /1", None), line("not path /2", None), line("method GET", None)];
+        assert_eq!(condition(nots), Condition::all([one.clone().negate(), two.clone().negate(), get]));
+        assert_eq!(condition(vec![line("path /1", None), line("path /2", None)]), one.clone().or(two));
+        for unknown in
+            ["expression true", "client_ip 10.0.0.1", "file x", "header X-Forwarded-For a", "path /{x}"]
+        {
+            assert_eq!(
+                condition(vec![line("path /1", None), line(unknown, None)]),
+                Condition::Unknown,
+                "{unknown}"
+            );
+        }
     }
 }

@@ -6,8 +6,9 @@ use super::matcher::template;
 use super::site::checked_change;
 use crate::directive::Directive;
 use crate::document::{Origin, Section, Value};
-use crate::draft::{Draft, VALUE_OF_REQUEST, is_changeable, is_host, is_normal_path, time_value};
+use crate::draft::{Draft, VALUE_OF_REQUEST, is_changeable, is_host, time_value};
 use crate::left::Kind;
+use crate::paths::is_normal_path;
 use crate::rules::{Action, Change, Condition, Rule};
 
 /// Converts the words of a change of a field: `Name value`, `+Name value`, `-Name`, `>Name value`.
@@ -33,6 +34,16 @@ pub(super) fn field_change(words: &[&str], is_request: bool) -> Option<Change> {
     };
     let bare = if sign == "-" { name.trim_end_matches('*') } else { name };
     checked_change(bare, change)
+}
+
+/// Returns the change of a field of requests whose value weir does not have.
+pub(super) fn lost_field(words: &[&str]) -> Change {
+    let name =
+        words.first().map_or("", |name| name.trim_start_matches(['+', '-', '>', '?']).trim_end_matches(':'));
+    match is_changeable(name) && !name.eq_ignore_ascii_case("host") {
+        true => Change::LoseRequest(name.to_owned()),
+        false => Change::Refuse,
+    }
 }
 
 /// Returns a time of Caddy in milliseconds.
@@ -69,17 +80,12 @@ struct Proxy {
 }
 
 /// Returns the rules of a `reverse_proxy`: its changes and its pool.
-pub(super) fn rules(
-    directive: &Directive,
-    arguments: &[String],
-    prefix: &str,
-    draft: &mut Draft<'_>,
-) -> Vec<Rule> {
+pub(super) fn rules(directive: &Directive, arguments: &[String], draft: &mut Draft<'_>) -> Vec<Rule> {
     let origin = &directive.origin;
     let mut proxy = Proxy::default();
     arguments.iter().for_each(|text| proxy.add_upstream(text, origin, draft));
     for inner in directive.inner() {
-        proxy.apply(inner, prefix, draft);
+        proxy.apply(inner, draft);
     }
     if proxy.upstreams.is_empty() {
         draft.leave(Kind::Needs, origin, "a server: the route responds 502");
@@ -132,7 +138,7 @@ impl Proxy {
         self.entries.push((key.to_owned(), value, Rc::clone(origin)));
     }
 
-    fn apply(&mut self, directive: &Directive, prefix: &str, draft: &mut Draft<'_>) {
+    fn apply(&mut self, directive: &Directive, draft: &mut Draft<'_>) {
         let origin = &directive.origin;
         let first = directive.argument(0);
         let time = milliseconds(first);
@@ -163,7 +169,7 @@ impl Proxy {
                 self.set("outlier.failures", Value::Number(number.min(10_000)), origin)
             }
             ("header_up" | "header_down", ..) => self.add_field(directive, draft),
-            ("rewrite", ..) if is_normal_path(first) && prefix.is_empty() => {
+            ("rewrite", ..) if is_normal_path(first) => {
                 self.changes.push((Change::RewritePath(first.to_owned()), Rc::clone(origin)));
             }
             ("transport", ..) if first == "http" => {
@@ -177,6 +183,9 @@ impl Proxy {
                         (row.kind.unwrap_or(Kind::NotSupported), row.becomes)
                     });
                 draft.leave(kind, origin, reason);
+                if matches!(name, "rewrite" | "method") {
+                    self.changes.push((Change::Refuse, Rc::clone(origin)));
+                }
             }
         }
     }
@@ -264,6 +273,10 @@ impl Proxy {
         }
         match field_change(&words, is_request) {
             Some(change) => self.changes.push((change, Rc::clone(origin))),
+            None if is_request && is_changeable(first.trim_start_matches(['+', '-', '>', '?'])) => {
+                draft.leave(Kind::NotSupported, origin, VALUE_OF_REQUEST);
+                self.changes.push((lost_field(&words), Rc::clone(origin)));
+            }
             None if !is_changeable(first.trim_start_matches(['+', '-', '>'])) => {
                 draft.leave(Kind::NotSupported, origin, "weir sets this field itself");
             }

@@ -2,62 +2,31 @@
 
 use std::rc::Rc;
 
+use super::leave;
 use super::matcher::{Matchers, is_matcher, template};
 use super::proxy;
-use super::sites::leave_directive;
 use crate::directive::Directive;
 use crate::document::Origin;
-use crate::draft::{
-    Draft, RULES_MAX, VALUE_OF_REQUEST, count_rules, fixed_response, is_changeable, is_normal_path, redirect,
-};
+use crate::draft::{Draft, VALUE_OF_REQUEST, fixed_response, is_changeable, redirect};
 use crate::left::Kind;
-use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
+use crate::paths::{caddy_pattern, is_normal_path};
+use crate::row;
+use crate::rules::{Action, Change, Condition, Rule, Rules, Test};
 
 /// Order in which Caddy applies directives.
-const ORDER: [&str; 40] = [
-    "tracing",
-    "map",
-    "vars",
-    "fs",
-    "root",
-    "log_append",
-    "skip_log",
-    "log_skip",
-    "log_name",
-    "header",
-    "copy_response_headers",
-    "request_body",
-    "redir",
-    "method",
-    "rewrite",
-    "uri",
-    "try_files",
-    "basicauth",
-    "basic_auth",
-    "forward_auth",
-    "request_header",
-    "encode",
-    "push",
-    "intercept",
-    "templates",
-    "invoke",
-    "handle",
-    "handle_path",
-    "route",
-    "abort",
-    "error",
-    "copy_response",
-    "respond",
-    "metrics",
-    "reverse_proxy",
-    "php_fastcgi",
-    "file_server",
-    "acme_server",
-    "handle_errors",
-    "log",
-];
+pub(super) const ORDER: &str = "tracing map vars fs root log_append skip_log log_skip log_name header copy_response_headers \
+    request_body redir method rewrite uri try_files basicauth basic_auth forward_auth request_header \
+    encode push intercept templates invoke handle handle_path route abort error copy_response \
+    respond metrics reverse_proxy php_fastcgi file_server acme_server handle_errors log";
 /// Reason for authentication.
 const PROTECTED: &str = "weir has no authentication: the route refuses all requests with 501";
+
+/// Parts of `tls` that let in everybody.
+const OPEN_TLS: &str = "protocols ciphers curves alpn load ca ca_root dns dns_ttl dns_challenge_override_domain \
+    on_demand issuer get_certificate propagation_delay propagation_timeout resolvers eab key_type \
+    reuse_private_keys";
+/// Maximum number of directives of one name in a block, which Caddy sorts by their matchers.
+const SAME_MAX: usize = 1_000;
 
 /// Rules and settings of a site.
 #[derive(Debug, Default)]
@@ -70,19 +39,26 @@ pub(super) struct SiteRules {
 }
 
 /// Converts the directives of a site.
-pub(super) fn site_rules(block: &[Directive], draft: &mut Draft<'_>) -> SiteRules {
+pub(super) fn site_rules(
+    block: &[Directive],
+    order: &[String],
+    has_trusted_proxies: bool,
+    draft: &mut Draft<'_>,
+) -> SiteRules {
     let mut site = SiteRules::default();
     let mut inner: Vec<Directive> = Vec::new();
     for directive in block {
         match directive.name() {
             "tls" => {
                 site.tls = Some((directive.arguments().to_vec(), Rc::clone(&directive.origin)));
-                if directive.block.is_some() {
-                    draft.leave(
-                        Kind::NotSupported,
-                        &directive.origin,
-                        "of `tls`, a certificate with its key, and `internal`",
-                    );
+                for inner in directive.inner() {
+                    let restricts = !OPEN_TLS.split(' ').any(|name| name == inner.name());
+                    let end = if restricts { ": all requests of the site get 501" } else { "" };
+                    let text = format!("of `tls`, a certificate with its key, and `internal`{end}");
+                    draft.leave(Kind::NotSupported, &inner.origin, text);
+                    if restricts {
+                        site.rules.push(Rule::refuse(Condition::Always, &inner.origin));
+                    }
                 }
             }
             "bind" => site.binds.extend(
@@ -90,15 +66,15 @@ pub(super) fn site_rules(block: &[Directive], draft: &mut Draft<'_>) -> SiteRule
             ),
             "request_body" => match body_max(directive) {
                 Some(bytes) => site.body_max = Some((bytes, Rc::clone(&directive.origin))),
-                None => leave_directive(directive, draft),
+                None => leave(directive, draft),
             },
             "log" => add_log(directive, draft),
             _ => inner.push(directive.clone()),
         }
     }
-    let mut converter = Converter { draft };
-    let context = Context { matchers: Matchers::default(), prefix: String::new(), is_rewritten: false };
-    site.rules = converter.block(&inner, &context, true);
+    let mut converter = Converter { draft, order, groups: 0 };
+    let rules = converter.block(&inner, &Matchers::new(has_trusted_proxies), true);
+    site.rules.extend(rules);
     let nothing = Action::Return { status: 200, content_type: None, body: String::new() };
     site.rules.push(Rule::Act(nothing, Vec::new()));
     site
@@ -138,7 +114,7 @@ fn add_log(directive: &Directive, draft: &mut Draft<'_>) {
             format!("file:{path}")
         }
         Some(("discard", _)) => return,
-        Some(_) => return leave_directive(directive, draft),
+        Some(_) => return leave(directive, draft),
     };
     let mut section = crate::document::Section::of_array("log", vec![Rc::clone(&directive.origin)]);
     section.set("to", crate::document::Value::text(target), &[]);
@@ -153,202 +129,217 @@ fn add_log(directive: &Directive, draft: &mut Draft<'_>) {
     }
 }
 
-/// Surroundings of a block.
-#[derive(Clone, Debug)]
-struct Context {
-    matchers: Matchers,
-    /// Prefix that `handle_path` has removed.
-    prefix: String,
-    /// The path has been changed in another way.
-    is_rewritten: bool,
-}
-
 /// Converts blocks.
 struct Converter<'a, 'd> {
     draft: &'a mut Draft<'d>,
+    /// Names of directives in the order of their application.
+    order: &'a [String],
+    /// Number of groups so far of directives that exclude each other.
+    groups: usize,
 }
 
 impl Converter<'_, '_> {
     /// Returns the rules of a block; `is_sorted`: in Caddy's order.
-    fn block(&mut self, block: &[Directive], outer: &Context, is_sorted: bool) -> Vec<Rule> {
-        let mut context = outer.clone();
-        context.matchers = outer.matchers.inner(block, &outer.prefix);
+    fn block(&mut self, block: &[Directive], outer: &Rc<Matchers>, is_sorted: bool) -> Vec<Rule> {
+        let matchers = outer.inner(block);
         let mut ordered: Vec<&Directive> =
             block.iter().filter(|directive| !directive.name().starts_with('@')).collect();
         if is_sorted {
-            ordered.sort_by_key(|directive| sort_key(directive));
+            ordered = self.sorted(ordered, &matchers);
         }
-        // A handle excludes the others, and goes on behind them.
+        // Of the handles, and of the rewrites, only the first one that matches is applied. Directives with the same
+        // matcher behind each other are one route: it is compared once.
         let is_handle = |directive: &&Directive| matches!(directive.name(), "handle" | "handle_path");
-        let last_handle = ordered.iter().rposition(is_handle);
-        let mut rules = Vec::new();
-        let mut tail: Option<Vec<Rule>> = None;
-        let mut count = 0;
-        for (index, directive) in ordered.iter().enumerate() {
-            if is_handle(directive) {
-                let rest = match &tail {
-                    Some(rest) => rest.clone(),
-                    None => {
-                        let mut behind = context.clone();
-                        let start = last_handle.map_or(0, |last| last + 1);
-                        let rest = self.directives(&ordered[start..], &mut behind);
-                        tail.insert(rest).clone()
-                    }
-                };
-                count += count_rules(&rest);
-                if count > RULES_MAX {
-                    self.draft.leave(
-                        Kind::NotSupported,
-                        &directive.origin,
-                        "the rules behind all handles are too many",
-                    );
-                    continue;
-                }
-                self.handle(directive, &context, rest, &mut rules);
-            } else if last_handle.is_some_and(|last| index > last) {
-                rules.extend(tail.take().unwrap_or_default());
-                break;
-            } else {
-                self.directive(directive, &mut context, &mut rules);
-            }
-        }
-        rules
-    }
-
-    fn directives(&mut self, directives: &[&Directive], context: &mut Context) -> Vec<Rule> {
-        let mut rules = Vec::new();
-        directives.iter().for_each(|directive| self.directive(directive, context, &mut rules));
-        rules
-    }
-
-    /// Returns the condition of a directive's matcher, and its other arguments; `None`: it is reported.
-    fn matched<'w>(
-        &mut self,
-        directive: &'w Directive,
-        context: &Context,
-    ) -> Option<(Condition, &'w [String])> {
-        let arguments = directive.arguments();
-        let Some((first, rest)) = arguments.split_first().filter(|(first, _)| is_matcher(first)) else {
-            return Some((Condition::Always, arguments));
+        let has_handles = ordered.iter().copied().filter(|directive| is_handle(directive)).count() > 1;
+        let group = |directive: &Directive| match directive.name() {
+            "rewrite" => 2,
+            "handle" | "handle_path" if has_handles => 1,
+            _ => 0,
         };
-        let uses_path = first.starts_with('/');
-        if context.is_rewritten && uses_path {
-            self.draft.leave(
-                Kind::NotSupported,
-                &directive.origin,
-                "the matcher is one of the changed path: weir compares that of the request",
+        let key = |directive: &Directive| {
+            let token = directive.arguments().first().filter(|_| has_matcher(directive));
+            (group(directive), token.map_or_else(String::new, |token| matchers.key(token)))
+        };
+        let mut marks = [None, None];
+        let mut rules = Vec::new();
+        let mut rest = ordered.as_slice();
+        while let [first, ..] = rest {
+            let same = rest.iter().take_while(|directive| key(directive) == key(first)).count();
+            let (route, behind) = rest.split_at(same);
+            rest = behind;
+            let mut inner = Vec::new();
+            let mut condition = Condition::Never;
+            for directive in route {
+                condition = self.directive(directive, &matchers, &mut inner);
+            }
+            let origins: Vec<Rc<Origin>> =
+                route.iter().take(4).map(|directive| Rc::clone(&directive.origin)).collect();
+            if let Some(mark) = marks.get_mut(usize::wrapping_sub(group(first), 1)) {
+                let mark = *mark.get_or_insert_with(|| {
+                    self.groups += 1;
+                    self.groups
+                });
+                inner
+                    .insert(0, Rule::Change(Condition::Always, Change::Mark(mark), Rc::clone(&first.origin)));
+                condition = Condition::test(Test::Marked(mark)).negate().and(&condition);
+            }
+            rules.push(Rule::When(condition, inner.into(), origins));
+        }
+        for mark in marks.into_iter().flatten() {
+            rules = vec![Rule::Scope(mark, rules.into())];
+        }
+        rules
+    }
+
+    /// Sorts directives as Caddy does: by the order of their names, and those of a name by their matchers.
+    fn sorted<'b>(&mut self, mut directives: Vec<&'b Directive>, matchers: &Matchers) -> Vec<&'b Directive> {
+        let place = |directive: &Directive| {
+            // These two are one group. What is not known comes first: it refuses requests.
+            let name = if directive.name() == "handle_path" { "handle" } else { directive.name() };
+            self.order.iter().position(|other| other == name).map_or(0, |place| place + 1)
+        };
+        directives.sort_by_cached_key(|directive| place(directive));
+        let places: Vec<usize> = directives.iter().map(|directive| place(directive)).collect();
+        let mut start = 0;
+        while start < directives.len() {
+            let end = start + places[start..].iter().take_while(|place| **place == places[start]).count();
+            let group = &mut directives[start..end];
+            if group.len() > SAME_MAX {
+                let text = format!("a block has more than {SAME_MAX} directives of one name");
+                self.draft.too_long(&group[0].origin, text);
+                break;
+            }
+            // Caddy's order of matchers is no total one, so the algorithm counts.
+            let keys: Vec<(Option<String>, bool)> =
+                group.iter().map(|directive| matcher_key(directive, matchers)).collect();
+            let mut positions: Vec<usize> = (0..group.len()).collect();
+            for at in 1..positions.len() {
+                let mut to = at;
+                while to > 0 && comes_first(&keys[positions[to]], &keys[positions[to - 1]]) {
+                    positions.swap(to, to - 1);
+                    to -= 1;
+                }
+            }
+            let sorted: Vec<&Directive> = positions.into_iter().map(|position| group[position]).collect();
+            group.copy_from_slice(&sorted);
+            start = end;
+        }
+        directives
+    }
+
+    /// Returns the condition of a directive's matcher, and its other arguments.
+    fn matched<'w>(&mut self, directive: &'w Directive, matchers: &Matchers) -> (Condition, &'w [String]) {
+        let arguments = directive.arguments();
+        let Some((first, rest)) = arguments.split_first().filter(|_| has_matcher(directive)) else {
+            return (Condition::Always, arguments);
+        };
+        let condition = matchers.condition(first);
+        if !condition.is_exact() {
+            let text = format!(
+                "weir does not know the matcher {first} for every request: those for which it may hold get 501"
             );
-            return None;
+            self.draft.leave(Kind::NotSupported, &directive.origin, text);
         }
-        match context.matchers.condition(first, &context.prefix) {
-            Some(condition) => Some((condition, rest)),
-            None => {
-                let text = format!("weir has no condition for the matcher {first}");
-                self.draft.leave(Kind::NotSupported, &directive.origin, text);
-                None
-            }
-        }
+        (condition, rest)
     }
 
-    fn handle(&mut self, directive: &Directive, context: &Context, rest: Vec<Rule>, rules: &mut Vec<Rule>) {
-        let origins = vec![Rc::clone(&directive.origin)];
-        let Some((condition, _)) = self.matched(directive, context) else { return };
-        let mut inner_context = context.clone();
-        let mut inner = Vec::new();
-        let mut condition = condition;
-        if directive.name() == "handle_path" {
-            let prefix =
-                directive.argument(0).trim_end_matches('*').trim_end_matches('/').to_ascii_lowercase();
-            let prefix = format!("{}{prefix}", context.prefix);
-            if !is_normal_path(&prefix) {
-                return self.draft.leave(
-                    Kind::NotSupported,
-                    &directive.origin,
-                    "the prefix is not in normal form",
-                );
-            }
-            // Also the prefix itself matches `/api*`, and nothing that only begins with its bytes is stripped here.
-            let with_slash = directive.argument(0).ends_with("/*");
-            let path = if with_slash { format!("{prefix}/") } else { prefix.clone() };
-            condition = Condition::test(Test::Path(PathTest::Prefix(path.clone())));
-            inner.push(Rule::Change(
-                Condition::Always,
-                Change::RewritePrefix(path, "/".into()),
-                Rc::clone(&directive.origin),
-            ));
-            inner_context.prefix = prefix;
-        }
-        inner.extend(self.block(directive.inner(), &inner_context, true));
-        inner.extend(rest);
-        rules.push(Rule::When(condition, inner, origins));
-    }
-
-    fn directive(&mut self, directive: &Directive, context: &mut Context, rules: &mut Vec<Rule>) {
+    /// Adds the rules of a directive, for the requests of the returned condition.
+    fn directive(
+        &mut self,
+        directive: &Directive,
+        matchers: &Rc<Matchers>,
+        rules: &mut Vec<Rule>,
+    ) -> Condition {
         let origin = &directive.origin;
         if matches!(
             directive.name(),
-            "root" | "vars" | "log_skip" | "skip_log" | "log_append" | "log_name" | "fs" | "tracing"
+            "root"
+                | "vars"
+                | "log_skip"
+                | "skip_log"
+                | "log_append"
+                | "log_name"
+                | "fs"
+                | "tracing"
+                | "map"
+                | "encode"
+                | "push"
+                | "templates"
+                | "intercept"
+                | "handle_errors"
+                | "request_body"
         ) {
-            return leave_directive(directive, self.draft);
+            leave(directive, self.draft);
+            return self.matched(directive, matchers).0;
         }
-        let Some((condition, arguments)) = self.matched(directive, context) else { return };
+        let (condition, arguments) = self.matched(directive, matchers);
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let mut act = |action: Action| {
-            rules.push(Rule::When(
-                condition.clone(),
-                vec![Rule::Act(action, Vec::new())],
-                vec![Rc::clone(origin)],
-            ))
-        };
-        match directive.name() {
-            "respond" => match responded(&words, directive) {
-                Some(action) => act(action),
-                None => self.draft.leave(
-                    Kind::NotSupported,
-                    origin,
-                    "the response depends on the request, or its status is none",
-                ),
-            },
-            "abort" => act(Action::SilentDrop),
-            "error" => act(Action::Deny(error_status(&words))),
-            "redir" => match redirected(&words) {
-                Some(action) => act(action),
-                None => self.draft.leave(
-                    Kind::NotSupported,
-                    origin,
-                    "the redirect needs another value of the request, or another status",
-                ),
-            },
-            "basic_auth" | "basicauth" | "forward_auth" => {
-                self.draft.leave(Kind::NotSupported, origin, PROTECTED);
-                act(Action::Deny(501));
+        let action = match directive.name() {
+            "handle" => {
+                rules.extend(self.block(directive.inner(), matchers, true));
+                return condition;
             }
-            "php_fastcgi" | "file_server" | "metrics" | "acme_server" => {
-                leave_directive(directive, self.draft);
-                act(Action::Deny(501));
+            "handle_path" => {
+                let prefix = directive.argument(0).trim_end_matches('*');
+                let bare = prefix.trim_end_matches('/');
+                if is_normal_path(bare) && !bare.contains(';') {
+                    let path = if prefix.ends_with('/') { prefix } else { bare };
+                    let change = Change::RewritePrefix(path.to_owned(), "/".to_owned());
+                    rules.push(Rule::Change(Condition::Always, change, Rc::clone(origin)));
+                    rules.extend(self.block(directive.inner(), matchers, true));
+                } else {
+                    let text = "the prefix is not in normal form: the requests get 501";
+                    self.draft.leave(Kind::NotSupported, origin, text);
+                    rules.push(Rule::refuse(Condition::Always, origin));
+                }
+                return condition;
+            }
+            "rewrite" | "uri" => {
+                let change = self.rewrite(directive, &words, rules);
+                if directive.name() == "uri"
+                    && let Some(own) = change
+                {
+                    let inner: Rules = std::mem::take(rules).into();
+                    rules.push(Rule::When(own, inner, vec![Rc::clone(origin)]));
+                }
+                return condition;
             }
             "reverse_proxy" => {
-                let inner = proxy::rules(directive, arguments, &context.prefix, self.draft);
-                rules.push(Rule::When(condition, inner, vec![Rc::clone(origin)]));
+                rules.extend(proxy::rules(directive, arguments, self.draft));
+                return condition;
             }
             "route" => {
-                let inner = self.block(directive.inner(), context, false);
-                rules.push(Rule::When(condition, inner, vec![Rc::clone(origin)]));
+                rules.extend(self.block(directive.inner(), matchers, false));
+                return condition;
             }
-            "header" | "request_header" => self.fields(directive, &condition, &words, rules),
-            "rewrite" | "uri" => self.rewrite(directive, &condition, &words, context, rules),
-            _ => leave_directive(directive, self.draft),
-        }
+            "header" | "request_header" => {
+                self.fields(directive, &words, rules);
+                return condition;
+            }
+            "respond" => responded(&words, directive)
+                .ok_or("the response depends on the request, or its status is none: it is 501"),
+            "abort" => Ok(Action::SilentDrop),
+            "error" => Ok(Action::Deny(error_status(&words))),
+            "redir" => redirected(&words)
+                .ok_or("the redirect needs another value of the request, or another status: it is 501"),
+            "basic_auth" | "basicauth" | "forward_auth" => Err(PROTECTED),
+            _ => {
+                leave(directive, self.draft);
+                Ok(Action::Deny(501))
+            }
+        };
+        let action = action.unwrap_or_else(|reason| {
+            self.draft.leave(Kind::NotSupported, origin, reason);
+            Action::Deny(501)
+        });
+        // The order of an unknown directive is not known, and neither is its first argument.
+        let is_known = row::find(super::TABLE, &[directive.name()]).is_some();
+        rules.push(Rule::Act(action, vec![Rc::clone(origin)]));
+        if is_known { condition } else { Condition::Always }
     }
 
     /// Converts `header` and `request_header`.
-    fn fields(
-        &mut self,
-        directive: &Directive,
-        condition: &Condition,
-        words: &[&str],
-        rules: &mut Vec<Rule>,
-    ) {
+    fn fields(&mut self, directive: &Directive, words: &[&str], rules: &mut Vec<Rule>) {
         let is_request = directive.name() == "request_header";
         let mut lines: Vec<(Vec<&str>, &Rc<Origin>)> = Vec::new();
         if !words.is_empty() {
@@ -359,70 +350,82 @@ impl Converter<'_, '_> {
         }
         for (words, origin) in lines {
             match proxy::field_change(&words, is_request) {
-                Some(change) => rules.push(Rule::Change(condition.clone(), change, Rc::clone(origin))),
+                Some(change) => rules.push(Rule::Change(Condition::Always, change, Rc::clone(origin))),
                 None if words == ["defer"] => {}
-                None => self.draft.leave(Kind::NotSupported, origin, VALUE_OF_REQUEST),
+                None => {
+                    self.draft.leave(Kind::NotSupported, origin, VALUE_OF_REQUEST);
+                    if is_request {
+                        let change = proxy::lost_field(&words);
+                        rules.push(Rule::Change(Condition::Always, change, Rc::clone(origin)));
+                    }
+                }
             }
         }
     }
 
-    /// Converts `rewrite` and `uri`.
-    fn rewrite(
-        &mut self,
-        directive: &Directive,
-        condition: &Condition,
-        words: &[&str],
-        context: &mut Context,
-        rules: &mut Vec<Rule>,
-    ) {
+    /// Converts `rewrite` and `uri`. Returns the condition of the change; `None`: it is reported, and refuses requests.
+    fn rewrite(&mut self, directive: &Directive, words: &[&str], rules: &mut Vec<Rule>) -> Option<Condition> {
+        let is_rewrite = directive.name() == "rewrite";
         let (condition, change) = match words {
-            ["strip_prefix", prefix] => {
-                let prefix =
-                    format!("{}{}", context.prefix, prefix.trim_end_matches('/').to_ascii_lowercase());
-                let test = Condition::test(Test::Path(PathTest::Prefix(prefix.clone())));
-                (condition.clone().and(test), Change::RewritePrefix(prefix, "/".to_owned()))
+            ["strip_prefix", prefix] if !is_rewrite => {
+                let prefix = format!("/{}", prefix.trim_matches('/'));
+                (caddy_pattern(&format!("{prefix}*")), Change::RewritePrefix(prefix, "/".to_owned()))
             }
-            [target]
-                if directive.name() == "rewrite"
-                    && target.ends_with("{uri}")
-                    && context.prefix.is_empty() =>
-            {
+            [target] if is_rewrite && target.ends_with("{uri}") => {
                 let start = target.trim_end_matches("{uri}");
-                let test = Condition::test(Test::Path(PathTest::Prefix("/".to_owned())));
-                (condition.clone().and(test), Change::RewritePrefix("/".to_owned(), start.to_owned()))
+                (Condition::Always, Change::RewritePrefix("/".to_owned(), start.to_owned()))
             }
-            [target] if directive.name() == "rewrite" => {
-                (condition.clone(), Change::RewritePath((*target).to_owned()))
-            }
-            _ => (Condition::Never, Change::RewritePath(String::new())),
+            [target] if is_rewrite => (Condition::Always, Change::RewritePath((*target).to_owned())),
+            _ => (Condition::Unknown, Change::RewritePath(String::new())),
         };
         let paths = match &change {
             Change::RewritePrefix(prefix, target) => [prefix.as_str(), target.as_str()],
             Change::RewritePath(target) => ["/", target.as_str()],
             _ => ["", ""],
         };
-        if condition == Condition::Never || !paths.into_iter().all(is_normal_path) {
-            return leave_directive(directive, self.draft);
+        if condition == Condition::Unknown
+            || !paths.into_iter().all(|path| is_normal_path(path) && !path.contains(';'))
+        {
+            leave(directive, self.draft);
+            let text = "weir has no such change of a path: the requests get 501";
+            self.draft.leave(Kind::NotSupported, &directive.origin, text);
+            rules.push(Rule::refuse(Condition::Always, &directive.origin));
+            return (!is_rewrite).then_some(Condition::Always);
         }
-        context.is_rewritten = true;
-        rules.push(Rule::Change(condition, change, Rc::clone(&directive.origin)));
+        rules.push(Rule::Change(Condition::Always, change, Rc::clone(&directive.origin)));
+        Some(condition)
     }
 }
 
-/// Rank of a directive: its place in Caddy's order, then longer paths, then matchers, then none.
-fn sort_key(directive: &Directive) -> (usize, u8, std::cmp::Reverse<usize>) {
-    let name = directive.name();
-    // These two are one group.
-    let name = if name == "handle_path" { "handle" } else { name };
-    let place = ORDER.iter().position(|other| *other == name).unwrap_or(ORDER.len());
-    match directive.words.get(1).map(String::as_str) {
-        Some(path) if path.starts_with('/') => (
-            place,
-            0,
-            std::cmp::Reverse(2 * path.trim_end_matches('*').len() + usize::from(!path.ends_with('*'))),
-        ),
-        Some(matcher) if is_matcher(matcher) && matcher != "*" => (place, 1, std::cmp::Reverse(0)),
-        _ => (place, 2, std::cmp::Reverse(0)),
+/// Returns whether the first argument of a directive is a matcher.
+fn has_matcher(directive: &Directive) -> bool {
+    let is_value = match directive.name() {
+        "rewrite" | "method" => directive.arguments().len() == 1,
+        "try_files" => true,
+        _ => false,
+    };
+    !is_value && directive.arguments().first().is_some_and(|word| is_matcher(word))
+}
+
+/// Returns the only pattern of a path of a directive's matcher, and whether it has a matcher.
+fn matcher_key(directive: &Directive, matchers: &Matchers) -> (Option<String>, bool) {
+    match directive.words.get(1).filter(|word| has_matcher(directive) && *word != "*") {
+        Some(token) => (matchers.only_path(token), true),
+        None => (None, false),
+    }
+}
+
+/// Returns whether Caddy applies a directive with the matcher `one` before one with the matcher `other`.
+fn comes_first(one: &(Option<String>, bool), other: &(Option<String>, bool)) -> bool {
+    match (&one.0, &other.0) {
+        (Some(path), Some(known)) => {
+            let bare = |path: &str| path.strip_suffix('*').unwrap_or(path).to_owned();
+            match bare(path) == bare(known) {
+                true => path.len() < known.len(),
+                false => path.len() > known.len(),
+            }
+        }
+        _ => one.1 && !other.1,
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::rc::Rc;
 
-use super::leave;
-use super::matcher::template;
-use super::site::{SiteRules, site_rules};
+use super::matcher::{host_condition, template};
+use super::site::{ORDER, SiteRules, site_rules};
 use crate::directive::Directive;
 use crate::document::{Origin, Origins, Section, Value};
 use crate::draft::{Draft, is_host, network, redirect};
 use crate::left::Kind;
-use crate::rules::{Action, Condition, Rule, Test, specialise};
+use crate::rules::{Action, Condition, Rule, Test, ValueTest, has_test, specialise};
 use crate::text::{Template, Variable};
 
 /// Global options.
@@ -20,7 +19,11 @@ pub(super) struct Options {
     has_auto_https: bool,
     redirects: bool,
     trusted: Vec<(String, Rc<Origin>)>,
+    /// The client's address is one of a field.
+    has_trusted_proxies: bool,
     is_local: bool,
+    /// Names of directives in the order of their application.
+    order: Vec<String>,
 }
 
 impl Default for Options {
@@ -31,7 +34,9 @@ impl Default for Options {
             has_auto_https: true,
             redirects: true,
             trusted: Vec::new(),
+            has_trusted_proxies: false,
             is_local: false,
+            order: ORDER.split(' ').map(str::to_owned).collect(),
         }
     }
 }
@@ -50,6 +55,7 @@ impl Options {
                     _ => {}
                 },
                 ("local_certs", _) => self.is_local = true,
+                ("order", _) => self.reorder(directive, draft),
                 ("servers", _) => self.read_servers(directive, draft),
                 ("grace_period", _) => {
                     let time = super::proxy::milliseconds(directive.argument(0));
@@ -70,10 +76,36 @@ impl Options {
         }
     }
 
+    /// Moves a directive: `order NAME first`, `last`, `before OTHER`, `after OTHER`.
+    fn reorder(&mut self, directive: &Directive, draft: &mut Draft<'_>) {
+        let words: Vec<&str> = directive.arguments().iter().map(String::as_str).collect();
+        let (name, to) = match words[..] {
+            [name, to @ ("first" | "last")] => (name, Some((to, ""))),
+            [name, to @ ("before" | "after"), other] => (name, Some((to, other))),
+            _ => ("", None),
+        };
+        self.order.retain(|other| other != name);
+        let place = to.and_then(|(to, other)| match to {
+            "first" => Some(0),
+            "last" => Some(self.order.len()),
+            to => {
+                self.order.iter().position(|one| one == other).map(|place| place + usize::from(to == "after"))
+            }
+        });
+        match place {
+            Some(place) => self.order.insert(place, name.to_owned()),
+            None => draft.too_long(
+                &directive.origin,
+                "order has a directive, first or last, or before or after and a directive",
+            ),
+        }
+    }
+
     fn read_servers(&mut self, servers: &Directive, draft: &mut Draft<'_>) {
         for directive in servers.inner() {
             match (directive.name(), directive.argument(0)) {
                 ("trusted_proxies", "static") => {
+                    self.has_trusted_proxies = true;
                     for word in directive.arguments().iter().skip(1) {
                         match (word.as_str(), network(word)) {
                             ("private_ranges", _) => {
@@ -91,11 +123,11 @@ impl Options {
                         }
                     }
                 }
-                _ => draft.leave(
-                    Kind::NotSupported,
-                    &directive.origin,
-                    "of the options of servers, only trusted_proxies static",
-                ),
+                (name, _) => {
+                    self.has_trusted_proxies |= matches!(name, "trusted_proxies" | "listener_wrappers");
+                    let text = "of the options of servers, only trusted_proxies static";
+                    draft.leave(Kind::NotSupported, &directive.origin, text);
+                }
             }
         }
     }
@@ -118,6 +150,30 @@ struct Site<'a> {
     rules: SiteRules,
 }
 
+impl Site<'_> {
+    fn binds(&self) -> Vec<String> {
+        self.rules.binds.iter().map(|(host, _)| host.clone()).collect()
+    }
+}
+
+/// Addresses of a listener. Sites of another interface are not reached there.
+#[derive(PartialEq)]
+struct Place {
+    port: u16,
+    has_tls: bool,
+    binds: Vec<String>,
+}
+
+impl Place {
+    fn listener_name(&self) -> String {
+        match (self.port, self.has_tls) {
+            (80, false) => "http".to_owned(),
+            (443, true) => "https".to_owned(),
+            (port, _) => format!("port-{port}"),
+        }
+    }
+}
+
 /// Adds the listeners and routes of all sites.
 pub(super) fn assemble(blocks: &[&Directive], options: &Options, draft: &mut Draft<'_>) {
     let mut sites: Vec<Site<'_>> = Vec::new();
@@ -127,17 +183,17 @@ pub(super) fn assemble(blocks: &[&Directive], options: &Options, draft: &mut Dra
         for word in words {
             match parse_address(word, options) {
                 Some(address) => addresses.push(address),
-                None => draft.leave(
-                    Kind::NotSupported,
+                // Without it, its requests would follow the rules of another site.
+                None => draft.too_long(
                     &block.origin,
-                    format!("'{word}' is no address of a site that weir has"),
+                    format!("'{word}' is no address of a site that weir has: give it a host without a path"),
                 ),
             }
         }
         if addresses.is_empty() {
             continue;
         }
-        let rules = site_rules(block.inner(), draft);
+        let rules = site_rules(block.inner(), &options.order, options.has_trusted_proxies, draft);
         if rules.tls.is_some() {
             for address in addresses.iter_mut().filter(|address| address.port != options.http_port) {
                 address.has_tls = true;
@@ -145,21 +201,24 @@ pub(super) fn assemble(blocks: &[&Directive], options: &Options, draft: &mut Dra
         }
         sites.push(Site { block, addresses, rules });
     }
-    let mut ports: Vec<(u16, bool)> = Vec::new();
-    let mut add = |port: (u16, bool)| {
-        if !ports.contains(&port) {
-            ports.push(port);
+    let mut places: Vec<Place> = Vec::new();
+    let mut add = |place: Place| {
+        if !places.contains(&place) {
+            places.push(place);
         }
     };
-    for address in sites.iter().flat_map(|site| &site.addresses) {
-        add((address.port, address.has_tls));
+    for site in &sites {
+        for address in &site.addresses {
+            add(Place { port: address.port, has_tls: address.has_tls, binds: site.binds() });
+        }
     }
-    if options.redirects && sites.iter().flat_map(|site| &site.addresses).any(|address| address.is_automatic)
-    {
-        add((options.http_port, false));
+    for site in &sites {
+        if options.redirects && site.addresses.iter().any(|address| address.is_automatic) {
+            add(Place { port: options.http_port, has_tls: false, binds: site.binds() });
+        }
     }
-    for (port, has_tls) in ports {
-        add_listener(port, has_tls, &sites, options, draft);
+    for place in places {
+        add_listener(&place, &sites, options, draft);
     }
 }
 
@@ -195,24 +254,24 @@ fn parse_address(text: &str, options: &Options) -> Option<SiteAddress> {
     Some(SiteAddress { host, port, has_tls, is_automatic })
 }
 
-fn add_listener(port: u16, has_tls: bool, sites: &[Site<'_>], options: &Options, draft: &mut Draft<'_>) {
-    let wanted = match (port, has_tls) {
-        (80, false) => "http".to_owned(),
-        (443, true) => "https".to_owned(),
-        (port, _) => format!("port-{port}"),
-    };
+fn add_listener(place: &Place, sites: &[Site<'_>], options: &Options, draft: &mut Draft<'_>) {
+    let (port, has_tls) = (place.port, place.has_tls);
+    let wanted = place.listener_name();
     let is_here = |address: &&SiteAddress| address.port == port && address.has_tls == has_tls;
-    let members: Vec<&Site<'_>> =
-        sites.iter().filter(|site| site.addresses.iter().any(|address| is_here(&address))).collect();
+    let members: Vec<&Site<'_>> = sites
+        .iter()
+        .filter(|site| site.binds() == place.binds && site.addresses.iter().any(|address| is_here(&address)))
+        .collect();
     let name = draft.listener_name(&wanted);
     let origins: Origins = members.iter().map(|site| Rc::clone(&site.block.origin)).collect();
     let mut section = Section::named("listener", &name, origins);
-    let binds: Vec<&(String, Rc<Origin>)> = members.iter().flat_map(|site| &site.rules.binds).collect();
-    match binds.is_empty() {
+    match place.binds.is_empty() {
         true => section.set("bind", Value::text(format!(":{port}")), &[]),
         false => {
-            let mut addresses: Vec<String> = binds.iter().map(|(host, _)| bind_address(host, port)).collect();
+            let mut addresses: Vec<String> =
+                place.binds.iter().map(|host| bind_address(host, port)).collect();
             addresses.dedup();
+            let binds = members.first().map_or(&[][..], |site| &site.rules.binds);
             let origins: Origins = binds.iter().map(|(_, origin)| Rc::clone(origin)).collect();
             section.set("bind", Value::texts(addresses), &origins);
         }
@@ -240,7 +299,12 @@ fn add_listener(port: u16, has_tls: bool, sites: &[Site<'_>], options: &Options,
     draft.document.listeners.push(section);
     let mut rules = host_rules(&members, port, has_tls);
     if !has_tls && port == options.http_port && options.redirects {
-        rules.extend(https_redirects(sites, options));
+        rules.extend(https_redirects(sites.iter().filter(|site| site.binds() == place.binds), options));
+    }
+    if let (true, Some(site)) = (has_test(&rules, |test| matches!(test, Test::Host(_))), members.first()) {
+        // Caddy takes a name with a final dot for another host.
+        let test = Test::Header("host".into(), ValueTest::Regex("\\.(:[0-9]+)?$".into()));
+        rules.insert(0, Rule::refuse(Condition::test(test), &site.block.origin));
     }
     // Caddy responds with nothing to the other hosts.
     let nothing = Action::Return { status: 200, content_type: None, body: String::new() };
@@ -268,28 +332,37 @@ fn host_rules(members: &[&Site<'_>], port: u16, has_tls: bool) -> Vec<Rule> {
         if hosts.contains(&None) {
             units.push((2, std::cmp::Reverse(0), Condition::Always, site));
         }
-        for is_wildcard in [false, true] {
-            let hosts: Vec<&str> = hosts
-                .iter()
-                .filter_map(|host| *host)
-                .filter(|host| host.starts_with('*') == is_wildcard)
-                .collect();
-            let longest = hosts.iter().map(|host| host.len()).max();
-            if let Some(length) = longest {
-                let tests = hosts.iter().map(|host| Test::Host((*host).to_owned())).collect();
-                units.push((u8::from(is_wildcard), std::cmp::Reverse(length), Condition::Tests(tests), site));
-            }
+        for host in hosts.into_iter().flatten() {
+            // Invariant: an address of a site has a host that weir compares.
+            let condition = host_condition(host).unwrap_or(Condition::Unknown);
+            units.push((u8::from(host.starts_with('*')), std::cmp::Reverse(host.len()), condition, site));
         }
     }
     units.sort_by_key(|(rank, length, ..)| (*rank, *length));
-    let rules = units.into_iter().map(|(_, _, condition, site)| {
-        Rule::When(condition, site.rules.rules.clone(), vec![Rc::clone(&site.block.origin)])
+    let shared: Vec<(*const Directive, Rc<[Rule]>)> = members
+        .iter()
+        .map(|site| (std::ptr::from_ref(site.block), site.rules.rules.clone().into()))
+        .collect();
+    let mut rules: Vec<(*const Directive, Condition, &Site<'_>)> = Vec::new();
+    for (_, _, condition, site) in units {
+        let block = std::ptr::from_ref(site.block);
+        match rules.last_mut() {
+            // Hosts of a site that follow each other share its routes.
+            Some((last, all, _)) if *last == block => {
+                *all = std::mem::replace(all, Condition::Never).or(condition);
+            }
+            _ => rules.push((block, condition, site)),
+        }
+    }
+    let rules = rules.into_iter().filter_map(|(block, condition, site)| {
+        let (_, inner) = shared.iter().find(|(other, _)| *other == block)?;
+        Some(Rule::When(condition, Rc::clone(inner), vec![Rc::clone(&site.block.origin)]))
     });
     rules.collect()
 }
 
 /// Returns the redirects to HTTPS that come by themselves.
-fn https_redirects(sites: &[Site<'_>], options: &Options) -> Vec<Rule> {
+fn https_redirects<'s>(sites: impl Iterator<Item = &'s Site<'s>>, options: &Options) -> Vec<Rule> {
     let mut rules = Vec::new();
     for site in sites {
         for address in site.addresses.iter().filter(|address| address.is_automatic) {
@@ -309,8 +382,7 @@ fn https_redirects(sites: &[Site<'_>], options: &Options) -> Vec<Rule> {
 fn redirect_rule(host: &str, location: Template, origin: &Rc<Origin>) -> Option<Rule> {
     let text = format!("{} redirects to https", origin.text.trim_end_matches(" {"));
     let origin = Rc::new(Origin { file: Rc::clone(&origin.file), line: origin.line, text });
-    let inner = vec![Rule::Act(redirect(308, location)?, Vec::new())];
-    Some(Rule::When(Condition::test(Test::Host(host.to_owned())), inner, vec![origin]))
+    Some(Rule::act_when(host_condition(host)?, redirect(308, location)?, &origin))
 }
 
 fn write_tls(members: &[&Site<'_>], options: &Options, section: &mut Section, draft: &mut Draft<'_>) {
@@ -357,11 +429,6 @@ fn write_tls(members: &[&Site<'_>], options: &Options, section: &mut Section, dr
         true => section.set_in("tls", "self-signed", Value::Bool(true), &[]),
         false => section.set_in("tls", "certificates", Value::List(certificates), &origins),
     }
-}
-
-/// Reports what a site has beside its routes.
-pub(super) fn leave_directive(directive: &Directive, draft: &mut Draft<'_>) {
-    leave(directive, draft);
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ pub(crate) const TABLE: &[Row] = &[
     idle("option log", "errors are on stderr", "{\n  log {\n    level INFO\n  }\n}\n:80 {\n  respond x\n}"),
     idle("option persist_config", "the config is a file", "{\n  persist_config off\n}\n:80 {\n  respond x\n}"),
     idle("option skip_install_trust", "weir installs no authority", "{\n  skip_install_trust\n}\n:80 {\n  respond x\n}"),
-    no("option order", "directives have Caddy's order", "{\n  order x before y\n}\n:80 {\n  respond x\n}"),
+    to("option order", "the order of directives", "{\n  order respond before redir\n}\n:80 {\n  respond x\n}", "body = \"x\""),
     no("option on_demand_tls", "certificates have the names in the config", "{\n  on_demand_tls {\n    ask http://a\n  }\n}\n:80 {\n  respond x\n}"),
     no("option storage", "`acme.storage` is a directory", "{\n  storage redis\n}\n:80 {\n  respond x\n}"),
 ];

@@ -1,8 +1,12 @@
-//! ACLs of HAProxy: fetches, converters and patterns become conditions.
+//! ACLs of HAProxy: fetches, converters and patterns become conditions. What weir cannot compare is unknown.
+
+use std::collections::HashMap;
 
 use super::lexer::Line;
-use crate::draft::{is_field_name, is_host, is_normal_path, network};
-use crate::rules::{Condition, PathTest, Test, ValueTest, escape_regex, is_portable_regex};
+use crate::draft::{is_field_name, is_hidden, is_host, is_method, network};
+use crate::paths::{is_normal_path, is_portable_regex};
+use crate::rules::{Condition, PathTest, Test, ValueTest};
+use crate::text::escape_regex;
 
 /// Condition that weir does not have; the text is the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,84 +18,122 @@ fn no_equivalent<T>(reason: impl Into<String>) -> Result<T, NoEquivalent> {
     Err(NoEquivalent(reason.into()))
 }
 
-/// Named ACLs of a section, in the order of their definition. Several of a name are alternatives.
+/// Named ACLs of a section. Several of a name are alternatives, for the rules before them, too.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Acls(Vec<(String, Result<Condition, NoEquivalent>)>);
+pub(crate) struct Acls(HashMap<String, (Condition, usize)>);
 
 impl Acls {
-    /// Adds the ACL of a line. Returns the reason if weir has no such condition.
-    pub(crate) fn define(&mut self, line: &Line) -> Result<(), NoEquivalent> {
-        let condition = parse_test(line.rest(2));
-        let result = condition.clone().map(|_| ());
-        let name = line.word(1);
-        match self.0.iter_mut().find(|(other, _)| other == name) {
-            Some((_, known)) => {
-                *known = match (known.clone(), condition) {
-                    (Ok(one), Ok(other)) => Ok(one.or(other)),
-                    (Err(reason), _) | (_, Err(reason)) => Err(reason),
-                };
-            }
-            None => self.0.push((name.to_owned(), condition)),
+    /// Reads the lines with ACLs of a section. Returns those that weir cannot compare, with the reasons.
+    pub(crate) fn define<'l>(
+        &mut self,
+        lines: impl Iterator<Item = &'l Line>,
+    ) -> Vec<(&'l Line, NoEquivalent)> {
+        let mut parts: HashMap<&str, Vec<Condition>> = HashMap::new();
+        let mut problems = Vec::new();
+        for line in lines {
+            let condition = parse_test(line.rest(2)).unwrap_or_else(|reason| {
+                problems.push((line, reason));
+                Condition::Unknown
+            });
+            parts.entry(line.word(1)).or_default().push(condition);
         }
-        result
+        for (name, parts) in parts {
+            let known = self.0.remove(name).map(|(known, _)| known);
+            let condition = Condition::any(known.into_iter().chain(parts));
+            let weight = condition.weight();
+            self.0.insert(name.to_owned(), (condition, weight));
+        }
+        problems
     }
 
-    /// Parses the condition at the end of a rule: `if a b or !c`, `unless a`, or nothing.
-    pub(crate) fn condition(&self, words: &[String]) -> Result<Condition, NoEquivalent> {
+    /// Returns the length of the condition of a rule with these words, without its own tests.
+    pub(crate) fn weight(&self, words: &[String]) -> usize {
+        let named = words.iter().filter_map(|word| self.0.get(word.trim_start_matches('!')));
+        words.len() * 16 + named.map(|(_, weight)| weight).sum::<usize>()
+    }
+
+    /// Parses the condition at the end of a rule: `if a b or !c`, `unless a`, or nothing. What is not known of it has
+    /// its reason in `reasons`.
+    pub(crate) fn condition(&self, words: &[String], reasons: &mut Vec<String>) -> Condition {
         let is_negated = match words.first().map(String::as_str) {
-            None => return Ok(Condition::Always),
+            None => return Condition::Always,
             Some("if") => false,
             Some("unless") => true,
-            Some(other) => return no_equivalent(format!("'{other}' is no option that is known here")),
+            Some(other) => {
+                reasons.push(format!("'{other}' is no option that is known here"));
+                return Condition::Unknown;
+            }
         };
-        let mut alternatives = Condition::Never;
-        let mut conjunction = Condition::Always;
+        let (mut alternatives, mut conjunction) = (Vec::new(), Vec::new());
         let mut at = 1;
         while let Some(word) = words.get(at) {
             at += 1;
             if word == "or" || word == "||" {
-                alternatives = alternatives.or(std::mem::replace(&mut conjunction, Condition::Always));
+                alternatives.push(Condition::all(std::mem::take(&mut conjunction)));
                 continue;
             }
             if word == "and" || word == "&&" {
                 continue;
             }
-            let (mut negated, mut name) = (false, word.as_str());
-            while let Some(rest) = name.strip_prefix('!') {
-                negated = !negated;
-                name = rest;
+            let (negated, name, condition) = self.term(word, words, &mut at);
+            let condition = condition.unwrap_or_else(|reason| {
+                reasons.push(reason.to_string());
+                Condition::Unknown
+            });
+            if reasons.is_empty() && !condition.is_exact() {
+                reasons.push(format!("the condition '{name}' is not known for every request"));
             }
-            if name.is_empty() {
-                // The exclamation mark is a word of its own.
-                name = words.get(at).map_or("", String::as_str);
-                at += 1;
-            }
-            let condition = if name == "{" {
-                let end = words.get(at..).and_then(|rest| rest.iter().position(|word| word == "}"));
-                let Some(end) = end else { return no_equivalent("a brace of the condition is not closed") };
-                let inner = parse_test(&words[at..at + end])?;
-                at += end + 1;
-                inner
-            } else {
-                self.named(name)?
-            };
-            conjunction = conjunction.and(if negated { condition.negate() } else { condition });
+            conjunction.push(if negated { condition.negate() } else { condition });
         }
-        let all = alternatives.or(conjunction);
-        Ok(if is_negated { all.negate() } else { all })
+        if conjunction.is_empty() {
+            reasons.push("the condition is empty".to_owned());
+            return Condition::Unknown;
+        }
+        alternatives.push(Condition::all(conjunction));
+        let all = Condition::any(alternatives);
+        if is_negated { all.negate() } else { all }
+    }
+
+    /// Parses a term that begins with `word`, with the words from `at`: whether it is negated, its name, its condition.
+    fn term<'w>(
+        &self,
+        word: &'w str,
+        words: &'w [String],
+        at: &mut usize,
+    ) -> (bool, &'w str, Result<Condition, NoEquivalent>) {
+        let (mut negated, mut name) = (false, word);
+        while name.starts_with('!') || name.is_empty() {
+            negated ^= name.starts_with('!');
+            name = match name.get(1..).filter(|rest| !rest.is_empty()) {
+                Some(rest) => rest,
+                // The exclamation mark is a word of its own.
+                None => {
+                    *at += 1;
+                    words.get(*at - 1).map_or("}", String::as_str)
+                }
+            };
+        }
+        if name != "{" {
+            return (negated, name, self.named(name));
+        }
+        let end = words.get(*at..).and_then(|rest| rest.iter().position(|word| word == "}"));
+        let Some(end) = end else {
+            *at = words.len();
+            return (negated, name, no_equivalent("a brace of the condition is not closed"));
+        };
+        let inner = parse_test(&words[*at..*at + end]);
+        *at += end + 1;
+        (negated, name, inner)
     }
 
     fn named(&self, name: &str) -> Result<Condition, NoEquivalent> {
-        if let Some((_, condition)) = self.0.iter().find(|(other, _)| other == name) {
-            return condition.clone();
+        if let Some((condition, _)) = self.0.get(name) {
+            return Ok(condition.clone());
         }
-        let methods = |names: &[&str]| {
-            Ok(Condition::Tests(names.iter().map(|name| Test::Method((*name).to_owned())).collect()))
-        };
+        let methods =
+            |names: &[&str]| Ok(Condition::tests(names.iter().map(|name| Test::Method((*name).to_owned()))));
         match name {
-            "TRUE" | "HTTP" | "HTTP_1.1" | "HTTP_2.0" if name == "TRUE" || name == "HTTP" => {
-                Ok(Condition::Always)
-            }
+            "TRUE" | "HTTP" => Ok(Condition::Always),
             "FALSE" => Ok(Condition::Never),
             "LOCALHOST" => Ok(Condition::test(Test::Source("127.0.0.0/8".to_owned()))),
             "METH_GET" => methods(&["GET", "HEAD"]),
@@ -102,7 +144,7 @@ impl Acls {
             "METH_OPTIONS" => methods(&["OPTIONS"]),
             "METH_CONNECT" => methods(&["CONNECT"]),
             "METH_TRACE" => methods(&["TRACE"]),
-            other => no_equivalent(format!("the ACL '{other}' is not defined")),
+            other => no_equivalent(format!("the ACL '{other}' is not one that weir has")),
         }
     }
 }
@@ -131,32 +173,30 @@ struct Expression<'a> {
 fn parse_test(words: &[String]) -> Result<Condition, NoEquivalent> {
     let Some(fetch) = words.first() else { return no_equivalent("the condition is empty") };
     let (fetch, converters) = split_fetch(fetch);
-    let mut expression = Expression { manner: Manner::Equals, ignores_case: false, patterns: Vec::new() };
-    for converter in converters {
-        match converter {
-            // Case is ignored then, as long as the patterns are in lower case.
-            "lower" => expression.ignores_case = true,
-            other => return no_equivalent(format!("the converter '{other}'")),
-        }
-    }
     let (name, manner) = named_manner(fetch);
-    expression.manner = manner;
-    let mut rest = words[1..].iter().map(String::as_str);
-    while let Some(word) = rest.next() {
+    let mut expression = Expression { manner, ignores_case: false, patterns: Vec::new() };
+    let mut rest = words[1..].iter().map(String::as_str).peekable();
+    while let Some(word) = rest.next_if(|word| word.starts_with('-') && word.len() > 1) {
         match word {
             "-i" => expression.ignores_case = true,
             "-n" => {}
-            "-f" | "-M" => return no_equivalent("lists in files are not conditions of weir"),
             "-m" => {
                 let manner = rest.next().unwrap_or_default();
                 expression.manner = manner_of(manner)
                     .map_or_else(|| no_equivalent(format!("the match method '{manner}'")), Ok)?;
             }
-            "--" => {
-                expression.patterns.extend(rest);
-                break;
-            }
-            pattern => expression.patterns.push(pattern),
+            "--" => break,
+            "-f" | "-M" => return no_equivalent("lists in files are not conditions of weir"),
+            other => return no_equivalent(format!("the flag '{other}' of a condition")),
+        }
+    }
+    expression.patterns.extend(rest);
+    for converter in converters {
+        let has_upper = |pattern: &&str| pattern.bytes().any(|byte| byte.is_ascii_uppercase());
+        match converter {
+            // Case is ignored then, as long as the patterns are in lower case.
+            "lower" if !expression.patterns.iter().any(has_upper) => expression.ignores_case = true,
+            other => return no_equivalent(format!("the converter '{other}'")),
         }
     }
     condition_of(name, &expression)
@@ -185,7 +225,7 @@ fn split_fetch(text: &str) -> (&str, Vec<&str>) {
 
 fn manner_of(name: &str) -> Option<Manner> {
     Some(match name {
-        "str" | "ip" | "bool" => Manner::Equals,
+        "str" | "ip" => Manner::Equals,
         "beg" => Manner::Begins,
         "end" => Manner::Ends,
         "sub" => Manner::Contains,
@@ -202,7 +242,7 @@ fn named_manner(fetch: &str) -> (String, Manner) {
     let (name, arguments) =
         fetch.split_once('(').map_or((fetch, ""), |(name, _)| (name, &fetch[name.len()..]));
     if let Some((base, suffix)) = name.rsplit_once('_')
-        && let Some(manner) = manner_of(suffix).filter(|_| !matches!(suffix, "ip" | "found" | "bool"))
+        && let Some(manner) = manner_of(suffix).filter(|_| !matches!(suffix, "ip" | "found"))
     {
         return (format!("{base}{arguments}"), manner);
     }
@@ -214,46 +254,68 @@ fn condition_of(fetch: String, expression: &Expression<'_>) -> Result<Condition,
         Some((name, rest)) => (name, rest.trim_end_matches(')').trim_matches(['"', '\''])),
         None => (fetch.as_str(), ""),
     };
-    // Only the occurrence of a field that HAProxy takes by default.
-    let argument = argument.split(',').next().unwrap_or_default();
+    let is_found = expression.manner == Manner::Found && expression.patterns.is_empty();
+    let has_patterns = expression.manner != Manner::Found && !expression.patterns.is_empty();
     match name {
-        "always_true" => Ok(Condition::Always),
-        // Without users nobody is authenticated.
-        "always_false" | "http_auth" | "http_auth_group" => Ok(Condition::Never),
-        "ssl_fc" if expression.patterns.is_empty() => Ok(Condition::Tls),
-        "hdr" | "req.hdr" | "req.fhdr" | "fhdr" if argument.eq_ignore_ascii_case("host") => {
-            host_test(expression)
+        "always_true" if fetch == name && expression.patterns.is_empty() => return Ok(Condition::Always),
+        "always_false" if fetch == name && expression.patterns.is_empty() => return Ok(Condition::Never),
+        "ssl_fc" if expression.patterns.is_empty() && expression.manner == Manner::Equals => {
+            return Ok(Condition::Tls);
         }
-        "req.hdr" | "hdr" | "req.fhdr" | "fhdr" if is_field_name(argument) => {
-            let is_list = !name.contains("fhdr");
-            value_test(expression, is_list, |value| Test::Header(argument.to_ascii_lowercase(), value))
+        _ if !is_found && !has_patterns => {
+            return no_equivalent(format!("the condition '{name}' without a value"));
         }
-        "cook" | "req.cook" | "cookie" if is_field_name(argument) => cookie_test(argument, expression),
-        "url_param" | "urlp" if !argument.is_empty() => {
-            value_test(expression, false, |value| Test::Query(argument.to_owned(), value))
+        _ if expression.patterns.contains(&"") => return no_equivalent("an empty value in a condition"),
+        _ => {}
+    }
+    match name {
+        "hdr" | "req.hdr" | "req.fhdr" if is_field_name(argument) => {
+            let field = argument.to_ascii_lowercase();
+            let is_list = name != "req.fhdr" && field != "host";
+            field_condition(&field, is_list, is_found, expression)
         }
-        "path" if argument.is_empty() => path_test(expression),
-        "method" if expression.manner == Manner::Equals => {
-            let methods = expression.patterns.iter().map(|name| Test::Method((*name).to_owned()));
-            non_empty(methods.collect())
+        "cook" | "req.cook" | "cookie" if is_field_name(argument) => {
+            cookie_test(argument, is_found, expression)
+        }
+        "path" if argument.is_empty() && has_patterns => path_test(expression),
+        "method" if expression.manner == Manner::Equals && !expression.ignores_case => {
+            match expression.patterns.iter().all(|name| is_method(name)) {
+                true => Ok(Condition::tests(
+                    expression.patterns.iter().map(|name| Test::Method((*name).to_owned())),
+                )),
+                false => no_equivalent("a name that is no method"),
+            }
         }
         "src" if argument.is_empty() && expression.manner == Manner::Equals => {
             let networks: Option<Vec<String>> =
                 expression.patterns.iter().map(|text| network(text)).collect();
             match networks {
-                Some(networks) => non_empty(networks.into_iter().map(Test::Source).collect()),
+                Some(networks) => Ok(Condition::tests(networks.into_iter().map(Test::Source))),
                 None => no_equivalent("a client network must be an address, with or without a prefix length"),
             }
         }
+        "ssl_fc_sni" | "req.ssl_sni" | "req_ssl_sni" if has_patterns => server_name_test(expression),
         other => no_equivalent(format!("the condition '{other}'")),
     }
 }
 
-fn non_empty(tests: Vec<Test>) -> Result<Condition, NoEquivalent> {
-    match tests.is_empty() {
-        true => no_equivalent("the condition has no value"),
-        false => Ok(Condition::Tests(tests)),
+fn field_condition(
+    field: &str,
+    is_list: bool,
+    is_found: bool,
+    expression: &Expression<'_>,
+) -> Result<Condition, NoEquivalent> {
+    if is_hidden(field) {
+        let text =
+            format!("weir does not compare the field '{field}', which it forwards only from trusted peers");
+        return no_equivalent(text);
     }
+    if is_found {
+        return Ok(Condition::test(Test::Header(field.to_owned(), ValueTest::Present)));
+    }
+    let patterns = expression.patterns.iter();
+    let tests = patterns.map(|pattern| field_test(field, is_list, pattern, expression));
+    Ok(Condition::any(tests.collect::<Result<Vec<_>, _>>()?))
 }
 
 /// Returns an expression for a pattern, without the flag for its case.
@@ -264,8 +326,10 @@ fn pattern_regex(manner: Manner, pattern: &str) -> Result<String, NoEquivalent> 
         Manner::Begins => format!("^{text}"),
         Manner::Ends => format!("{text}$"),
         Manner::Contains => text,
-        Manner::Directory => format!("(^|/){}(/|$)", escape_regex(pattern.trim_matches('/'))),
-        Manner::Domain => format!("(^|[./:?]){}([./:?]|$)", escape_regex(pattern.trim_matches('.'))),
+        Manner::Directory => format!("(^|[/?]){}([/?]|$)", escape_regex(pattern.trim_matches(['/', '?']))),
+        Manner::Domain => {
+            format!("(^|[./:?]){}([./:?]|$)", escape_regex(pattern.trim_matches(['.', '/', ':', '?'])))
+        }
         Manner::Regex if is_portable_regex(pattern) => pattern.to_owned(),
         Manner::Regex => {
             return no_equivalent("the regular expression uses a feature of PCRE that weir does not have");
@@ -278,93 +342,108 @@ fn with_case(ignores_case: bool, regex: String) -> String {
     if ignores_case { format!("(?i){regex}") } else { regex }
 }
 
-fn host_test(expression: &Expression<'_>) -> Result<Condition, NoEquivalent> {
-    let is_found = expression.manner == Manner::Found || expression.patterns.is_empty();
-    if is_found {
-        return Ok(Condition::Always);
-    }
-    let mut condition = Condition::Never;
-    for pattern in &expression.patterns {
-        let bare = pattern.strip_suffix(":80").or_else(|| pattern.strip_suffix(":443")).unwrap_or(pattern);
-        let test = match expression.manner {
-            Manner::Equals if is_host(bare) => Test::Host(bare.to_ascii_lowercase()),
-            // A final dot and a port are no part of the name.
-            Manner::Ends if pattern.starts_with('.') && is_host(&pattern[1..]) => {
-                Test::Host(format!("*{}", pattern.to_ascii_lowercase()))
-            }
-            manner => {
-                let regex = pattern_regex(manner, pattern)?;
-                Test::Header("host".to_owned(), ValueTest::Regex(format!("(?i){regex}")))
-            }
-        };
-        condition = condition.or(Condition::test(test));
-    }
-    Ok(condition)
-}
-
-fn value_test(
-    expression: &Expression<'_>,
+/// Returns the test of a field, of which HAProxy compares each value of a list.
+fn field_test(
+    field: &str,
     is_list: bool,
-    test: impl Fn(ValueTest) -> Test,
+    pattern: &str,
+    expression: &Expression<'_>,
 ) -> Result<Condition, NoEquivalent> {
-    if expression.manner == Manner::Found || expression.patterns.is_empty() {
-        return Ok(Condition::test(test(ValueTest::Present)));
+    let test = |value| Condition::test(Test::Header(field.to_owned(), value));
+    if !is_list && expression.manner == Manner::Equals && !expression.ignores_case {
+        return Ok(test(ValueTest::Equals(pattern.to_owned())));
     }
-    let mut tests = Vec::new();
+    let comma = test(ValueTest::Regex(",".to_owned()));
+    let regex = pattern_regex(expression.manner, pattern)?;
+    let of_regex = |regex: String| test(ValueTest::Regex(with_case(expression.ignores_case, regex)));
+    if !is_list {
+        return Ok(of_regex(regex));
+    }
+    if expression.manner == Manner::Regex {
+        let bare = regex.strip_prefix('^').unwrap_or(&regex);
+        let bare = bare.strip_suffix('$').filter(|bare| !bare.ends_with('\\')).unwrap_or(bare);
+        let is_anchored = bare.len() < regex.len();
+        if bare.contains(['^', '$']) || (is_anchored && bare.contains('|')) {
+            return Ok(of_regex(regex).except(&comma));
+        }
+        let start = if regex.starts_with('^') { "(?:^|,)[\\t ]*" } else { "" };
+        let end =
+            if regex.len() > bare.len() + usize::from(!start.is_empty()) { "[\\t ]*(?:,|$)" } else { "" };
+        let condition = of_regex(format!("{start}{bare}{end}"));
+        let spans = bare.contains(['.', ',', '\\', '[']);
+        return Ok(if spans { condition.at_most(&comma) } else { condition });
+    }
+    if pattern.contains(',') || pattern.trim() != pattern {
+        return no_equivalent("a value of a list with a comma or a space at its end");
+    }
+    let text = escape_regex(pattern);
+    if expression.manner == Manner::Equals {
+        let (text, ignores_case) = (pattern.to_owned(), expression.ignores_case);
+        return Ok(test(ValueTest::Item { text, ignores_case }));
+    }
+    Ok(of_regex(match expression.manner {
+        Manner::Begins => format!("(?:^|,)[\\t ]*{text}"),
+        Manner::Ends => format!("{text}[\\t ]*(?:,|$)"),
+        Manner::Directory => {
+            let text = escape_regex(pattern.trim_matches(['/', '?']));
+            format!("(?:(?:^|,)[\\t ]*|[/?]){text}(?:[\\t ]*(?:,|$)|[/?])")
+        }
+        Manner::Domain => {
+            let text = escape_regex(pattern.trim_matches(['.', '/', ':', '?']));
+            format!("(?:(?:^|,)[\\t ]*|[./:?]){text}(?:[\\t ]*(?:,|$)|[./:?])")
+        }
+        Manner::Contains | Manner::Equals | Manner::Regex | Manner::Found => regex,
+    }))
+}
+
+fn cookie_test(name: &str, is_found: bool, expression: &Expression<'_>) -> Result<Condition, NoEquivalent> {
+    let test = |value| Condition::test(Test::Cookie(name.to_owned(), value));
+    if is_found {
+        return Ok(test(ValueTest::Present));
+    }
+    let mut any = Vec::new();
     for pattern in &expression.patterns {
-        let is_plain = expression.manner == Manner::Equals && !expression.ignores_case && !is_list;
-        if is_plain {
-            tests.push(test(ValueTest::Equals((*pattern).to_owned())));
-            continue;
-        }
-        let regex = pattern_regex(expression.manner, pattern)?;
-        let regex = match expression.manner {
-            // HAProxy compares each value of a list.
-            Manner::Equals if is_list => format!("(^|,)\\s*{}\\s*(,|$)", escape_regex(pattern)),
-            Manner::Begins if is_list => format!("(^|,)\\s*{}", escape_regex(pattern)),
-            Manner::Ends if is_list => format!("{}\\s*(,|$)", escape_regex(pattern)),
-            _ => regex,
-        };
-        tests.push(test(ValueTest::Regex(with_case(expression.ignores_case, regex))));
+        any.push(test(match expression.manner {
+            Manner::Equals if !expression.ignores_case => ValueTest::Equals((*pattern).to_owned()),
+            manner => ValueTest::Regex(with_case(expression.ignores_case, pattern_regex(manner, pattern)?)),
+        }));
     }
-    Ok(Condition::Tests(tests))
+    Ok(Condition::any(any))
 }
 
-fn cookie_test(name: &str, expression: &Expression<'_>) -> Result<Condition, NoEquivalent> {
-    let name = escape_regex(name);
-    let start = format!("(^|;\\s*){name}=");
-    let mut tests = Vec::new();
-    if expression.manner == Manner::Found || expression.patterns.is_empty() {
-        tests.push(start);
-    } else {
-        for pattern in &expression.patterns {
-            let text = escape_regex(pattern);
-            tests.push(match expression.manner {
-                Manner::Equals => format!("{start}\"?{text}\"?\\s*(;|$)"),
-                Manner::Begins => format!("{start}\"?{text}"),
-                Manner::Contains => format!("{start}[^;]*{text}"),
-                _ => return no_equivalent("this match of a cookie's value"),
-            });
-        }
-    }
-    let to_test = |regex| {
-        Test::Header("cookie".to_owned(), ValueTest::Regex(with_case(expression.ignores_case, regex)))
-    };
-    Ok(Condition::Tests(tests.into_iter().map(to_test).collect()))
-}
-
+/// Returns the test of a path. Listeners of HAProxy accept only paths in normal form.
 fn path_test(expression: &Expression<'_>) -> Result<Condition, NoEquivalent> {
     let mut tests = Vec::new();
     for pattern in &expression.patterns {
-        let is_plain = is_normal_path(pattern) && !expression.ignores_case;
-        tests.push(Test::Path(match expression.manner {
+        let is_plain = is_normal_path(pattern) && !pattern.contains(';') && !expression.ignores_case;
+        tests.push(match expression.manner {
             Manner::Equals if is_plain => PathTest::Exact((*pattern).to_owned()),
             Manner::Begins if *pattern == "/" => return Ok(Condition::Always),
             Manner::Begins if is_plain => PathTest::Begins((*pattern).to_owned()),
             manner => PathTest::Regex(with_case(expression.ignores_case, pattern_regex(manner, pattern)?)),
-        }));
+        });
     }
-    non_empty(tests)
+    Ok(Condition::any(tests.into_iter().map(Condition::path)))
+}
+
+/// Returns the test of a server name of TLS. Names are compared without case.
+fn server_name_test(expression: &Expression<'_>) -> Result<Condition, NoEquivalent> {
+    let mut tests = Vec::new();
+    for pattern in &expression.patterns {
+        let name = pattern.to_ascii_lowercase();
+        match expression.manner {
+            Manner::Equals if is_host(&name) && !name.starts_with("*.") => tests.push(Test::ServerName(name)),
+            Manner::Ends if name.starts_with('.') && is_host(&name[1..]) => {
+                tests.push(Test::ServerName(format!("*{name}")));
+            }
+            _ => {
+                return no_equivalent(
+                    "a server name is compared as a whole, or by its end ('-m end .example.org')",
+                );
+            }
+        }
+    }
+    Ok(Condition::tests(tests))
 }
 
 #[cfg(test)]
@@ -381,31 +460,56 @@ mod tests {
 
     #[test]
     fn fetches_become_tests() {
-        let path = |test| Condition::test(Test::Path(test));
+        let path = Condition::path;
         assert_eq!(test("path_beg /api"), path(PathTest::Begins("/api".into())));
         assert_eq!(test("path -m beg -i /api"), path(PathTest::Regex("(?i)^/api".into())));
         assert_eq!(test("path_end .php"), path(PathTest::Regex("\\.php$".into())));
         assert_eq!(test("path_beg /"), Condition::Always);
-        assert_eq!(test("hdr(host) -i A.example"), Condition::test(Test::Host("a.example".into())));
-        assert_eq!(test("hdr_end(host) -i .a.example"), Condition::test(Test::Host("*.a.example".into())));
         assert_eq!(test("src 10.1.2.3/8"), Condition::test(Test::Source("10.0.0.0/8".into())));
         assert_eq!(test("ssl_fc"), Condition::Tls);
-        let regex = |name: &str, text: &str| {
-            Condition::test(Test::Header(name.into(), ValueTest::Regex(text.into())))
-        };
-        assert_eq!(test("hdr_beg(host) www."), regex("host", "(?i)^www\\."));
+        let header = |name: &str, value| Condition::test(Test::Header(name.into(), value));
+        let regex = |name: &str, text: &str| header(name, ValueTest::Regex(text.into()));
+        // A port and the case of a host count.
+        assert_eq!(test("hdr(host) a.example"), header("host", ValueTest::Equals("a.example".into())));
+        assert_eq!(test("hdr(host) -i A.example"), regex("host", "(?i)^A\\.example$"));
+        assert_eq!(test("hdr_beg(host) www."), regex("host", "^www\\."));
+        let item = ValueTest::Item { text: "WebSocket".into(), ignores_case: true };
+        assert_eq!(test("req.hdr(Upgrade) -i WebSocket"), header("upgrade", item));
+        assert_eq!(test("hdr_reg(x) ^a$"), regex("x", "(?:^|,)[\\t ]*a[\\t ]*(?:,|$)"));
+        assert_eq!(test("req.hdr(x) -m found"), header("x", ValueTest::Present));
+        // Behind the first pattern there are no flags.
         assert_eq!(
-            test("req.hdr(Upgrade) -i WebSocket"),
-            regex("upgrade", "(?i)(^|,)\\s*WebSocket\\s*(,|$)")
+            test("path /a -i"),
+            path(PathTest::Exact("/a".into())).or(path(PathTest::Regex("^-i$".into())))
         );
-        assert_eq!(
-            test("req.hdr(x) -m found"),
-            Condition::test(Test::Header("x".into(), ValueTest::Present))
-        );
-        for text in
-            ["nbsrv(b) lt 1", "src -f /a", "path_reg (?!x)", "hdr(host),map(/x) -m found", "src host.name"]
-        {
+        for text in [
+            "nbsrv(b) lt 1",
+            "src -f /a",
+            "path_reg (?!x)",
+            "hdr(host),map(/x) -m found",
+            "src host.name",
+            "url_param(a) 1",
+            "hdr(x-forwarded-for) a",
+            "hdr(x,1) a",
+            "path",
+            "hdr(x)",
+            "path -m len 3",
+            "path -x a",
+            "hdr(x),lower A",
+        ] {
             assert!(parse_test(&words(text)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn server_names_are_complete_or_ends() {
+        let name = |text: &str| Condition::test(Test::ServerName(text.into()));
+        assert_eq!(test("req_ssl_sni -i A.example"), name("a.example"));
+        assert_eq!(test("req.ssl_sni a b"), name("a").or(name("b")));
+        assert_eq!(test("ssl_fc_sni_end .a.example"), name("*.a.example"));
+        assert_eq!(test("ssl_fc_sni -m end -i .a"), name("*.a"));
+        for manner in ["dom a", "sub a", "dir a", "beg a", "end a", "reg a", "found"] {
+            assert!(parse_test(&words(&format!("req_ssl_sni -m {manner}"))).is_err(), "{manner}");
         }
     }
 
@@ -414,31 +518,25 @@ mod tests {
         let mut acls = Acls::default();
         let origin =
             std::rc::Rc::new(crate::document::Origin { file: "a".into(), line: 1, text: String::new() });
-        for text in ["acl a path /a", "acl a path /b", "acl h hdr(host) h", "acl x nbsrv gt 1"] {
-            let line = Line { words: words(text), origin: origin.clone() };
-            assert_eq!(acls.define(&line).is_ok(), !text.starts_with("acl x"));
+        let lines: Vec<Line> = ["acl a path /a", "acl h hdr(host) h", "acl x nbsrv gt 1", "acl a path /b"]
+            .map(|text| Line { words: words(text), is_complete: true, origin: origin.clone() })
+            .into();
+        assert_eq!(acls.define(lines.iter()).len(), 1);
+        let parse = |text: &str| {
+            let mut reasons = Vec::new();
+            let condition = acls.condition(&words(text), &mut reasons);
+            assert_eq!(condition.is_exact(), reasons.is_empty(), "{text}: {reasons:?}");
+            condition
+        };
+        let a = test("path /a /b");
+        let h = test("hdr(host) h");
+        assert_eq!(parse("if a !h"), a.and(&h.clone().negate()));
+        assert_eq!(parse("if a or h"), a.clone().or(h.clone()));
+        assert_eq!(parse("unless a h"), a.and(&h).negate());
+        assert_eq!(parse("if ! a !! h"), a.clone().negate().and(&h));
+        assert_eq!(parse("if !{ path /a /b } || METH_GET"), a.negate().or(parse("if METH_GET")));
+        for text in ["if x", "if missing", "when a", "if", "if {", "if !"] {
+            assert!(!parse(text).is_exact(), "{text}");
         }
-        let condition = |text: &str| acls.condition(&words(text));
-        let a = Condition::Tests(vec![
-            Test::Path(PathTest::Exact("/a".into())),
-            Test::Path(PathTest::Exact("/b".into())),
-        ]);
-        let h = Condition::test(Test::Host("h".into()));
-        assert_eq!(condition("if a !h").unwrap(), a.clone().and(h.clone().negate()));
-        assert_eq!(condition("if a or h").unwrap(), a.clone().or(h));
-        assert_eq!(condition("unless a").unwrap(), a.negate());
-        assert_eq!(
-            condition("if { path /a } || METH_GET").unwrap(),
-            condition("if METH_GET or { path /a }")
-                .map(|c| {
-                    let Condition::Any(mut any) = c else { panic!() };
-                    any.reverse();
-                    Condition::Any(any)
-                })
-                .unwrap()
-        );
-        assert!(
-            condition("if x").is_err() && condition("if missing").is_err() && condition("when a").is_err()
-        );
     }
 }

@@ -1,11 +1,13 @@
-//! Actions on requests and responses: `http-request`, `http-response`, `redirect`.
+//! Actions on requests and responses: `http-request`, `http-response`, `tcp-request`, `redirect`. A line that weir
+//! cannot do refuses the requests of its condition.
 
 use std::rc::Rc;
 
 use super::acl::{Acls, NoEquivalent};
 use super::lexer::Line;
-use super::settings::Step;
-use crate::draft::{fixed_response, is_changeable, is_normal_path, redirect};
+use crate::draft::{Draft, fixed_response, is_changeable, is_field_name, is_hidden, redirect};
+use crate::left::Kind;
+use crate::paths::is_normal_path;
 use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
 use crate::text::{Template, Variable};
 
@@ -13,68 +15,213 @@ fn no_equivalent<T>(reason: impl Into<String>) -> Result<T, NoEquivalent> {
     Err(NoEquivalent(reason.into()))
 }
 
-/// Returns the position of `if` or `unless`, or the end.
-fn end_of_options(words: &[String]) -> usize {
-    words.iter().position(|word| word == "if" || word == "unless").unwrap_or(words.len())
+/// Rules of one kind in their order; `allow` skips those behind it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Steps {
+    pub(super) rules: Vec<Rule>,
+    allowed: Vec<Condition>,
 }
 
-/// Converts a line with an action, of which the table has the directive.
-pub(super) fn step(directive: &str, line: &Line, acls: &Acls) -> Result<Vec<Step>, NoEquivalent> {
-    let first = directive.split(' ').count();
-    let words = line.rest(first);
-    let end = end_of_options(words);
-    let (options, condition) = (&words[..end], acls.condition(&words[end..])?);
-    let origin = &line.origin;
-    let act = |action: Action| {
-        let inner = vec![Rule::Act(action, Vec::new())];
-        Ok(vec![Step::Rule(Rule::When(condition.clone(), inner, vec![Rc::clone(origin)]))])
-    };
-    let change =
-        |change: Change| Ok(vec![Step::Rule(Rule::Change(condition.clone(), change, Rc::clone(origin)))]);
-    match directive {
-        "http-request allow" => Ok(vec![Step::Allow(condition.clone(), Rc::clone(origin))]),
-        "http-request deny" | "block" => act(Action::Deny(status_option(options, "deny_status")?)),
-        "http-request tarpit" => {
-            act(Action::Tarpit { delay_ms: None, status: status_option(options, "deny_status")? })
+/// Maximum number of `allow` of one kind in a section: each is a part of the conditions behind it.
+const ALLOWS_MAX: usize = 64;
+
+impl Steps {
+    /// Adds a rule for the requests that are not allowed yet. Returns whether they are known.
+    fn push(&mut self, condition: &Condition, then: impl FnOnce(Condition) -> Rule) -> bool {
+        let rest = Condition::any(self.allowed.iter().cloned()).negate();
+        let condition = rest.and(condition);
+        let is_exact = condition.is_exact();
+        self.rules.push(then(condition));
+        is_exact
+    }
+
+    /// Allows the requests of a condition. Returns false if there are too many.
+    fn allow(&mut self, condition: Condition) -> bool {
+        self.allowed.push(condition);
+        self.allowed.len() <= ALLOWS_MAX
+    }
+}
+
+/// Rules of a section by the order in which HAProxy applies them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Phases {
+    pub(super) monitor: Steps,
+    /// `tcp-request connection`, `session` and `content`.
+    pub(super) tcp: [Steps; 3],
+    pub(super) block: Steps,
+    pub(super) request: Steps,
+    pub(super) redirects: Steps,
+    pub(super) responses: Steps,
+    /// A line that may refuse connections, which a listener of mode tcp cannot do.
+    pub(super) refuses_connections: Option<Rc<crate::document::Origin>>,
+}
+
+impl Phases {
+    /// Returns all rules of requests in their order.
+    pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
+        let [connection, session, content] = &self.tcp;
+        let all = [
+            &self.monitor,
+            connection,
+            session,
+            content,
+            &self.block,
+            &self.request,
+            &self.redirects,
+            &self.responses,
+        ];
+        all.into_iter().flat_map(|steps| &steps.rules)
+    }
+
+    fn of(&mut self, line: &Line) -> &mut Steps {
+        match (line.word(0), line.word(1)) {
+            ("tcp-request", "connection") => &mut self.tcp[0],
+            ("tcp-request", "session") => &mut self.tcp[1],
+            ("tcp-request", _) => &mut self.tcp[2],
+            ("block", _) => &mut self.block,
+            ("redirect", _) => &mut self.redirects,
+            ("http-response", _) => &mut self.responses,
+            _ => &mut self.request,
         }
-        "http-request auth" => act(Action::Deny(501)),
-        "http-request silent-drop" | "http-request reject" => act(Action::SilentDrop),
-        "http-request return" => act(returned(options)?),
-        "http-request redirect" | "redirect" => act(redirected(options)?),
+    }
+
+    /// Applies a line whose row begins with these words. One that weir cannot do refuses its requests.
+    pub(super) fn apply(&mut self, directive: &str, line: &Line, acls: &Acls, draft: &mut Draft<'_>) {
+        let first = directive.split(' ').count();
+        let words = line.rest(first);
+        let end = words.iter().position(|word| word == "if" || word == "unless").unwrap_or(words.len());
+        let origin = &line.origin;
+        if !draft.spend(acls.weight(words), origin) {
+            return;
+        }
+        let mut reasons = Vec::new();
+        let condition = acls.condition(&words[end..], &mut reasons);
+        let effect = effect(directive, &words[..end]);
+        if directive.starts_with("tcp-request") && !matches!(effect, Ok(Effect::Nothing | Effect::Allow)) {
+            self.refuses_connections.get_or_insert_with(|| Rc::clone(origin));
+        }
+        let steps = self.of(line);
+        let is_known = match effect {
+            Ok(Effect::Nothing) => return,
+            Ok(Effect::Act(action)) => steps.push(&condition, |when| Rule::act_when(when, action, origin)),
+            Ok(Effect::Change(own, change)) if is_of_connection(directive, &condition) => {
+                steps.push(&condition.and(&own), |when| Rule::Change(when, change, Rc::clone(origin)))
+            }
+            Ok(Effect::Change(..)) => {
+                reasons.push("a field of a response is changed for all requests of a route".to_owned());
+                true
+            }
+            Ok(Effect::Allow) => {
+                if !steps.allow(condition) {
+                    draft.too_long(origin, format!("a section has more than {ALLOWS_MAX} lines with allow"));
+                }
+                // The rules behind it are reported, if there are any.
+                reasons.clear();
+                true
+            }
+            Err(reason) => {
+                let condition =
+                    if directive.starts_with("http-response") { Condition::Always } else { condition };
+                reasons.push(format!("{reason}: the requests get 501"));
+                steps.push(&condition, |when| Rule::refuse(when, origin))
+            }
+        };
+        if reasons.is_empty() && !is_known {
+            reasons.push("a condition in front of it is not known for every request".to_owned());
+        }
+        if !reasons.is_empty() {
+            draft.leave(Kind::NotSupported, origin, reasons.join("; "));
+        }
+    }
+}
+
+/// Returns whether a condition may be one of a change: that of a response does not see the request.
+fn is_of_connection(directive: &str, condition: &Condition) -> bool {
+    directive.starts_with("http-request")
+        || !condition.contains(&|part| matches!(part, Condition::Test(_) | Condition::Unknown))
+}
+
+/// Effect of a line on the requests of its condition.
+enum Effect {
+    /// None that weir needs to know.
+    Nothing,
+    Act(Action),
+    /// A change of the requests of a further condition.
+    Change(Condition, Change),
+    Allow,
+}
+
+fn effect(directive: &str, options: &[String]) -> Result<Effect, NoEquivalent> {
+    let change = |change: Change| Ok(Effect::Change(Condition::Always, change));
+    match directive {
+        "http-request allow" => Ok(Effect::Allow),
+        "http-request deny" | "block" => Ok(Effect::Act(Action::Deny(status_option(options)?))),
+        "http-request tarpit" => {
+            Ok(Effect::Act(Action::Tarpit { delay_ms: None, status: status_option(options)? }))
+        }
+        "http-request silent-drop" | "http-request reject" => Ok(Effect::Act(Action::SilentDrop)),
+        "http-request return" => returned(options).map(Effect::Act),
+        "http-request redirect" | "redirect" => redirected(options).map(Effect::Act),
         "http-request set-header" => change(changed(options, Change::SetRequest)?),
         "http-request add-header" => change(changed(options, Change::AddRequest)?),
         "http-request del-header" => change(Change::RemoveRequest(removed(options)?)),
+        "http-request replace-header" | "http-request replace-value" => match options.first() {
+            Some(name) if is_changeable(name) && !name.eq_ignore_ascii_case("host") => {
+                change(Change::LoseRequest(name.clone()))
+            }
+            _ => no_equivalent("this field is not changed by an expression"),
+        },
         "http-request replace-path" => {
-            let prefix = stripped_prefix(options)?;
-            let (condition, change) = (condition.clone().and(prefix.0), prefix.1);
-            Ok(vec![Step::Rule(Rule::Change(condition, change, Rc::clone(origin)))])
+            let (condition, change) = stripped_prefix(options)?;
+            Ok(Effect::Change(condition, change))
         }
         "http-request set-path" => match options {
             [path] if is_normal_path(path) => change(Change::RewritePath(path.clone())),
             _ => no_equivalent("a new path is a fixed one: it has no values of the request"),
         },
-        "http-response set-header" if condition == Condition::Always => {
-            change(changed(options, Change::SetResponse)?)
+        "http-response set-header" => change(changed(options, Change::SetResponse)?).or(Ok(Effect::Nothing)),
+        "http-response add-header" => change(changed(options, Change::AddResponse)?).or(Ok(Effect::Nothing)),
+        "http-response del-header" => {
+            change(Change::RemoveResponse(removed(options)?)).or(Ok(Effect::Nothing))
         }
-        "http-response add-header" if condition == Condition::Always => {
-            change(changed(options, Change::AddResponse)?)
-        }
-        "http-response del-header" if condition == Condition::Always => {
-            change(Change::RemoveResponse(removed(options)?))
-        }
-        _ => no_equivalent("a field of a response is changed for all requests of a route"),
+        _ => other_effect(directive, options),
     }
 }
 
-fn status_option(options: &[String], name: &str) -> Result<u16, NoEquivalent> {
+/// Returns the effect of a line of which the table has only the first word.
+fn other_effect(directive: &str, options: &[String]) -> Result<Effect, NoEquivalent> {
+    /// Actions that change neither the request nor its way.
+    const HARMLESS: &str = "set-log-level set-nice set-tos set-mark set-priority-class set-priority-offset track-sc0 \
+        track-sc1 track-sc2 sc-inc-gpc sc-inc-gpc0 sc-inc-gpc1 sc-set-gpt sc-set-gpt0 sc-add-gpc capture \
+        set-var set-var-fmt unset-var cache-use wait-for-body wait-for-handshake disable-l7-retry \
+        do-resolve early-hint set-timeout send-spoe-group normalize-uri set-status cache-store";
+    let words: Vec<&str> = directive.split(' ').skip(1).chain(options.iter().map(String::as_str)).collect();
+    let skipped = usize::from(
+        directive.starts_with("tcp-re")
+            && matches!(words.first(), Some(&("connection" | "session" | "content"))),
+    );
+    let action = words.get(skipped).copied().unwrap_or_default();
+    let bare = action.split('(').next().unwrap_or_default();
+    match (directive.split(' ').next().unwrap_or_default(), bare) {
+        (_, action) if HARMLESS.split(' ').any(|other| other == action) => Ok(Effect::Nothing),
+        ("tcp-request", "inspect-delay" | "expect-netscaler-cip") | ("tcp-response", "inspect-delay") => {
+            Ok(Effect::Nothing)
+        }
+        ("tcp-request", "accept") => Ok(Effect::Allow),
+        ("tcp-request", "reject" | "silent-drop") => Ok(Effect::Act(Action::SilentDrop)),
+        ("tcp-response", "accept") => Ok(Effect::Nothing),
+        ("http-response", "allow" | "replace-header" | "replace-value") => Ok(Effect::Nothing),
+        ("http-response", "set-header" | "add-header" | "del-header") => Ok(Effect::Nothing),
+        (_, action) => no_equivalent(format!("weir has no action '{action}'")),
+    }
+}
+
+fn status_option(options: &[String]) -> Result<u16, NoEquivalent> {
     match options {
         [] => Ok(403),
-        [option, status, ..] if option == name || option == "status" => {
+        [option, status] if option == "deny_status" || option == "status" => {
             let status = status.parse::<u16>().ok().filter(|status| (400..600).contains(status));
-            match (status, options.len()) {
-                (Some(status), 2) => Ok(status),
-                _ => no_equivalent("only a status: the page of an error is weir's"),
-            }
+            status.map_or_else(|| no_equivalent("a status of a refusal is 400 to 599"), Ok)
         }
         _ => no_equivalent("only a status: the page of an error is weir's"),
     }
@@ -131,10 +278,13 @@ fn changed(options: &[String], change: fn(String, Template) -> Change) -> Result
     if !is_changeable(name) {
         return no_equivalent(format!("weir sets the field '{name}' itself"));
     }
-    let value = parse_format(value)?;
-    match (name.eq_ignore_ascii_case("host"), change(name.clone(), value.clone())) {
+    let value = parse_format(value);
+    let is_host = name.eq_ignore_ascii_case("host");
+    match (is_host, change(name.clone(), value.clone().unwrap_or_default())) {
         (true, Change::AddRequest(..)) => no_equivalent("a request has one Host"),
-        (_, change) => Ok(change),
+        // A client must not set the field in its place.
+        (false, Change::SetRequest(..)) if value.is_err() => Ok(Change::LoseRequest(name.clone())),
+        (_, change) => value.map(|_| change),
     }
 }
 
@@ -206,6 +356,9 @@ fn push_expression(expression: &str, template: &mut Template) -> Result<(), NoEq
         "src" => template.push(Variable::Source),
         "dst_port" | "fc_dst_port" => template.push(Variable::Port),
         "hdr(host)" | "req.hdr(host)" => template.push(Variable::Host),
+        field if header_name(field).is_some_and(|name| is_field_name(name) && !is_hidden(name)) => {
+            template.push(Variable::Header(header_name(field).unwrap_or_default().to_owned()));
+        }
         "path" => template.push(Variable::Path),
         "capture.req.uri" | "url" | "pathq" => {
             template.push(Variable::Path);
@@ -214,4 +367,9 @@ fn push_expression(expression: &str, template: &mut Template) -> Result<(), NoEq
         _ => return no_equivalent(format!("the value '%[{expression}]'")),
     }
     Ok(())
+}
+
+/// Returns the field of a fetch `req.fhdr(name)`, which takes a complete line.
+fn header_name(fetch: &str) -> Option<&str> {
+    fetch.strip_prefix("req.fhdr(")?.strip_suffix(')')
 }

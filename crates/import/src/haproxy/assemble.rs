@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::settings::{Global, Proxy, ProxyKind, Step, forwardfor_problem};
+use super::settings::{Global, Proxy, ProxyKind, forwardfor_problem};
 use crate::document::{Origin, Origins, Section, Value};
-use crate::draft::{Draft, RULES_MAX, count_rules, time_value};
+use crate::draft::{Draft, time_value};
 use crate::left::Kind;
-use crate::rules::{Action, Condition, Rule, specialise};
+use crate::rules::{Action, Condition, Rule, Test, has_path_test, specialise};
 
 /// Listeners of one frontend that share their rules.
 struct ListenerGroup {
     names: Vec<String>,
     has_tls: bool,
     port: Option<u16>,
+    /// A line of the listener that may restrict access, and that weir does not know.
+    refused: Option<Rc<Origin>>,
 }
 
 /// Adds everything to the draft.
@@ -27,6 +29,10 @@ pub(super) fn assemble(global: &Global, proxies: Vec<Proxy>, draft: &mut Draft<'
     let mut has_admin = false;
     for index in 0..proxies.len() {
         if proxies[index].kind == ProxyKind::Backend {
+            continue;
+        }
+        if let (true, Some(head)) = (proxies[index].is_disabled, &proxies[index].head) {
+            draft.leave(Kind::NotSupported, head, "the section is disabled: it has no listener");
             continue;
         }
         if add_admin(&proxies[index], &mut has_admin, draft) {
@@ -105,24 +111,39 @@ fn add_tcp(
     draft: &mut Draft<'_>,
 ) {
     let proxy = &proxies[index];
-    for (_, _, origin) in &proxy.switching {
-        draft.leave(
-            Kind::NotSupported,
-            origin,
-            "in mode tcp, weir chooses pools by the server name (sni) only",
-        );
+    let bind = proxy.binds.iter().find_map(|bind| bind.refused.as_ref());
+    let refused = [bind, proxy.refused.as_ref(), proxy.phases.refuses_connections.as_ref()]
+        .into_iter()
+        .flatten()
+        .next();
+    if let Some(origin) = refused {
+        let text = "a listener of mode tcp cannot refuse connections as this line says: it is left out";
+        return draft.leave(Kind::NotSupported, origin, text);
     }
-    let default = default_pool(index, proxies, global, pools, true, draft);
-    let mut entries = Vec::new();
-    for (names, pool, origin) in &proxy.sni {
-        match find_backend(pool, proxies) {
-            Some(backend) => {
-                let name = add_pool(backend, proxies, global, pools, true, draft);
-                let names = Value::texts(names.iter().map(String::as_str));
-                entries.push(Value::table([("server-name", names), ("pool", Value::text(name))]));
-            }
-            None => draft.leave(Kind::NotSupported, origin, format!("there is no backend '{pool}'")),
+    let (mut default, mut entries, mut origins): (Option<String>, _, Origins) =
+        (None, Vec::new(), Vec::new());
+    let mut is_complete = true;
+    for (condition, pool, origin) in &proxy.switching {
+        let backend = find_backend(pool, proxies).filter(|&backend| is_forwarding(&proxies[backend]));
+        let names = server_names(condition);
+        let (Some(backend), Some(names)) = (backend, names) else {
+            let text = "a pool with servers, chosen by a complete server name or by its end: connections that this \
+                        line may be for are rejected";
+            draft.leave(Kind::NotSupported, origin, text);
+            is_complete = false;
+            break;
+        };
+        let name = add_pool(backend, proxies, global, pools, true, draft);
+        if names.is_empty() {
+            default = Some(name);
+            is_complete = false;
+            break;
         }
+        entries.push(Value::table([("server-name", Value::texts(names)), ("pool", Value::text(name))]));
+        origins.push(Rc::clone(origin));
+    }
+    if is_complete {
+        default = default_pool(index, proxies, global, pools, true, draft);
     }
     if default.is_none() && entries.is_empty() {
         if let Some(head) = &proxy.head {
@@ -137,10 +158,26 @@ fn add_tcp(
             section.set("pool", Value::text(pool), &[]);
         }
         if has_sni {
-            let origins: Origins = proxy.sni.iter().map(|(.., origin)| Rc::clone(origin)).collect();
             section.set("sni", Value::List(entries.clone()), &origins);
         }
     });
+}
+
+/// Returns the server names of a condition, none for all connections; `None`: it has other tests.
+fn server_names(condition: &Condition) -> Option<Vec<String>> {
+    let parts = match condition {
+        Condition::Always => return Some(Vec::new()),
+        Condition::Any(parts) => &parts[..],
+        one => std::slice::from_ref(one),
+    };
+    let name = |part: &Condition| match part {
+        Condition::Test(test) => match &**test {
+            Test::ServerName(name) => Some(name.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    parts.iter().map(name).collect()
 }
 
 /// Returns the pool of the section itself, or of its `default_backend`.
@@ -155,7 +192,9 @@ fn default_pool(
     let proxy = &proxies[index];
     match &proxy.default_backend {
         Some((name, origin)) => match find_backend(name, proxies) {
-            Some(backend) if is_usable(&proxies[backend]) => {
+            Some(backend)
+                if is_usable(&proxies[backend]) && (!is_tcp || is_forwarding(&proxies[backend])) =>
+            {
                 Some(add_pool(backend, proxies, global, pools, is_tcp, draft))
             }
             _ => {
@@ -173,7 +212,12 @@ fn default_pool(
 }
 
 fn is_usable(proxy: &Proxy) -> bool {
-    !proxy.servers.is_empty()
+    !proxy.servers.is_empty() && !proxy.is_disabled
+}
+
+/// Returns whether a section of mode tcp forwards all connections that it gets.
+fn is_forwarding(proxy: &Proxy) -> bool {
+    is_usable(proxy) && proxy.refused.is_none() && proxy.phases.refuses_connections.is_none()
 }
 
 fn add_http(
@@ -184,75 +228,78 @@ fn add_http(
     draft: &mut Draft<'_>,
 ) {
     let proxy = &proxies[index];
-    let groups = add_listeners(proxy, draft, |_| {});
-    let mut last: Vec<Rule> = Vec::new();
-    let mut count = 0;
+    let mut rules: Vec<Rule> = section_rules(proxy);
     for (condition, name, origin) in &proxy.switching {
-        if count > RULES_MAX {
-            draft.leave(Kind::NotSupported, origin, "the rules of all backends together are too many");
-            break;
-        }
         let Some(backend) = find_backend(name, proxies).filter(|&backend| is_usable(&proxies[backend]))
         else {
             draft.leave(Kind::NotSupported, origin, format!("there is no backend '{name}' with a server"));
-            last.push(Rule::When(
-                condition.clone(),
-                vec![Rule::Act(Action::Deny(503), Vec::new())],
-                vec![Rc::clone(origin)],
-            ));
+            rules.push(Rule::act_when(condition.clone(), Action::Deny(503), origin));
             continue;
         };
         let pool = add_pool(backend, proxies, global, pools, false, draft);
-        let rules = backend_rules(&proxies[backend], pool, draft);
-        count += count_rules(&rules);
-        last.push(Rule::When(condition.clone(), rules, vec![Rc::clone(origin)]));
+        let inner = backend_rules(&proxies[backend], backend != index, pool, draft);
+        rules.push(Rule::When(condition.clone(), inner.into(), vec![Rc::clone(origin)]));
     }
     let default = default_pool(index, proxies, global, pools, false, draft);
     let origins: Origins = proxy.default_backend.iter().map(|(_, origin)| Rc::clone(origin)).collect();
     match default {
         Some(pool) => {
             let backend = proxy.default_backend.as_ref().and_then(|(name, _)| find_backend(name, proxies));
-            match backend.filter(|&backend| backend != index) {
-                Some(backend) => {
-                    let rules = backend_rules(&proxies[backend], pool, draft);
-                    last.push(Rule::When(Condition::Always, rules, origins));
-                }
-                None => last.push(Rule::Act(Action::Pool(pool), origins)),
-            }
+            let inner = match backend.filter(|&backend| backend != index) {
+                Some(backend) => backend_rules(&proxies[backend], true, pool, draft),
+                None => vec![Rule::Act(Action::Pool(pool), Vec::new())],
+            };
+            rules.push(Rule::When(Condition::Always, inner.into(), origins));
         }
         // HAProxy has no server then.
-        None => last.push(Rule::Act(Action::Deny(503), origins)),
+        None => rules.push(Rule::Act(Action::Deny(503), origins)),
     }
-    let rules = resolve_allow(&proxy.steps, &last);
+    if let Some(origin) = raw_names(proxy) {
+        let text = "server names of connections that are not decrypted: all requests get 501";
+        draft.leave(Kind::NotSupported, origin, text);
+        rules.insert(0, Rule::refuse(Condition::Always, origin));
+    }
+    let is_strict = has_path_test(&rules);
+    let groups = add_listeners(proxy, draft, |section| {
+        if is_strict {
+            section.note("HAProxy compares paths as they arrive: other spellings of a path get 400.");
+            section.set("path", Value::text("strict"), &[]);
+        }
+    });
     for group in groups {
+        let mut rules = rules.clone();
+        if let Some(origin) = &group.refused {
+            rules.insert(0, Rule::refuse(Condition::Always, origin));
+        }
         draft.add_routes(&group.names, specialise(&rules, group.has_tls, group.port));
     }
 }
 
-fn backend_rules(backend: &Proxy, pool: String, draft: &mut Draft<'_>) -> Vec<Rule> {
+/// Returns a line with a server name of connections that weir does not decrypt.
+fn raw_names(proxy: &Proxy) -> Option<&Rc<Origin>> {
+    let is_name =
+        |part: &Condition| matches!(part, Condition::Test(test) if matches!(**test, Test::ServerName(_)));
+    let is_plain = !proxy.binds.iter().all(|bind| bind.tls.is_some());
+    let line = proxy.switching.iter().find(|(condition, ..)| is_plain && condition.contains(&is_name));
+    line.map(|(.., origin)| origin)
+}
+
+/// Returns the rules of a section in front of its servers.
+fn section_rules(proxy: &Proxy) -> Vec<Rule> {
+    let refused = proxy.refused.iter().map(|origin| Rule::refuse(Condition::Always, origin));
+    refused.chain(proxy.phases.rules().cloned()).collect()
+}
+
+fn backend_rules(backend: &Proxy, has_own_rules: bool, pool: String, draft: &mut Draft<'_>) -> Vec<Rule> {
     if backend.kind == ProxyKind::Backend
         && let Some((words, origin)) = &backend.forwardfor
         && forwardfor_problem(words).is_none()
     {
         draft.leave(Kind::Differs, origin, "weir sends X-Forwarded-For for all pools of a listener");
     }
-    resolve_allow(&backend.steps, &[Rule::Act(Action::Pool(pool), Vec::new())])
-}
-
-/// Returns the rules with those behind them; `allow` goes on with the last ones.
-fn resolve_allow(steps: &[Step], last: &[Rule]) -> Vec<Rule> {
-    let mut allowed = 0..RULES_MAX / count_rules(last).max(1);
-    let rules = steps.iter().map(|step| match step {
-        Step::Rule(rule) => rule.clone(),
-        // Further ones are rules without an effect: each repeats the last rules.
-        Step::Allow(_, origin) if allowed.next().is_none() => {
-            Rule::When(Condition::Never, Vec::new(), vec![Rc::clone(origin)])
-        }
-        Step::Allow(condition, origin) => {
-            Rule::When(condition.clone(), last.to_vec(), vec![Rc::clone(origin)])
-        }
-    });
-    rules.chain(last.iter().cloned()).collect()
+    let mut rules = if has_own_rules { section_rules(backend) } else { Vec::new() };
+    rules.push(Rule::Act(Action::Pool(pool), Vec::new()));
+    rules
 }
 
 /// Adds the listeners of a section: one for all binds with the same settings.
@@ -261,20 +308,14 @@ fn add_listeners(proxy: &Proxy, draft: &mut Draft<'_>, fill: impl Fn(&mut Sectio
     let mut rest: Vec<&super::server::Bind> =
         proxy.binds.iter().filter(|bind| !bind.addresses.is_empty()).collect();
     if rest.is_empty() {
-        let name = draft.listener_name(&proxy.name);
-        let mut section = Section::named("listener", &name, proxy.head.iter().map(Rc::clone).collect());
-        section.note("The source has no address for it: this is a default.");
-        section.set("bind", Value::text("127.0.0.1:8080"), &[]);
-        fill(&mut section);
-        write_listener(proxy, &mut section, draft);
-        draft.document.listeners.push(section);
-        return vec![ListenerGroup { names: vec![name], has_tls: false, port: Some(8080) }];
+        return vec![add_default_listener(proxy, draft, &fill)];
     }
     while let Some(first) = rest.first().copied() {
         let is_same = |bind: &&super::server::Bind| {
             bind.tls == first.tls
                 && bind.accepts_proxy == first.accepts_proxy
                 && bind.unix_mode == first.unix_mode
+                && bind.refused.is_some() == first.refused.is_some()
         };
         let (same, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_same);
         rest = others;
@@ -310,16 +351,36 @@ fn add_listeners(proxy: &Proxy, draft: &mut Draft<'_>, fill: impl Fn(&mut Sectio
         draft.document.listeners.push(section);
         let ports: Vec<u16> = same.iter().flat_map(|bind| bind.ports.iter().copied()).collect();
         let port = ports.first().copied().filter(|port| ports.iter().all(|other| other == port));
-        groups.push(ListenerGroup { names: vec![name], has_tls: first.tls.is_some(), port });
+        groups.push(ListenerGroup {
+            names: vec![name],
+            has_tls: first.tls.is_some(),
+            port,
+            refused: first.refused.clone(),
+        });
     }
     merge_groups(groups)
+}
+
+fn add_default_listener(proxy: &Proxy, draft: &mut Draft<'_>, fill: &dyn Fn(&mut Section)) -> ListenerGroup {
+    let name = draft.listener_name(&proxy.name);
+    let mut section = Section::named("listener", &name, proxy.head.iter().map(Rc::clone).collect());
+    section.note("The source has no address for it: this is a default.");
+    section.set("bind", Value::text("127.0.0.1:8080"), &[]);
+    fill(&mut section);
+    write_listener(proxy, &mut section, draft);
+    draft.document.listeners.push(section);
+    ListenerGroup { names: vec![name], has_tls: false, port: Some(8080), refused: None }
 }
 
 /// Joins the listeners with the same rules.
 fn merge_groups(groups: Vec<ListenerGroup>) -> Vec<ListenerGroup> {
     let mut merged: Vec<ListenerGroup> = Vec::new();
     for group in groups {
-        match merged.iter_mut().find(|other| other.has_tls == group.has_tls && other.port == group.port) {
+        match merged.iter_mut().find(|other| {
+            other.has_tls == group.has_tls
+                && other.port == group.port
+                && other.refused.is_some() == group.refused.is_some()
+        }) {
             Some(other) => other.names.extend(group.names),
             None => merged.push(group),
         }

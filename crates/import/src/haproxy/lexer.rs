@@ -12,6 +12,8 @@ const WORDS_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) words: Vec<String>,
+    /// False if a variable without a value is missing in it.
+    pub(crate) is_complete: bool,
     pub(crate) origin: Rc<Origin>,
 }
 
@@ -58,8 +60,9 @@ pub(super) fn lines(
         if !words.is_empty() {
             let origin = Origin { file: Rc::clone(&file), line: number, text: raw.trim().to_owned() };
             let origin = Rc::new(origin);
+            let is_complete = missing.is_empty();
             unset.extend(missing.into_iter().map(|name| (Rc::clone(&origin), name)));
-            lines.push(Line { words, origin });
+            lines.push(Line { words, is_complete, origin });
         }
     }
     Ok((lines, unset))

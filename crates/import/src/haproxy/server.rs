@@ -18,6 +18,8 @@ pub(super) struct Bind {
     pub(super) only_http1: bool,
     pub(super) accepts_proxy: bool,
     pub(super) unix_mode: Option<String>,
+    /// A parameter that may restrict access, and that weir does not know: all requests are refused.
+    pub(super) refused: Option<Rc<Origin>>,
     pub(super) origin: Rc<Origin>,
 }
 
@@ -31,6 +33,7 @@ impl Bind {
             only_http1: false,
             accepts_proxy: false,
             unix_mode: None,
+            refused: None,
             origin: Rc::clone(origin),
         };
         let text = expand_address(words.first().map_or("", String::as_str), draft.surroundings);
@@ -38,7 +41,7 @@ impl Bind {
             bind.add_address(address.trim(), draft);
         }
         let mut certificates = Vec::new();
-        let mut has_tls = false;
+        let (mut has_tls, mut requires_client) = (false, false);
         let mut entries: Vec<(String, Value)> = Vec::new();
         let mut words = words.get(1..).unwrap_or_default().iter().map(String::as_str);
         while let Some(word) = words.next() {
@@ -53,20 +56,21 @@ impl Bind {
                 }
                 "ca-file" => {
                     let file = words.next().unwrap_or_default();
-                    if draft.existing_file(file, origin) {
-                        entries.push(("client-ca".to_owned(), Value::text(file)));
-                    }
+                    // Without the file weir does not start: a listener that lets everybody in is no replacement.
+                    draft.existing_file(file, origin);
+                    entries.push(("client-ca".to_owned(), Value::text(file)));
                 }
                 "verify" => match words.next() {
                     Some("optional") => {
                         entries.push(("client-certificate".to_owned(), Value::text("optional")))
                     }
-                    Some("required" | "none") => {}
-                    other => draft.leave(
-                        Kind::NotSupported,
-                        origin,
-                        format!("verify {}", other.unwrap_or_default()),
-                    ),
+                    Some("required") => requires_client = true,
+                    Some("none") => entries.retain(|(key, _)| key != "client-ca"),
+                    other => {
+                        bind.refused = Some(Rc::clone(origin));
+                        let text = format!("verify {}: all requests get 501", other.unwrap_or_default());
+                        draft.leave(Kind::NotSupported, origin, text);
+                    }
                 },
                 "ssl-min-ver" => entries.extend(min_version(words.next(), origin, draft)),
                 other => bind.leave_parameter(other, &mut words, draft),
@@ -74,62 +78,64 @@ impl Bind {
         }
         if has_tls {
             add_certificates(certificates, &mut entries, origin, draft);
-            // Without its authorities there is no policy for certificates of clients.
-            if !entries.iter().any(|(key, _)| key == "client-ca") {
-                entries.retain(|(key, _)| key != "client-certificate");
-            }
+            bind.check_clients(requires_client, &mut entries, draft);
             bind.tls = Some(entries);
         }
         bind
     }
 
+    /// Keeps the keys for certificates of clients only together with a policy, and refuses requests without one.
+    fn check_clients(
+        &mut self,
+        requires_client: bool,
+        entries: &mut Vec<(String, Value)>,
+        draft: &mut Draft<'_>,
+    ) {
+        // Without its authorities there is no policy for certificates of clients.
+        if !entries.iter().any(|(key, _)| key == "client-ca") {
+            entries.retain(|(key, _)| key != "client-certificate");
+            if requires_client {
+                self.refused = Some(Rc::clone(&self.origin));
+                draft.leave(
+                    Kind::NotSupported,
+                    &self.origin,
+                    "clients need a certificate, and there is no ca-file: all requests get 501",
+                );
+            }
+        } else if !requires_client && !entries.iter().any(|(key, _)| key == "client-certificate") {
+            entries.retain(|(key, _)| key != "client-ca");
+        }
+    }
+
     fn leave_parameter<'w>(
-        &self,
+        &mut self,
         word: &str,
         words: &mut impl Iterator<Item = &'w str>,
         draft: &mut Draft<'_>,
     ) {
-        const WITHOUT_VALUE: [&str; 14] = [
-            "transparent",
-            "defer-accept",
-            "tfo",
-            "v4v6",
-            "v6only",
-            "no-sslv3",
-            "no-tlsv10",
-            "no-tlsv11",
-            "no-tls-tickets",
-            "prefer-client-ciphers",
-            "allow-0rtt",
-            "strict-sni",
-            "force-tlsv12",
-            "force-tlsv13",
-        ];
-        const SILENT: [&str; 17] = [
-            "name",
-            "process",
-            "thread",
-            "id",
-            "ciphers",
-            "ciphersuites",
-            "curves",
-            "ecdhe",
-            "npn",
-            "no-sslv3",
-            "no-tlsv10",
-            "no-tlsv11",
-            "defer-accept",
-            "tfo",
-            "v4v6",
-            "v6only",
-            "prefer-client-ciphers",
-        ];
-        if !WITHOUT_VALUE.contains(&word) {
+        const WITHOUT_VALUE: &str = "transparent defer-accept tfo v4v6 v6only no-sslv3 no-tlsv10 no-tlsv11 no-tls-tickets \
+            prefer-client-ciphers allow-0rtt strict-sni force-tlsv12 force-tlsv13 no-ca-names \
+            generate-certificates";
+        const SILENT: &str = "name process thread id ciphers ciphersuites curves ecdhe npn no-sslv3 no-tlsv10 no-tlsv11 \
+            defer-accept tfo v4v6 v6only prefer-client-ciphers";
+        /// Parameters that let nobody out whom weir lets in.
+        const OPEN: &str = "transparent no-tls-tickets allow-0rtt no-ca-names generate-certificates backlog maxconn mss nice \
+            tcp-ut ssl-max-ver ca-sign-file ca-sign-pass tls-ticket-keys level";
+        if !is_one_of(WITHOUT_VALUE, word) {
             words.next();
         }
-        let (kind, reason) = match SILENT.contains(&word) {
-            true => (Kind::NoEffect, format!("'{word}' of a bind: weir's TLS and sockets are set by itself")),
-            false => (Kind::NotSupported, format!("'{word}' of a bind")),
+        let (kind, reason) = match (is_one_of(SILENT, word), is_one_of(OPEN, word)) {
+            (true, _) => {
+                (Kind::NoEffect, format!("'{word}' of a bind: weir's TLS and sockets are set by itself"))
+            }
+            (_, true) => (Kind::NotSupported, format!("'{word}' of a bind")),
+            _ => {
+                self.refused = Some(Rc::clone(&self.origin));
+                (
+                    Kind::NotSupported,
+                    format!("'{word}' of a bind, which may restrict access: all requests get 501"),
+                )
+            }
         };
         draft.leave(kind, &self.origin, reason);
     }
@@ -165,6 +171,11 @@ impl Bind {
             ),
         }
     }
+}
+
+/// Returns whether a word is one of a list.
+fn is_one_of(list: &str, word: &str) -> bool {
+    list.split(' ').any(|other| other == word)
 }
 
 /// Returns the key for the oldest version of TLS.
@@ -296,37 +307,14 @@ impl ServerLine {
                 words.next();
                 continue;
             }
-            const WITHOUT_VALUE: [&str; 10] = [
-                "enabled",
-                "no-backup",
-                "no-ssl",
-                "check-send-proxy",
-                "tfo",
-                "no-ssl-reuse",
-                "no-tls-tickets",
-                "stick",
-                "non-stick",
-                "send-proxy-v2-ssl",
-            ];
-            const SILENT: [&str; 13] = [
-                "enabled",
-                "no-backup",
-                "no-ssl",
-                "stick",
-                "init-addr",
-                "id",
-                "track-init",
-                "resolve-opts",
-                "pool-max-conn",
-                "pool-purge-delay",
-                "minconn",
-                "tfo",
-                "no-ssl-reuse",
-            ];
-            if !WITHOUT_VALUE.contains(&word) {
+            const WITHOUT_VALUE: &str = "enabled no-backup no-ssl check-send-proxy tfo no-ssl-reuse no-tls-tickets stick non-stick \
+                send-proxy-v2-ssl";
+            const SILENT: &str = "enabled no-backup no-ssl stick init-addr id track-init resolve-opts pool-max-conn \
+                pool-purge-delay minconn tfo no-ssl-reuse";
+            if !is_one_of(WITHOUT_VALUE, word) {
                 words.next();
             }
-            let (kind, reason) = match SILENT.contains(&word) {
+            let (kind, reason) = match is_one_of(SILENT, word) {
                 true => (Kind::NoEffect, format!("'{word}' of a server")),
                 false => (Kind::NotSupported, format!("'{word}' of a server")),
             };

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::acl::Acls;
-use super::actions;
+use super::actions::Phases;
 use super::lexer::Line;
 use super::server::{Bind, ServerLine};
 use crate::document::{Origin, Origins, Value};
-use crate::draft::{Draft, is_normal_path, network};
+use crate::draft::{Draft, network};
 use crate::left::Kind;
+use crate::paths::is_normal_path;
 use crate::row;
-use crate::rules::{Action, Condition, PathTest, Rule, Test};
+use crate::rules::{Action, Condition, PathTest, Rule};
 
 /// A value with the line that it comes from.
 pub(super) type Set<T> = (T, Rc<Origin>);
@@ -36,13 +37,6 @@ impl ProxyKind {
     }
 }
 
-/// A rule before `allow` is resolved, which skips the rules behind it.
-#[derive(Clone, Debug)]
-pub(super) enum Step {
-    Rule(Rule),
-    Allow(Condition, Rc<Origin>),
-}
-
 /// Active checks of a section.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Check {
@@ -62,11 +56,9 @@ pub(super) struct Proxy {
     pub(super) servers: Vec<ServerLine>,
     pub(super) default_server: Vec<(Vec<String>, Rc<Origin>)>,
     pub(super) acls: Acls,
-    pub(super) steps: Vec<Step>,
+    pub(super) phases: Phases,
     /// Pools by conditions, in order.
     pub(super) switching: Vec<(Condition, String, Rc<Origin>)>,
-    /// Server names of mode tcp with their pools.
-    pub(super) sni: Vec<(Vec<String>, String, Rc<Origin>)>,
     pub(super) default_backend: Option<Set<String>>,
     pub(super) timeouts: BTreeMap<String, Set<u64>>,
     pub(super) maxconn: Option<Set<u64>>,
@@ -82,6 +74,9 @@ pub(super) struct Proxy {
     pub(super) stats: Origins,
     pub(super) source: Option<Set<String>>,
     pub(super) uses_http: bool,
+    pub(super) is_disabled: bool,
+    /// A line that may restrict access, of which nothing is known: all requests are refused.
+    pub(super) refused: Option<Rc<Origin>>,
 }
 
 impl Proxy {
@@ -114,11 +109,8 @@ impl Proxy {
                 self.servers.extend(server);
             }
             "default-server" => self.default_server.push((line.rest(1).to_vec(), Rc::clone(origin))),
-            "acl" => {
-                if let Err(reason) = self.acls.define(line) {
-                    draft.leave(Kind::NotSupported, origin, reason.to_string());
-                }
-            }
+            // They are read before the other lines.
+            "acl" => {}
             "use_backend" => self.add_switch(line, draft),
             "default_backend" => self.default_backend = Some((value.to_owned(), Rc::clone(origin))),
             "maxconn" => self.maxconn = number.map(|number| (number, Rc::clone(origin))),
@@ -140,26 +132,27 @@ impl Proxy {
                 None => draft.leave(Kind::NotSupported, origin, "this is no time"),
             },
             directive => {
-                self.uses_http = true;
-                match actions::step(directive, line, &self.acls) {
-                    Ok(steps) => self.steps.extend(steps),
-                    Err(reason) => draft.leave(Kind::NotSupported, origin, reason.to_string()),
-                }
+                self.uses_http |= !directive.starts_with("tcp-");
+                self.phases.apply(directive, line, &self.acls, draft);
             }
         }
     }
 
     /// Adds the response to requests of monitors, in front of all rules.
     fn add_monitor(&mut self, path: &str, origin: &Rc<Origin>, draft: &mut Draft<'_>) {
-        if !is_normal_path(path) {
-            return draft.leave(Kind::NotSupported, origin, "the path is not in normal form");
-        }
         self.uses_http = true;
+        if !is_normal_path(path) {
+            self.refused = Some(Rc::clone(origin));
+            return draft.leave(
+                Kind::NotSupported,
+                origin,
+                "the path is not in normal form: all requests get 501",
+            );
+        }
         draft.leave(Kind::Differs, origin, "requests for this path with a query get the response, too");
         let ok = Action::Return { status: 200, content_type: None, body: String::new() };
-        let condition = Condition::test(Test::Path(PathTest::Exact(path.to_owned())));
-        let rule = Rule::When(condition, vec![Rule::Act(ok, Vec::new())], vec![Rc::clone(origin)]);
-        self.steps.insert(0, Step::Rule(rule));
+        let condition = Condition::path(PathTest::Exact(path.to_owned()));
+        self.phases.monitor.rules.push(Rule::act_when(condition, ok, origin));
     }
 
     fn set_mode(&mut self, line: &Line, draft: &mut Draft<'_>) {
@@ -175,21 +168,18 @@ impl Proxy {
 
     fn add_switch(&mut self, line: &Line, draft: &mut Draft<'_>) {
         let origin = &line.origin;
-        let pool = line.word(1);
-        if pool.contains("%[") {
-            return draft.leave(
-                Kind::NotSupported,
-                origin,
-                "the name of a pool does not depend on the request",
-            );
+        if !draft.spend(self.acls.weight(line.rest(2)), origin) {
+            return;
         }
-        // In mode tcp the only condition is a server name.
-        if let Some(names) = sni_names(line.rest(2)) {
-            return self.sni.push((names, pool.to_owned(), Rc::clone(origin)));
+        let mut reasons = Vec::new();
+        let condition = self.acls.condition(line.rest(2), &mut reasons);
+        if line.word(1).contains("%[") {
+            reasons.push("the name of a pool does not depend on the request".to_owned());
         }
-        match self.acls.condition(line.rest(2)) {
-            Ok(condition) => self.switching.push((condition, pool.to_owned(), Rc::clone(origin))),
-            Err(reason) => draft.leave(Kind::NotSupported, origin, reason.to_string()),
+        self.switching.push((condition, line.word(1).to_owned(), Rc::clone(origin)));
+        if !reasons.is_empty() {
+            let text = format!("{}: the requests for which it may hold are refused", reasons.join("; "));
+            draft.leave(Kind::NotSupported, origin, text);
         }
     }
 
@@ -289,19 +279,6 @@ impl Proxy {
                 self.check.headers.push((name.trim().to_owned(), value.trim().to_owned()));
             }
         }
-    }
-}
-
-/// Returns the server names of a condition of mode tcp.
-fn sni_names(words: &[String]) -> Option<Vec<String>> {
-    let words: Vec<&str> =
-        words.iter().map(String::as_str).filter(|word| !matches!(*word, "{" | "}" | "-i")).collect();
-    match words.as_slice() {
-        ["if", "req_ssl_sni" | "req.ssl_sni", names @ ..] if !names.is_empty() => names
-            .iter()
-            .all(|name| crate::draft::is_host(name))
-            .then(|| names.iter().map(|name| (*name).to_owned()).collect()),
-        _ => None,
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Reader<'a> {
     /// Files that are being read, to find cycles.
     open: Vec<String>,
     files: usize,
-    bytes: usize,
+    pub(crate) bytes: usize,
     /// Includes that name no file: with their reasons.
     pub(crate) problems: Vec<(Rc<Origin>, String)>,
 }
@@ -122,7 +122,8 @@ impl<'a> Reader<'a> {
             Ok(files) => files,
             Err(reason) => {
                 self.problems.push((Rc::clone(origin), reason.to_string()));
-                return Ok(Vec::new());
+                // Its directives may restrict access: the block refuses all requests.
+                return Ok(vec![directive.clone()]);
             }
         };
         let mut directives = Vec::new();

@@ -8,6 +8,7 @@ use crate::document::Origin;
 use crate::draft::{Draft, network};
 use crate::left::Kind;
 use crate::row;
+use crate::rules::{Condition, Test};
 
 /// A value with the directive that it comes from.
 pub(super) type Set<T> = (T, Rc<Origin>);
@@ -23,11 +24,11 @@ pub(super) enum Time {
     KeepAlive,
 }
 
-/// A line of `allow` or `deny`. `None`: all clients.
+/// A line of `allow` or `deny`.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub(super) allows: bool,
-    pub(super) network: Option<String>,
+    pub(super) clients: Condition,
     pub(super) origin: Rc<Origin>,
 }
 
@@ -51,7 +52,14 @@ pub(super) struct Scope {
     /// Keys of `tls` of pools behind `https`.
     pub(super) server_tls: Vec<(String, String, Rc<Origin>)>,
     pub(super) verifies_servers: bool,
-    pub(super) protected: Option<Rc<Origin>>,
+    /// Ways of authentication in force.
+    pub(super) auth: Vec<(String, Rc<Origin>)>,
+    /// One of `allow` and authentication is enough.
+    pub(super) satisfies_any: bool,
+    /// Field that has the client's address.
+    pub(super) real_ip_header: Option<String>,
+    /// A directive that may restrict access, and that weir does not know: all requests are refused.
+    pub(super) refused: Option<Rc<Origin>>,
 }
 
 impl Scope {
@@ -127,10 +135,31 @@ impl Scope {
                 None => draft.leave(Kind::NotSupported, origin, "trusted peers are networks"),
             },
             "access_log" => self.access_log = set(first),
-            "auth_basic" | "auth_request" | "auth_jwt" => {
-                self.protected = (first != "off").then(|| Rc::clone(origin));
+            _ => return self.apply_client(directive, draft) || self.apply_tls(directive),
+        }
+        true
+    }
+
+    /// Applies a directive about clients and their authentication. Returns false if it is none.
+    fn apply_client(&mut self, directive: &Directive, draft: &mut Draft<'_>) -> bool {
+        let origin = &directive.origin;
+        let first = directive.argument(0);
+        match directive.name() {
+            "auth_basic_user_file" | "auth_delay" | "auth_request_set" => return false,
+            "satisfy" => self.satisfies_any = first == "any",
+            "real_ip_header" => {
+                self.real_ip_header = Some(first.to_ascii_lowercase());
+                if first != "proxy_protocol" {
+                    leave(directive, draft);
+                }
             }
-            _ => return self.apply_tls(directive),
+            name if name.starts_with("auth_") => {
+                self.auth.retain(|(other, _)| other != name);
+                if first != "off" {
+                    self.auth.push((name.to_owned(), Rc::clone(origin)));
+                }
+            }
+            _ => return false,
         }
         true
     }
@@ -176,13 +205,47 @@ impl Scope {
 
     fn add_access(&mut self, directive: &Directive, draft: &mut Draft<'_>) {
         let text = directive.argument(0);
-        let network_text = network(text);
-        if network_text.is_none() && text != "all" {
-            return draft.leave(Kind::NotSupported, &directive.origin, "clients are known by their networks");
-        }
+        let clients = match (network(text), text) {
+            (Some(network), _) => Condition::test(Test::Source(network)),
+            (None, "all") => Condition::Always,
+            _ => {
+                let text = "clients are known by their networks: the requests that it may be for get 501";
+                draft.leave(Kind::NotSupported, &directive.origin, text);
+                Condition::Unknown
+            }
+        };
         let allows = directive.name() == "allow";
-        self.access.push(Access { allows, network: network_text, origin: Rc::clone(&directive.origin) });
+        self.access.push(Access { allows, clients, origin: Rc::clone(&directive.origin) });
     }
+
+    /// Applies a directive, or reports it. One that may restrict access, and is not known, refuses all requests.
+    pub(super) fn apply_or_leave(&mut self, directive: &Directive, draft: &mut Draft<'_>) {
+        if self.apply(directive, draft) {
+            return;
+        }
+        if directive.name() != "include" {
+            leave(directive, draft);
+        }
+        if may_restrict(directive) {
+            self.refused = Some(Rc::clone(&directive.origin));
+        }
+    }
+}
+
+/// Returns whether a directive that has no equivalent may restrict access.
+fn may_restrict(directive: &Directive) -> bool {
+    /// Beginnings of directives that let in whom they find.
+    const HARMLESS: &str = "proxy_ fastcgi_ uwsgi_ scgi_ memcached_ grpc_ gzip brotli open_file_cache client_ send_ \
+        keepalive log_ error_ types output_ postpone_ read_ahead resolver server_ ssi sub_ userid \
+        expires etag charset add_ worker_ http2 http3 quic limit_rate aio directio sendfile tcp_ \
+        rewrite_log uninitialized_ variables_ map_ lingering_ reset_ chunked_ if_modified_since zone \
+        autoindex";
+    const TLS: [&str; 4] = ["ssl_crl", "ssl_ocsp", "ssl_reject_handshake", "ssl_verify_depth"];
+    let name = directive.name();
+    let is_known = row::find(super::TABLE, &[name]).is_some();
+    let is_harmless = HARMLESS.split(' ').any(|start| name.starts_with(start));
+    let is_tls = name.starts_with("ssl_");
+    !is_known && !is_harmless && (!is_tls || TLS.contains(&name))
 }
 
 /// Reports a directive by its row, or as an unknown one.

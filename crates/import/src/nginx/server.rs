@@ -1,5 +1,6 @@
 //! `server` of nginx: addresses, names and their order.
 
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::location::{Location, server_rules};
@@ -10,7 +11,8 @@ use crate::directive::Directive;
 use crate::document::{Origin, Origins, Section, Value};
 use crate::draft::{Draft, is_host, time_value};
 use crate::left::Kind;
-use crate::rules::{Condition, Rule, Test, specialise};
+use crate::rules::{Condition, Rule, Test, ValueTest, specialise};
+use crate::text::escape_regex;
 
 /// nginx's limit of bodies without `client_max_body_size`.
 const BODY_MAX: u64 = 1 << 20;
@@ -96,8 +98,8 @@ impl Server {
                 "server_name" => {
                     self.names.extend(directive.arguments().iter().map(|name| name.to_lowercase()))
                 }
-                "return" | "rewrite" | "if" | "root" | "index" | "try_files" | "proxy_pass" | "alias"
-                | "autoindex" => {
+                "return" | "rewrite" | "if" | "break" | "set" | "root" | "index" | "try_files"
+                | "proxy_pass" | "alias" | "autoindex" => {
                     if matches!(directive.name(), "root" | "index") {
                         leave(directive, draft);
                     }
@@ -106,8 +108,7 @@ impl Server {
                 "ssl" if directive.argument(0) == "on" => {
                     self.listens.iter_mut().for_each(|listen| listen.has_tls = true)
                 }
-                _ if self.scope.apply(directive, draft) => {}
-                _ => leave(directive, draft),
+                _ => self.scope.apply_or_leave(directive, draft),
             }
         }
         for directive in directives.iter().filter(|directive| directive.name() == "location") {
@@ -142,7 +143,13 @@ impl Server {
                 }
                 "http2" | "reuseport" | "backlog" | "deferred" | "ipv6only" | "fastopen" | "rcvbuf"
                 | "sndbuf" | "so_keepalive" | "bind" => {}
-                _ => draft.leave(Kind::NotSupported, origin, format!("'{parameter}' of a listener")),
+                _ => {
+                    self.scope.refused = Some(Rc::clone(origin));
+                    let text = format!(
+                        "'{parameter}' of a listener, which may restrict access: all requests get 501"
+                    );
+                    draft.leave(Kind::NotSupported, origin, text);
+                }
             }
         }
         self.listens.push(listen);
@@ -156,6 +163,20 @@ impl Server {
     /// Returns its scope and those of its locations.
     fn scopes(&self) -> impl Iterator<Item = &Scope> {
         std::iter::once(&self.scope).chain(self.locations.iter().flat_map(Location::scopes))
+    }
+
+    /// Returns whether weir compares the same address of a client as nginx.
+    pub(super) fn knows_source(&self) -> bool {
+        let accepts_proxy = self.listens.iter().any(|listen| listen.accepts_proxy);
+        let is_of_proxy = self.scope.real_ip_header.as_deref() == Some("proxy_protocol");
+        let has_real_ip = self.scopes().any(|scope| !scope.trusted.is_empty());
+        if accepts_proxy { has_real_ip && is_of_proxy } else { !has_real_ip }
+    }
+
+    /// Returns what it wants to know of clients' certificates.
+    fn client_certificates(&self) -> Option<(&str, Option<&str>)> {
+        let verifies = self.scope.verifies_clients.as_deref().filter(|verifies| *verifies != "off")?;
+        Some((verifies, self.scope.client_ca.as_ref().map(|(file, _)| file.as_str())))
     }
 
     pub(super) fn first_name(&self) -> &str {
@@ -205,33 +226,51 @@ struct Group {
 /// Adds the listeners and routes of all servers.
 pub(super) fn assemble(servers: &[Server], upstreams: &[Upstream], draft: &mut Draft<'_>) {
     let mut rules: Vec<Option<Vec<Rule>>> = vec![None; servers.len()];
-    let mut names: Vec<Vec<(Rank, Condition)>> = Vec::new();
+    let mut names: Vec<Vec<Vec<(Rank, Condition)>>> = Vec::new();
     for server in servers {
         names.push(ranked_names(server, draft));
         super::add_log(&server.scope, draft);
     }
     for group in groups(servers) {
         let listener = add_listener(&group, servers, draft);
+        let mut taken = TakenNames::default();
         let mut units: Vec<(Rank, usize, Condition)> = Vec::new();
-        for &index in group.servers.iter().filter(|&&index| index != group.default) {
-            for (rank, condition) in &names[index] {
-                units.push((*rank, index, condition.clone()));
+        let mut own: Vec<(Rank, Condition)> = Vec::new();
+        for &index in &group.servers {
+            for (name, ranked) in servers[index].names.iter().zip(&names[index]) {
+                if !taken.take(name) {
+                    continue;
+                }
+                for (rank, condition) in ranked {
+                    match index == group.default {
+                        true => own.push((*rank, condition.clone())),
+                        false => units.push((*rank, index, condition.clone())),
+                    }
+                }
             }
         }
         // The names of the default server come first where they are more exact than those of others.
-        for (rank, condition) in &names[group.default] {
-            if units.iter().any(|(other, ..)| other > rank) {
+        for (rank, condition) in &own {
+            if units.iter().any(|(other, ..)| other > rank || (other == rank && *rank == Rank::Regex)) {
                 units.push((*rank, group.default, condition.clone()));
             }
         }
         units.sort_by_key(|(rank, index, _)| (*rank, *index));
         let mut all: Vec<Rule> = Vec::new();
+        let refused = refused_servers(&group, servers, draft);
         for (_, index, condition) in join_units(units) {
+            if let Some(origin) = refused.get(&index) {
+                all.push(Rule::refuse(condition, origin));
+                continue;
+            }
             let inner = rules_of(index, servers, upstreams, &mut rules, draft);
-            all.push(Rule::When(condition, inner, vec![Rc::clone(&servers[index].origin)]));
+            all.push(Rule::When(condition, inner.into(), vec![Rc::clone(&servers[index].origin)]));
+        }
+        if let Some(origin) = refused.get(&group.default) {
+            all.push(Rule::refuse(Condition::Always, origin));
         }
         let last = rules_of(group.default, servers, upstreams, &mut rules, draft);
-        all.push(Rule::When(Condition::Always, last, vec![Rc::clone(&servers[group.default].origin)]));
+        all.push(Rule::When(Condition::Always, last.into(), vec![Rc::clone(&servers[group.default].origin)]));
         let (has_tls, port) =
             group.addresses.first().map_or((false, None), |listen| (listen.has_tls, listen.port));
         draft.add_routes(&[listener], specialise(&all, has_tls, port));
@@ -241,6 +280,38 @@ pub(super) fn assemble(servers: &[Server], upstreams: &[Upstream], draft: &mut D
     if servers.is_empty() {
         add_unused(&unused, draft);
     }
+}
+
+/// Returns the servers of a listener whose certificates of clients it cannot ask for, because others want something
+/// else. weir asks for them before it knows the host.
+fn refused_servers(group: &Group, servers: &[Server], draft: &mut Draft<'_>) -> HashMap<usize, Rc<Origin>> {
+    let mut refused = HashMap::new();
+    if !group.addresses[0].has_tls {
+        return refused;
+    }
+    let common = common_certificates(group.servers.iter().map(|&index| &servers[index]));
+    for &index in &group.servers {
+        let server = &servers[index];
+        let is_met =
+            server.client_certificates().is_none_or(|wanted| common == Some(wanted) && wanted.1.is_some());
+        if !is_met {
+            let origin = server.scope.client_ca.as_ref().map_or(&server.origin, |(_, origin)| origin);
+            let text = "a listener has one policy for certificates of clients, of an authority: the requests of the \
+                        server get 501";
+            draft.leave(Kind::NotSupported, origin, text);
+            refused.insert(index, Rc::clone(origin));
+        }
+    }
+    refused
+}
+
+/// Returns what all servers want to know of clients' certificates; `None`: nothing, or not the same.
+fn common_certificates<'s>(
+    mut servers: impl Iterator<Item = &'s Server>,
+) -> Option<(&'s str, Option<&'s str>)> {
+    let first = servers.next()?.client_certificates()?;
+    let is_supported = matches!(first.0, "on" | "optional");
+    (is_supported && servers.all(|other| other.client_certificates() == Some(first))).then_some(first)
 }
 
 /// Adds the pools of a fragment without servers, and a listener for the first one.
@@ -291,32 +362,67 @@ fn rules_of(
     rules
 }
 
-fn ranked_names(server: &Server, draft: &mut Draft<'_>) -> Vec<(Rank, Condition)> {
-    let mut ranked = Vec::new();
-    for name in &server.names {
-        let host = |text: String| Condition::test(Test::Host(text));
-        let length = std::cmp::Reverse(name.len());
-        if name.is_empty() || name == "_" || name.starts_with('$') {
-            // It matches no host, so only the default server has it.
-        } else if let Some(regex) = name.strip_prefix('~') {
-            match host_regex(regex) {
-                Some(test) => ranked.push((Rank::Regex, Condition::test(test))),
-                None => draft.leave(Kind::NotSupported, &server.origin, format!("the server name '{name}'")),
-            }
-        } else if let Some(base) = name.strip_prefix('.').filter(|base| is_host(base)) {
-            ranked.push((Rank::Exact, host(base.to_owned())));
-            ranked.push((Rank::Leading(length), host(format!("*.{base}"))));
-        } else if name.starts_with("*.") && is_host(name) {
-            ranked.push((Rank::Leading(length), host(name.clone())));
-        } else if let Some(start) = name.strip_suffix(".*").filter(|start| is_host(start)) {
-            let regex = format!("(?i)^{}\\.[^:]+(:[0-9]+)?$", crate::rules::escape_regex(start));
-            let test = Test::Header("host".into(), crate::rules::ValueTest::Regex(regex));
-            ranked.push((Rank::Trailing(length), Condition::test(test)));
-        } else if is_host(name) {
-            ranked.push((Rank::Exact, host(name.clone())));
+/// Names of a listener so far: the first server with a name has it.
+#[derive(Default)]
+struct TakenNames {
+    exact: HashSet<String>,
+    leading: HashSet<String>,
+    trailing: HashSet<String>,
+}
+
+impl TakenNames {
+    /// Takes a name. Returns false if nginx ignores it, because it has it already.
+    fn take(&mut self, name: &str) -> bool {
+        if name.starts_with('~') {
+            true
+        } else if let Some(base) = name.strip_prefix('.') {
+            // This name is ignored as a whole.
+            self.exact.insert(base.to_owned()) && self.leading.insert(base.to_owned())
+        } else if let Some(base) = name.strip_prefix("*.") {
+            self.leading.insert(base.to_owned())
+        } else if let Some(base) = name.strip_suffix(".*") {
+            self.trailing.insert(base.to_owned())
         } else {
-            draft.leave(Kind::NotSupported, &server.origin, format!("the server name '{name}'"));
+            self.exact.insert(name.to_owned())
         }
+    }
+}
+
+/// Returns the conditions of each name of a server.
+fn ranked_names(server: &Server, draft: &mut Draft<'_>) -> Vec<Vec<(Rank, Condition)>> {
+    let names = server.names.iter();
+    names.map(|name| ranked_name(name, server, draft)).collect()
+}
+
+fn ranked_name(name: &str, server: &Server, draft: &mut Draft<'_>) -> Vec<(Rank, Condition)> {
+    let mut ranked = Vec::new();
+    let host = |text: String| Condition::test(Test::Host(text));
+    let length = std::cmp::Reverse(name.len());
+    let unknown = format!("the server name '{name}': requests that it may be for get 501");
+    if name.is_empty() {
+        ranked.push((Rank::Exact, Condition::test(Test::Header("host".into(), ValueTest::Absent))));
+    } else if name == "_" || name.starts_with('$') {
+        // It matches no host, so only the default server has it.
+    } else if let Some(regex) = name.strip_prefix('~') {
+        let condition = host_regex(regex, false).unwrap_or(Condition::Unknown);
+        if !condition.is_exact() {
+            draft.leave(Kind::NotSupported, &server.origin, unknown);
+        }
+        ranked.push((Rank::Regex, condition));
+    } else if let Some(base) = name.strip_prefix('.').filter(|base| is_host(base)) {
+        ranked.push((Rank::Exact, host(base.to_owned())));
+        ranked.push((Rank::Leading(length), host(format!("*.{base}"))));
+    } else if name.starts_with("*.") && is_host(name) {
+        ranked.push((Rank::Leading(length), host(name.to_owned())));
+    } else if let Some(start) = name.strip_suffix(".*").filter(|start| is_host(start)) {
+        let regex = format!("(?i)^{}\\.[^:]+(:[0-9]+)?$", escape_regex(start));
+        let test = Test::Header("host".into(), ValueTest::Regex(regex));
+        ranked.push((Rank::Trailing(length), Condition::test(test)));
+    } else if is_host(name) {
+        ranked.push((Rank::Exact, host(name.to_owned())));
+    } else {
+        draft.leave(Kind::NotSupported, &server.origin, unknown);
+        ranked.push((Rank::Exact, Condition::Unknown));
     }
     ranked
 }
@@ -382,7 +488,20 @@ fn add_listener(group: &Group, servers: &[Server], draft: &mut Draft<'_>) -> Str
     if first.has_tls {
         write_tls(&members, scope, &first.origin, &mut section, draft);
     }
-    let trusted: Vec<&(String, Rc<Origin>)> = scope.trusted.iter().collect();
+    // Trust of one server is not that of the others.
+    let networks =
+        |server: &Server| server.scope.trusted.iter().map(|(text, _)| text.clone()).collect::<Vec<_>>();
+    let is_common = members.iter().all(|server| networks(server) == networks(&servers[group.default]));
+    if let (false, Some((_, origin))) =
+        (is_common, members.iter().find_map(|server| server.scope.trusted.first()))
+    {
+        draft.leave(
+            Kind::NotSupported,
+            origin,
+            "`trusted` is that of a listener, whose servers have different ones",
+        );
+    }
+    let trusted: Vec<&(String, Rc<Origin>)> = scope.trusted.iter().filter(|_| is_common).collect();
     if !trusted.is_empty() {
         let origins: Origins = trusted.iter().map(|(_, origin)| Rc::clone(origin)).collect();
         section.set("trusted", Value::texts(trusted.iter().map(|(text, _)| text.as_str())), &origins);
@@ -507,18 +626,16 @@ fn write_tls(
         true => section.set_in("tls", "self-signed", Value::Bool(true), &[]),
         false => section.set_in("tls", "certificates", Value::List(certificates), &origins),
     }
-    if let Some(origin) = &scope.only_tls13 {
+    // The strictest of all.
+    if let Some(origin) = members.iter().find_map(|server| server.scope.only_tls13.as_ref()) {
         section.set_in("tls", "min-version", Value::text("1.3"), std::slice::from_ref(origin));
     }
-    let verifies = scope.verifies_clients.as_deref().unwrap_or("off");
-    let Some((file, origin)) = scope.client_ca.as_ref().filter(|_| verifies != "off") else { return };
-    if verifies == "optional_no_ca" {
-        return draft.leave(Kind::NotSupported, origin, "a certificate of another authority always fails");
-    }
-    if draft.existing_file(file, origin) {
-        section.set_in("tls", "client-ca", Value::text(file), std::slice::from_ref(origin));
-        if verifies == "optional" {
-            section.set_in("tls", "client-certificate", Value::text("optional"), &[]);
-        }
+    let Some((verifies, Some(file))) = common_certificates(members.iter().copied()) else { return };
+    let origin = scope.client_ca.as_ref().map_or(origin, |(_, origin)| origin);
+    // Without the file weir does not start: a listener that lets everybody in is no replacement.
+    draft.existing_file(file, origin);
+    section.set_in("tls", "client-ca", Value::text(file), std::slice::from_ref(origin));
+    if verifies == "optional" {
+        section.set_in("tls", "client-certificate", Value::text("optional"), &[]);
     }
 }

@@ -1,6 +1,6 @@
 //! The directives of nginx: what each becomes.
 
-use super::location::FILES;
+use super::phases::FILES;
 use crate::row::{Row, idle, needs, no, to};
 
 /// Reason for compression.
@@ -155,7 +155,7 @@ pub(crate) const TABLE: &[Row] = &[
     idle("auth_basic_user_file", AUTH, "location / { auth_basic_user_file /a; proxy_pass http://10.0.0.1; }"),
     no("auth_request", AUTH, "location / { auth_request /a; proxy_pass http://10.0.0.1; }"),
     no("auth_jwt", AUTH, "location / { auth_jwt x; proxy_pass http://10.0.0.1; }"),
-    no("satisfy", "conditions must all hold", "location / { satisfy any; proxy_pass http://10.0.0.1; }"),
+    to("satisfy", "with `any`, the clients of `allow` need no authentication", "location / { satisfy any; allow 10.0.0.0/8; deny all; auth_basic x; proxy_pass http://10.0.0.1; }", "not = { source = \"10.0.0.0/8\" }"),
     no("limit_req", LIMITS, "location / { limit_req zone=a; proxy_pass http://10.0.0.1; }"),
     idle("limit_req_zone", LIMITS, "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s; server { return 404; }"),
     idle("limit_req_status", LIMITS, "limit_req_status 429; server { return 404; }"),

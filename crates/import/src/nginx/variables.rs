@@ -2,14 +2,20 @@
 
 use std::rc::Rc;
 
+use super::server::Server;
 use crate::directive::Directive;
 use crate::document::Origin;
-use crate::draft::{is_field_name, is_host, is_method, is_normal_path, network};
-use crate::rules::{Condition, PathTest, Test, ValueTest, is_portable_regex};
+use crate::draft::{is_field_name, is_hidden, is_host, is_method, network};
+use crate::paths::{decoded_exact, decoded_regex, portable};
+use crate::rules::{Condition, Test, ValueTest};
 use crate::text::{Template, Variable};
 
-/// Converts a text; `None`: it has a variable that is not known. `server_name` is the first name of the server.
-pub(super) fn template(text: &str, server_name: &str) -> Option<Template> {
+/// Converts a text; `None`: it has a variable that is not known.
+pub(super) fn template(text: &str, server: &Server) -> Option<Template> {
+    template_of(text, server.first_name(), server.knows_source())
+}
+
+fn template_of(text: &str, server_name: &str, knows_source: bool) -> Option<Template> {
     let mut template = Template::default();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
@@ -23,10 +29,11 @@ pub(super) fn template(text: &str, server_name: &str) -> Option<Template> {
         };
         rest = after;
         match name {
-            "host" | "http_host" => template.push(Variable::Host),
+            "host" => template.push(Variable::Host),
+            "http_host" => template.push(Variable::Header("host".to_owned())),
             "server_name" if is_host(server_name) => template.push_text(server_name),
             "scheme" => template.push(Variable::Scheme),
-            "remote_addr" | "realip_remote_addr" => template.push(Variable::Source),
+            "remote_addr" if knows_source => template.push(Variable::Source),
             "server_port" => template.push(Variable::Port),
             "request_uri" => {
                 template.push(Variable::Path);
@@ -40,7 +47,11 @@ pub(super) fn template(text: &str, server_name: &str) -> Option<Template> {
                 }
                 None => return None,
             },
-            _ => return None,
+            name => {
+                let field = name.strip_prefix("http_")?.replace('_', "-").to_ascii_lowercase();
+                let is_seen = is_field_name(&field) && !is_hidden(&field);
+                template.push(Variable::Header(is_seen.then_some(field)?));
+            }
         }
     }
     template.push_text(rest);
@@ -58,31 +69,30 @@ fn condition_words(directive: &Directive) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Converts the condition of `if`; `None`: weir has no such condition.
-pub(super) fn condition(directive: &Directive) -> Option<Condition> {
-    let words = condition_words(directive)?;
+/// Converts the condition of `if`; it is unknown where weir has no such condition.
+pub(super) fn condition(directive: &Directive, knows_source: bool) -> Condition {
+    let Some(words) = condition_words(directive) else { return Condition::Unknown };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (name, operator, value) = match words.as_slice() {
         [name] => (*name, "", ""),
         // An empty value was in quotes.
         [name, operator] => (*name, *operator, ""),
         [name, operator, value] => (*name, *operator, *value),
-        _ => return None,
+        _ => return Condition::Unknown,
     };
-    let name = name.strip_prefix('$')?;
+    let Some(name) = name.strip_prefix('$') else { return Condition::Unknown };
     let (operator, is_negated) = match operator.strip_prefix('!') {
         Some(rest) => (rest, true),
         None => (operator, false),
     };
-    if value.contains('$') && operator == "=" {
-        return None;
-    }
-    let condition = positive_condition(name, operator, value)?;
-    Some(if is_negated { condition.negate() } else { condition })
+    let is_compared = matches!(operator, "" | "=" | "~" | "~*") && !(value.contains('$') && operator == "=");
+    let condition = is_compared.then(|| positive_condition(name, operator, value, knows_source)).flatten();
+    let condition = condition.unwrap_or(Condition::Unknown);
+    if is_negated { condition.negate() } else { condition }
 }
 
-fn positive_condition(name: &str, operator: &str, value: &str) -> Option<Condition> {
-    let regex = || portable(value, operator == "~*");
+fn positive_condition(name: &str, operator: &str, value: &str, knows_source: bool) -> Option<Condition> {
+    let ignores_case = operator == "~*";
     match (name, operator) {
         ("scheme", "=") => match value {
             "https" => Some(Condition::Tls),
@@ -91,67 +101,98 @@ fn positive_condition(name: &str, operator: &str, value: &str) -> Option<Conditi
         },
         ("https", "=") if value == "on" => Some(Condition::Tls),
         ("https", "=") if value.is_empty() => Some(Condition::Tls.negate()),
-        ("host" | "http_host", "=") if is_host(value) => {
-            Some(Condition::test(Test::Host(value.to_ascii_lowercase())))
+        // nginx has the host in lower case.
+        ("host", "=") if value.bytes().any(|byte| byte.is_ascii_uppercase()) => Some(Condition::Never),
+        ("host", "=") if is_host(value) && !value.starts_with("*.") => {
+            Some(Condition::test(Test::Host(value.to_owned())))
         }
-        ("host" | "http_host", "~" | "~*") => host_regex(value).map(Condition::test),
+        ("host", "~" | "~*") => host_regex(value, ignores_case),
         ("request_method", "=") if is_method(value) => Some(Condition::test(Test::Method(value.to_owned()))),
-        ("request_method", "~" | "~*") => {
-            let names = value.trim_start_matches('^').trim_end_matches('$').trim_matches(['(', ')']);
-            let methods: Vec<Test> =
-                names.split('|').map(|name| Test::Method(name.to_ascii_uppercase())).collect();
-            let is_list = names
-                .split('|')
-                .all(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphabetic()));
-            is_list.then_some(Condition::Tests(methods))
+        ("request_method", "~" | "~*") => method_regex(value),
+        ("remote_addr", "=") if knows_source => {
+            value.parse::<std::net::IpAddr>().ok()?;
+            network(value).map(|text| Condition::test(Test::Source(text)))
         }
-        ("remote_addr", "=") => network(value).map(|text| Condition::test(Test::Source(text))),
-        ("uri" | "document_uri", "=") if is_normal_path(value) => {
-            Some(Condition::test(Test::Path(PathTest::Exact(value.to_owned()))))
-        }
-        ("uri" | "document_uri", "~" | "~*") => {
-            regex().map(|text| Condition::test(Test::Path(PathTest::Regex(text))))
-        }
-        // The query is not a part of the path that weir compares.
-        ("request_uri", "~" | "~*") if value.starts_with("^/") && !value.contains(['?', '$', '.']) => {
-            regex().map(|text| Condition::test(Test::Path(PathTest::Regex(text))))
-        }
-        (name, operator) => value_condition(name, operator, value),
+        ("uri" | "document_uri", "=") => Some(decoded_exact(value)),
+        ("uri" | "document_uri", "~" | "~*") => decoded_regex(value, ignores_case),
+        (name, operator) => field_condition(name.strip_prefix("http_")?, operator, value),
     }
 }
 
-fn value_condition(name: &str, operator: &str, value: &str) -> Option<Condition> {
-    let test = match operator {
+/// Converts an expression of methods. Of methods that are not common, nothing is known if it has no anchors.
+fn method_regex(text: &str) -> Option<Condition> {
+    const COMMON: &str = "GET HEAD POST PUT DELETE PATCH OPTIONS TRACE CONNECT PROPFIND PROPPATCH MKCOL COPY MOVE LOCK \
+        UNLOCK TRACK";
+    let (bare, is_start) = text.strip_prefix('^').map_or((text, false), |bare| (bare, true));
+    let (bare, is_end) = bare.strip_suffix('$').map_or((bare, false), |bare| (bare, true));
+    let group = bare.strip_prefix('(').and_then(|bare| bare.strip_suffix(')'));
+    let names: Vec<&str> = group.unwrap_or(bare).split('|').collect();
+    let is_list =
+        names.iter().all(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase()));
+    // Without a group, an anchor is one of the first or last name only.
+    if !is_list || (group.is_none() && names.len() > 1 && (is_start || is_end)) {
+        return None;
+    }
+    let methods =
+        |names: &[&str]| Condition::tests(names.iter().map(|name| Test::Method((*name).to_owned())));
+    if is_start && is_end {
+        return Some(methods(&names));
+    }
+    let is_match = |method: &&str| {
+        names.iter().any(|name| match (is_start, is_end) {
+            (true, _) => method.starts_with(name),
+            (_, true) => method.ends_with(name),
+            _ => method.contains(name),
+        })
+    };
+    let found: Vec<&str> = COMMON.split(' ').filter(is_match).collect();
+    let uncommon = methods(&COMMON.split(' ').collect::<Vec<_>>()).negate();
+    Some(methods(&found).or(uncommon.and(&Condition::Unknown)))
+}
+
+fn field_condition(variable: &str, operator: &str, value: &str) -> Option<Condition> {
+    let field = variable.replace('_', "-").to_ascii_lowercase();
+    if !is_field_name(&field) || is_hidden(&field) {
+        return None;
+    }
+    let test = |value| Condition::test(Test::Header(field.clone(), value));
+    Some(match operator {
         // Neither empty nor 0.
-        "" => ValueTest::Regex("..|[^0]".to_owned()),
-        "=" if value.is_empty() => ValueTest::Absent,
-        "=" => ValueTest::Equals(value.to_owned()),
-        "~" | "~*" => ValueTest::Regex(portable(value, operator == "~*")?),
-        _ => return None,
-    };
-    if let Some(field) = name.strip_prefix("http_") {
-        let field = field.replace('_', "-");
-        return is_field_name(&field).then(|| Condition::test(Test::Header(field, test)));
+        "" => test(ValueTest::Regex("..|[^0]".to_owned())),
+        "=" if value.is_empty() => test(ValueTest::Absent).or(test(ValueTest::Equals(String::new()))),
+        "=" => test(ValueTest::Equals(value.to_owned())),
+        _ => {
+            let condition = test(ValueTest::Regex(portable(value, operator == "~*")?));
+            // A field that is absent is an empty text.
+            let may_be_empty = !value.bytes().any(|byte| byte.is_ascii_alphanumeric())
+                || value.contains(['*', '?', '|', '{']);
+            let absent = test(ValueTest::Absent);
+            if may_be_empty { condition.or(absent.and(&Condition::Unknown)) } else { condition }
+        }
+    })
+}
+
+/// Returns the condition that an expression matches the host, which has neither a port nor a final dot in nginx, and is
+/// in lower case.
+pub(super) fn host_regex(text: &str, ignores_case: bool) -> Option<Condition> {
+    if !ignores_case && text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return None;
     }
-    let parameter = name.strip_prefix("arg_")?;
-    Some(Condition::test(Test::Query(parameter.to_owned(), test)))
-}
-
-/// Returns an expression with the same meaning in weir.
-pub(super) fn portable(text: &str, ignores_case: bool) -> Option<String> {
-    is_portable_regex(text).then(|| if ignores_case { format!("(?i){text}") } else { text.to_owned() })
-}
-
-/// Returns the test of the field `Host`, which may have a port that nginx does not compare.
-pub(super) fn host_regex(text: &str) -> Option<Test> {
     let regex = portable(text, true)?;
-    let regex = match regex.strip_suffix('$') {
-        Some(start) if start.contains('$') || start.ends_with('\\') => return None,
-        Some(start) => format!("{start}(:[0-9]+)?$"),
-        None if regex.contains('$') => return None,
-        None => regex,
-    };
-    Some(Test::Header("host".to_owned(), ValueTest::Regex(regex)))
+    let of_host = |regex: String| Condition::test(Test::Header("host".to_owned(), ValueTest::Regex(regex)));
+    match regex.strip_suffix('$') {
+        Some(start) if start.contains(['$', '|']) || start.ends_with('\\') => None,
+        Some(start) => Some(of_host(format!("{start}\\.?(:[0-9]+)?$"))),
+        None if regex.contains('$') => None,
+        None => {
+            let is_start = text.strip_prefix('^').is_some_and(|start| {
+                start.replace("\\.", "").bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            });
+            let condition = of_host(regex);
+            // The expression may match the port.
+            Some(if is_start { condition } else { condition.except(&of_host(":|\\.$".to_owned())) })
+        }
+    }
 }
 
 /// Returns a time of nginx in milliseconds: without a unit, seconds.
@@ -214,7 +255,8 @@ mod tests {
     #[test]
     fn texts_have_values_of_the_request() {
         let location = |text: &str| {
-            template(text, "a.example").and_then(|template| template.specialised(true, None).location())
+            template_of(text, "a.example", true)
+                .and_then(|template| template.specialised(true, None).location())
         };
         assert_eq!(location("https://$host$request_uri").unwrap(), "https://{host}{path}{query}");
         assert_eq!(location("$scheme://${server_name}/x").unwrap(), "https://a.example/x");
@@ -224,14 +266,20 @@ mod tests {
 
     #[test]
     fn hosts_of_expressions_may_have_a_port() {
-        let regex = |text: &str| {
-            host_regex(text).map(|test| match test {
-                Test::Header(_, ValueTest::Regex(text)) => text,
-                _ => String::new(),
-            })
-        };
-        assert_eq!(regex("^www\\.").unwrap(), "(?i)^www\\.");
-        assert_eq!(regex("^a$").unwrap(), "(?i)^a(:[0-9]+)?$");
-        assert_eq!(regex("^a$|^b$"), None);
+        let of_host =
+            |text: &str| Condition::test(Test::Header("host".into(), ValueTest::Regex(text.into())));
+        assert_eq!(host_regex("^www\\.", false), Some(of_host("(?i)^www\\.")));
+        assert_eq!(host_regex("^a$", false), Some(of_host("(?i)^a\\.?(:[0-9]+)?$")));
+        assert!(host_regex("80", false).is_some_and(|condition| !condition.is_exact()));
+        assert_eq!((host_regex("^a$|^b$", false), host_regex("^A", false)), (None, None));
+    }
+
+    #[test]
+    fn expressions_of_methods_have_all_methods() {
+        let method = |name: &str| Condition::test(Test::Method(name.into()));
+        assert_eq!(method_regex("^(PUT|DELETE)$"), Some(method("PUT").or(method("DELETE"))));
+        assert_eq!(method_regex("^PUT$"), Some(method("PUT")));
+        assert_eq!(method_regex("POST").map(|condition| condition.bound(false)), Some(method("POST")));
+        assert_eq!((method_regex("^PUT|DELETE$"), method_regex("[A-Z]")), (None, None));
     }
 }

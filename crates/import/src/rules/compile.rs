@@ -1,215 +1,415 @@
-//! Routes from rules: the first match decides, so the rules behind a rule with a negation are compiled once for the
-//! requests that it excludes, and once for the others.
+//! Routes from rules: the first match decides. Rules are run symbolically: a world is the set of requests that have the
+//! same changes, so a test behind a change sees the changed value. Requests for which a rule only possibly holds are
+//! refused with 501 in front of the rules behind it.
 
 use std::rc::Rc;
 
-use super::{Action, Change, Condition, Match, PathTest, Rule, Test};
+use super::write::{DEPTH_MAX, depth};
+use super::{Action, Change, Condition, PathTest, Rule, Test, ValueTest};
 use crate::document::{Origin, Origins, add_origin};
-use crate::left::Report;
-use crate::rules::matching::NotExpressible;
+use crate::left::{Kind, Report};
+use crate::text::escape_regex;
 
+/// Maximum number of sets of changes that requests may have at one rule.
+const WORLDS_MAX: usize = 32;
 /// Maximum number of routes of an import.
-const ROUTES_MAX: usize = 2_000;
-/// Maximum number of steps, and of conditions and changes of all routes together: a negation doubles the rules behind
-/// it.
-const WORK_MAX: usize = 40_000;
-/// Maximum nesting of rules, and of negations behind each other.
-const DEPTH_MAX: usize = 32;
-/// Maximum number of terms of a condition in its disjunctive normal form.
-const TERMS_MAX: usize = 64;
+const ROUTES_MAX: usize = 4_000;
+/// Maximum number of expressions in the conditions of all routes; weir needs about 20 KiB for each.
+const EXPRESSIONS_MAX: usize = 8_000;
+/// Bytes of routes that any config may become, and further bytes for each byte of the source.
+pub(crate) const OUTPUT_BYTES: usize = 1 << 20;
+pub(crate) const OUTPUT_FACTOR: usize = 16;
 
-/// A route, before it has the form of a section.
+/// A route, before it has the form of a section. Its condition is known for every request.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledRoute {
-    pub(crate) conditions: Match,
+    pub(crate) listeners: Vec<String>,
+    pub(crate) condition: Condition,
     pub(crate) action: Action,
     pub(crate) changes: Vec<(Change, Rc<Origin>)>,
     pub(crate) origins: Origins,
+    pub(crate) note: Option<&'static str>,
 }
 
-/// Conjunction of tests: one of each list, and none of the negated lists.
-#[derive(Clone, Debug, Default)]
-struct Term {
-    positive: Vec<Vec<Test>>,
-    negative: Vec<Vec<Test>>,
+/// Config that would become too long, with the directive at which that was found.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{reason}")]
+pub(crate) struct TooLong {
+    pub(crate) origin: Option<Rc<Origin>>,
+    pub(crate) reason: String,
 }
 
-/// The requests that have reached a rule.
+/// Requests that have reached a rule with the same changes.
 #[derive(Clone, Debug)]
-struct Context {
-    conditions: Match,
+struct World {
+    guard: Condition,
     changes: Vec<(Change, Rc<Origin>)>,
-    origins: Origins,
-    depth: usize,
 }
 
 /// Compiler of rules, with its result so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Compiler {
     pub(crate) routes: Vec<CompiledRoute>,
-    work: usize,
-    is_full: bool,
+    listeners: Vec<String>,
+    expressions: usize,
+    /// Bytes that the routes may still have.
+    room: usize,
 }
 
 impl Compiler {
-    /// Compiles the rules of listeners. The last rule must be one for all requests.
-    pub(crate) fn compile(&mut self, listeners: &[String], rules: &[Rule], report: &mut Report) {
-        let conditions = Match { listeners: listeners.to_vec(), ..Match::default() };
-        let context = Context { conditions, changes: Vec::new(), origins: Vec::new(), depth: 0 };
-        self.add_rules(rules, context, report);
+    /// Creates a compiler for a source of this length.
+    pub(crate) fn new(source_bytes: usize) -> Self {
+        Self {
+            routes: Vec::new(),
+            listeners: Vec::new(),
+            expressions: 0,
+            room: OUTPUT_BYTES + OUTPUT_FACTOR * source_bytes,
+        }
     }
 
-    /// Compiles rules. Returns whether they end the processing of all requests of the context.
-    fn add_rules(&mut self, rules: &[Rule], mut context: Context, report: &mut Report) -> bool {
-        for (index, rule) in rules.iter().enumerate() {
-            if !self.has_room(&context, rule, report) {
-                return true;
+    /// Compiles the rules of listeners. The last rule must be one for all requests.
+    pub(crate) fn compile(
+        &mut self,
+        listeners: &[String],
+        rules: &[Rule],
+        report: &mut Report,
+    ) -> Result<(), TooLong> {
+        self.listeners = listeners.to_vec();
+        let world = World { guard: Condition::Always, changes: Vec::new() };
+        self.run(rules, vec![world], &Vec::new(), report).map(drop)
+    }
+
+    /// Runs rules. Returns the worlds that reach their end.
+    fn run(
+        &mut self,
+        rules: &[Rule],
+        mut worlds: Vec<World>,
+        outer: &Origins,
+        report: &mut Report,
+    ) -> Result<Vec<World>, TooLong> {
+        for rule in rules {
+            if worlds.is_empty() {
+                break;
             }
-            let rest = &rules[index + 1..];
-            match rule {
-                Rule::Act(action, origins) => {
-                    self.emit(action, origins, &context, report);
-                    return true;
-                }
-                Rule::Change(Condition::Always, change, origin) => {
-                    context.changes.push((change.clone(), Rc::clone(origin)));
-                }
-                Rule::Change(condition, change, origin) => {
-                    let change = [Rule::Change(Condition::Always, change.clone(), Rc::clone(origin))];
-                    let origins = [Rc::clone(origin)];
-                    if self.add_conditional(condition, &change, &origins, rest, &context, report) {
-                        return true;
+            self.charge(worlds.iter().map(World::weight).sum::<usize>(), rule.origin())?;
+            worlds = match rule {
+                Rule::Act(action, own) => {
+                    let mut origins = outer.clone();
+                    own.iter().for_each(|origin| add_origin(&mut origins, origin));
+                    for world in &worlds {
+                        self.emit(action, &origins, world, report)?;
                     }
+                    Vec::new()
                 }
-                Rule::When(condition, inner, origins) => {
-                    if self.add_conditional(condition, inner, origins, rest, &context, report) {
-                        return true;
-                    }
+                Rule::Change(condition, change, origin) => change_worlds(worlds, condition, change, origin),
+                Rule::When(condition, inner, own) => {
+                    let mut origins = outer.clone();
+                    own.iter().for_each(|origin| add_origin(&mut origins, origin));
+                    self.run_when(condition, inner, worlds, &origins, report)?
                 }
+                Rule::Scope(mark, inner) => self.run_scope(*mark, inner, worlds, outer, report)?,
+            };
+            if worlds.len() > WORLDS_MAX {
+                let reason = format!(
+                    "more than {WORLDS_MAX} combinations of changes: a change with a condition doubles the routes behind it"
+                );
+                return Err(TooLong { origin: rule.origin().cloned(), reason });
             }
         }
-        false
+        Ok(worlds)
     }
 
-    /// Compiles `inner` and then `rest` for the requests that match. Returns whether that covers the whole context.
-    fn add_conditional(
+    fn run_when(
         &mut self,
         condition: &Condition,
         inner: &[Rule],
-        origins: &[Rc<Origin>],
-        rest: &[Rule],
-        context: &Context,
+        worlds: Vec<World>,
+        origins: &Origins,
         report: &mut Report,
-    ) -> bool {
-        let Some(terms) = terms_of(condition, false) else {
-            self.refuse(origins, "the condition has more than 64 alternatives", report);
-            return false;
-        };
-        let mut inner_context = context.clone();
-        inner_context.depth += 1;
-        origins.iter().for_each(|origin| add_origin(&mut inner_context.origins, origin));
-        for term in &terms {
-            let Ok(Some(matched)) = and_all(&context.conditions, &term.positive) else {
-                if and_all(&context.conditions, &term.positive).is_err() {
-                    self.refuse(origins, &NotExpressible.to_string(), report);
-                }
-                continue;
-            };
-            let excluded: Result<Vec<_>, _> = term.negative.iter().map(|tests| matched.and(tests)).collect();
-            let Ok(excluded) = excluded else {
-                self.refuse(origins, &NotExpressible.to_string(), report);
-                continue;
-            };
-            let is_impossible = term.negative.iter().any(|tests| is_implied(&matched, tests));
-            for conditions in excluded.into_iter().flatten() {
-                let excluded_context = Context { conditions, depth: context.depth + 1, ..context.clone() };
-                self.add_rules(rest, excluded_context, report);
-            }
-            if is_impossible {
+    ) -> Result<Vec<World>, TooLong> {
+        let mut rest = Vec::new();
+        for world in worlds {
+            self.charge(condition.weight(), origins.last())?;
+            let condition = resolve(condition, &world.changes);
+            let guard = world.guard.and(&condition);
+            if guard == Condition::Never {
+                rest.push(world);
                 continue;
             }
-            let is_everything = matched == context.conditions;
-            let matched_context = Context { conditions: matched, ..inner_context.clone() };
-            let changes_only = matches!(inner, [Rule::Change(..)]);
-            if changes_only || is_everything {
-                let all: Vec<Rule> = inner.iter().chain(rest).cloned().collect();
-                self.work += all.len();
-                self.add_rules(&all, matched_context, report);
+            let inner_world = World { guard, changes: world.changes.clone() };
+            let ended = self.run(inner, vec![inner_world], origins, report)?;
+            if condition == Condition::Always {
+                rest.extend(ended);
+                continue;
+            }
+            // Requests that ended inside have their routes in front of those behind.
+            if ended.iter().all(|inner| inner.changes == world.changes) {
+                rest.push(world);
             } else {
-                self.add_rules(inner, matched_context, report);
-            }
-            if is_everything {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Returns whether a rule may be compiled, and reports the first one that may not.
-    fn has_room(&mut self, context: &Context, rule: &Rule, report: &mut Report) -> bool {
-        self.work += 1 + context.changes.len();
-        let is_full = self.routes.len() >= ROUTES_MAX
-            || self.work >= WORK_MAX
-            || context.depth > DEPTH_MAX
-            || self.is_full;
-        if is_full && !self.is_full {
-            self.is_full = true;
-            let origin = match rule {
-                Rule::Act(_, origins) | Rule::When(_, _, origins) => origins.first(),
-                Rule::Change(_, _, origin) => Some(origin),
-            };
-            if let Some(origin) = origin {
-                let text = format!(
-                    "the rules from here on need more than {ROUTES_MAX} routes: negated conditions double those behind them"
-                );
-                report.not_supported(origin, text);
+                rest.extend(ended);
+                let guard = world.guard.and(&condition.negate());
+                rest.push(World { guard, changes: world.changes });
             }
         }
-        !is_full
+        Ok(rest)
     }
 
-    fn refuse(&mut self, origins: &[Rc<Origin>], reason: &str, report: &mut Report) {
-        if let Some(origin) = origins.first() {
-            report.not_supported(origin, reason);
-        }
-    }
-
-    fn emit(&mut self, action: &Action, origins: &Origins, context: &Context, report: &mut Report) {
-        let mut conditions = context.conditions.clone();
-        let mut kept: Vec<(Change, Rc<Origin>)> = Vec::new();
-        for (change, origin) in &context.changes {
-            if change.is_of_request() && !action.forwards() {
+    fn run_scope(
+        &mut self,
+        mark: usize,
+        inner: &[Rule],
+        worlds: Vec<World>,
+        origins: &Origins,
+        report: &mut Report,
+    ) -> Result<Vec<World>, TooLong> {
+        let mut rest: Vec<World> = Vec::new();
+        for world in worlds {
+            let mut ended = self.run(inner, vec![world.clone()], origins, report)?;
+            let is_other = |(change, _): &(Change, Rc<Origin>)| *change != Change::Mark(mark);
+            ended.iter_mut().for_each(|end| end.changes.retain(is_other));
+            if !ended.is_empty() && ended.iter().all(|end| end.changes == world.changes) {
+                rest.push(world);
                 continue;
             }
-            if let Change::RewritePrefix(prefix, _) = change {
-                match &conditions.paths[..] {
-                    [PathTest::Prefix(path)] | [PathTest::Begins(path)] if path == prefix => {
-                        conditions.paths = vec![PathTest::Prefix(prefix.clone())];
-                    }
-                    _ => {
-                        report.not_supported(
-                            origin,
-                            "the path is rewritten only with a condition of exactly this prefix",
-                        );
-                        continue;
-                    }
+            for end in ended {
+                match rest.iter_mut().find(|other| other.changes == end.changes) {
+                    Some(other) => other.guard = other.guard.clone().or(end.guard),
+                    None => rest.push(end),
                 }
             }
-            add_change(&mut kept, change, origin, report);
         }
-        let mut all = context.origins.clone();
-        origins.iter().for_each(|origin| add_origin(&mut all, origin));
-        self.work += conditions.weight() + kept.len();
-        if let Some(last) = self.routes.last_mut()
-            && last.action == *action
-            && last.changes == kept
-            && last.conditions.absorb(&conditions)
-        {
-            all.iter().for_each(|origin| add_origin(&mut last.origins, origin));
-            return;
-        }
-        self.routes.push(CompiledRoute { conditions, action: action.clone(), changes: kept, origins: all });
+        Ok(rest)
     }
+
+    /// Counts bytes of routes.
+    fn charge(&mut self, bytes: usize, origin: Option<&Rc<Origin>>) -> Result<(), TooLong> {
+        match self.room.checked_sub(bytes) {
+            Some(room) => {
+                self.room = room;
+                Ok(())
+            }
+            None => {
+                let reason = format!(
+                    "the routes become too long here: they may have {OUTPUT_BYTES} bytes, and {OUTPUT_FACTOR} for each byte of the config"
+                );
+                Err(TooLong { origin: origin.cloned(), reason })
+            }
+        }
+    }
+
+    fn emit(
+        &mut self,
+        action: &Action,
+        origins: &Origins,
+        world: &World,
+        report: &mut Report,
+    ) -> Result<(), TooLong> {
+        let (mut sure, mut possible) = (world.guard.bound(false), world.guard.bound(true));
+        if depth(&sure) > DEPTH_MAX || depth(&possible) > DEPTH_MAX {
+            if let Some(origin) = origins.last() {
+                let text = "conditions are inside each other more than 8 times: the requests get 501";
+                report.add(Kind::NotSupported, origin, text);
+            }
+            (sure, possible) = (Condition::Never, Condition::Always);
+        }
+        let mut changes: Vec<(Change, Rc<Origin>)> = Vec::new();
+        for (change, origin) in &world.changes {
+            if !matches!(change, Change::Mark(_)) && (!change.is_of_request() || action.forwards()) {
+                add_change(&mut changes, change, origin, report);
+            }
+        }
+        let prefix = changes.iter().find_map(|(change, _)| match change {
+            Change::RewritePrefix(prefix, _) => Some(prefix.clone()),
+            _ => None,
+        });
+        if let Some(prefix) = prefix {
+            // weir replaces a prefix of requests with exactly this prefix: the others are refused.
+            sure = match has_prefix(&sure, &prefix) {
+                true => sure,
+                false => sure.and(&Condition::path(PathTest::Prefix(prefix))),
+            };
+        }
+        if action.forwards() && changes.iter().any(|(change, _)| *change == Change::Refuse) {
+            sure = Condition::Never;
+        }
+        if sure != Condition::Never {
+            self.push(sure.clone(), action.clone(), changes, origins, None)?;
+        }
+        if possible != sure {
+            self.push(possible, Action::Deny(501), Vec::new(), origins, Some(REFUSED))?;
+        }
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        condition: Condition,
+        action: Action,
+        changes: Vec<(Change, Rc<Origin>)>,
+        origins: &Origins,
+        note: Option<&'static str>,
+    ) -> Result<(), TooLong> {
+        self.expressions += condition.expressions();
+        if self.routes.len() >= ROUTES_MAX || self.expressions > EXPRESSIONS_MAX {
+            let reason = format!(
+                "more than {ROUTES_MAX} routes, or {EXPRESSIONS_MAX} expressions in their conditions: divide the config"
+            );
+            return Err(TooLong { origin: origins.last().cloned(), reason });
+        }
+        let texts = origins.iter().map(|origin| origin.text.len().min(200) + 40).sum::<usize>();
+        let own = changes.iter().map(|(change, _)| change.weight()).sum::<usize>() + action.weight();
+        self.charge(64 + condition.weight() + texts + own, origins.last())?;
+        let listeners = self.listeners.clone();
+        self.routes.push(CompiledRoute {
+            listeners,
+            condition,
+            action,
+            changes,
+            origins: origins.clone(),
+            note,
+        });
+        Ok(())
+    }
+}
+
+/// Comment of a route that refuses what is not known.
+const REFUSED: &str =
+    "weir cannot tell whether the rule holds for these requests, or cannot do what it says: it refuses them.";
+
+impl World {
+    fn weight(&self) -> usize {
+        let parts = match &self.guard {
+            Condition::All(parts) | Condition::Any(parts) => parts.len(),
+            _ => 0,
+        };
+        16 + self.changes.len() * 16 + parts * 16
+    }
+}
+
+/// Returns the change as it is behind others: a second rewrite of a path is joined with the first, or refused.
+fn joined(change: &Change, changes: &[(Change, Rc<Origin>)]) -> Change {
+    use Change::{Refuse, RewritePath, RewritePrefix};
+    let first = changes.iter().map(|(change, _)| change).rfind(|change| change.is_rewrite());
+    match (first, change) {
+        (Some(RewritePrefix(outer, root)), RewritePrefix(inner, to)) if root == "/" => {
+            RewritePrefix(format!("{}{inner}", outer.trim_end_matches('/')), to.clone())
+        }
+        (Some(RewritePath(_)), RewritePrefix(..)) | (Some(RewritePrefix(..)), RewritePrefix(..)) => Refuse,
+        _ => change.clone(),
+    }
+}
+
+fn change_worlds(
+    worlds: Vec<World>,
+    condition: &Condition,
+    change: &Change,
+    origin: &Rc<Origin>,
+) -> Vec<World> {
+    let mut changed = Vec::new();
+    for world in worlds {
+        let condition = resolve(condition, &world.changes);
+        let guard = world.guard.and(&condition);
+        if guard != Condition::Never {
+            let mut changes = world.changes.clone();
+            changes.push((joined(change, &changes), Rc::clone(origin)));
+            changed.push(World { guard, changes });
+        }
+        let guard = world.guard.and(&condition.negate());
+        if guard != Condition::Never {
+            changed.push(World { guard, changes: world.changes });
+        }
+    }
+    changed
+}
+
+/// Returns whether all requests of a condition have exactly this prefix, because one of its parts says so.
+fn has_prefix(condition: &Condition, prefix: &str) -> bool {
+    let is_prefix = |part: &Condition| match part {
+        Condition::Test(test) => match &**test {
+            Test::Path(PathTest::Prefix(path)) => path == prefix,
+            Test::Path(PathTest::Begins(path)) => path == prefix && path.ends_with('/'),
+            _ => false,
+        },
+        _ => false,
+    };
+    match condition {
+        _ if prefix == "/" => true,
+        Condition::All(parts) => parts.iter().any(is_prefix),
+        one => is_prefix(one),
+    }
+}
+
+/// Returns a condition as it is for requests with these changes, in terms of the request before them.
+fn resolve(condition: &Condition, changes: &[(Change, Rc<Origin>)]) -> Condition {
+    condition.map(&mut |test| match test {
+        Test::Header(name, value) => resolve_field(name, value, changes),
+        Test::Host(_) => resolve_field("host", &ValueTest::Present, changes).map(|_| Condition::Unknown),
+        Test::Cookie(..) => resolve_field("cookie", &ValueTest::Present, changes).map(|_| Condition::Unknown),
+        Test::Path(path) => resolve_path(path, changes),
+        Test::Marked(mark) => {
+            let is_marked = changes.iter().any(|(change, _)| *change == Change::Mark(*mark));
+            Some(if is_marked { Condition::Always } else { Condition::Never })
+        }
+        _ => None,
+    })
+}
+
+/// Returns the value of a field's test behind changes; `None`: they do not change the field.
+fn resolve_field(name: &str, value: &ValueTest, changes: &[(Change, Rc<Origin>)]) -> Option<Condition> {
+    let last = changes.iter().rev().find(|(change, _)| change.touches_field(name))?;
+    let known = |holds: bool| if holds { Condition::Always } else { Condition::Never };
+    Some(match &last.0 {
+        Change::RemoveRequest(_) => known(*value == ValueTest::Absent),
+        Change::SetRequest(_, text) => text
+            .literal()
+            .filter(|text| !text.is_empty())
+            .and_then(|text| value.is_met_by(text))
+            .map_or(Condition::Unknown, known),
+        // A line more: what holds for it holds.
+        Change::AddRequest(_, text) => match text.literal().and_then(|text| value.is_met_by(text)) {
+            Some(true) if text.literal() != Some("") => Condition::Always,
+            _ => Condition::Unknown,
+        },
+        _ => Condition::Unknown,
+    })
+}
+
+/// Returns the condition of a path behind rewrites; `None`: there is none.
+fn resolve_path(test: &PathTest, changes: &[(Change, Rc<Origin>)]) -> Option<Condition> {
+    let rewrites: Vec<&Change> =
+        changes.iter().map(|(change, _)| change).filter(|change| change.is_rewrite()).collect();
+    let last = rewrites.last()?;
+    let known = |holds: bool| if holds { Condition::Always } else { Condition::Never };
+    Some(match (last, test) {
+        (Change::RewritePath(path), PathTest::Exact(wanted)) => known(path == wanted),
+        (Change::RewritePath(path), PathTest::Begins(start)) => known(path.starts_with(start.as_str())),
+        (Change::RewritePath(path), PathTest::Prefix(prefix)) => {
+            let rest = path.strip_prefix(prefix.trim_end_matches('/'));
+            known(path == prefix || rest.is_some_and(|rest| rest.starts_with('/')))
+        }
+        // A prefix that was removed is in front of what is behind it.
+        (Change::RewritePrefix(prefix, to), test) if to == "/" && rewrites.len() == 1 => {
+            let bare = prefix.trim_end_matches('/');
+            match test {
+                PathTest::Exact(path) if path == "/" => Condition::any([
+                    Condition::path(PathTest::Exact(bare.to_owned())),
+                    Condition::path(PathTest::Exact(format!("{bare}/"))),
+                ]),
+                PathTest::Begins(path) if path == "/" => Condition::Always,
+                PathTest::Exact(path) => Condition::path(PathTest::Exact(format!("{bare}{path}"))),
+                PathTest::Begins(path) => Condition::path(PathTest::Begins(format!("{bare}{path}"))),
+                PathTest::Regex(text) => match text.strip_prefix("(?i)^/") {
+                    Some(rest) if !rest.contains(['|', '^']) => {
+                        let regex = format!("(?i)^{}/{rest}", escape_regex(bare));
+                        Condition::path(PathTest::Regex(regex))
+                    }
+                    _ => Condition::Unknown,
+                },
+                PathTest::Prefix(_) => Condition::Unknown,
+            }
+        }
+        _ => Condition::Unknown,
+    })
 }
 
 /// Adds a change; a field that is set again, or a second rewrite, replaces the first.
@@ -219,10 +419,7 @@ fn add_change(
     origin: &Rc<Origin>,
     report: &mut Report,
 ) {
-    use Change::{
-        AddRequest, AddResponse, RemoveRequest, RemoveResponse, RewritePath, RewritePrefix, SetRequest,
-        SetResponse,
-    };
+    use Change::{AddRequest, AddResponse, RemoveRequest, RemoveResponse, SetRequest, SetResponse};
     let is_replaced = |old: &Change| match (change, old) {
         (
             SetRequest(new, _) | RemoveRequest(new),
@@ -232,8 +429,7 @@ fn add_change(
             SetResponse(new, _) | RemoveResponse(new),
             SetResponse(name, _) | AddResponse(name, _) | RemoveResponse(name),
         ) => new.eq_ignore_ascii_case(name),
-        (RewritePath(_) | RewritePrefix(..), RewritePath(_) | RewritePrefix(..)) => true,
-        _ => false,
+        (new, old) => new.is_rewrite() && old.is_rewrite(),
     };
     kept.retain(|(old, _)| !is_replaced(old));
     let is_duplicate = |old: &Change| match (change, old) {
@@ -247,159 +443,4 @@ fn add_change(
         return;
     }
     kept.push((change.clone(), Rc::clone(origin)));
-}
-
-/// Returns whether conditions already hold one of the tests.
-fn is_implied(conditions: &Match, tests: &[Test]) -> bool {
-    conditions.and(tests).is_ok_and(|both| both.as_ref() == Some(conditions))
-}
-
-fn and_all(conditions: &Match, lists: &[Vec<Test>]) -> Result<Option<Match>, NotExpressible> {
-    let mut matched = conditions.clone();
-    for tests in lists {
-        match matched.and(tests)? {
-            Some(both) => matched = both,
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(matched))
-}
-
-/// Returns the disjunctive normal form of a condition, or of its negation; `None`: it has too many terms.
-fn terms_of(condition: &Condition, is_negated: bool) -> Option<Vec<Term>> {
-    match (condition, is_negated) {
-        (Condition::Always, false) | (Condition::Never, true) => Some(vec![Term::default()]),
-        (Condition::Never, false) | (Condition::Always, true) => Some(Vec::new()),
-        // Invariant: rules are specialised for a listener before they are compiled.
-        (Condition::Tls, _) => Some(Vec::new()),
-        (Condition::Not(inner), is_negated) => terms_of(inner, !is_negated),
-        (Condition::Tests(tests), false) => {
-            Some(vec![Term { positive: vec![tests.clone()], negative: Vec::new() }])
-        }
-        (Condition::Tests(tests), true) => Some(vec![negated_tests(tests)]),
-        (Condition::All(all), false) | (Condition::Any(all), true) => {
-            let mut product = vec![Term::default()];
-            for part in all {
-                let terms = terms_of(part, is_negated)?;
-                if product.len() * terms.len() > TERMS_MAX {
-                    return None;
-                }
-                let pairs = product.iter().flat_map(|left| terms.iter().map(move |right| (left, right)));
-                product = pairs
-                    .map(|(left, right)| Term {
-                        positive: left.positive.iter().chain(&right.positive).cloned().collect(),
-                        negative: left.negative.iter().chain(&right.negative).cloned().collect(),
-                    })
-                    .collect();
-            }
-            Some(product)
-        }
-        (Condition::Any(all), false) | (Condition::All(all), true) => {
-            let mut sum = Vec::new();
-            for part in all {
-                sum.extend(terms_of(part, is_negated)?);
-                if sum.len() > TERMS_MAX {
-                    return None;
-                }
-            }
-            Some(sum)
-        }
-    }
-}
-
-fn negated_tests(tests: &[Test]) -> Term {
-    let complement = match tests {
-        [Test::Header(name, value)] => value.complement().map(|value| Test::Header(name.clone(), value)),
-        [Test::Query(name, value)] => value.complement().map(|value| Test::Query(name.clone(), value)),
-        _ => None,
-    };
-    match complement {
-        Some(test) => Term { positive: vec![vec![test]], negative: Vec::new() },
-        None => Term { positive: Vec::new(), negative: vec![tests.to_vec()] },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn origin() -> Rc<Origin> {
-        Rc::new(Origin { file: "a".into(), line: 1, text: "x".into() })
-    }
-
-    fn pool(name: &str) -> Rule {
-        Rule::Act(Action::Pool(name.into()), vec![origin()])
-    }
-
-    fn when(condition: Condition, name: &str) -> Rule {
-        Rule::When(condition, vec![pool(name)], vec![origin()])
-    }
-
-    fn host(name: &str) -> Condition {
-        Condition::test(Test::Host(name.into()))
-    }
-
-    fn compile(rules: &[Rule]) -> (Vec<String>, Report) {
-        let mut compiler = Compiler::default();
-        let mut report = Report::default();
-        compiler.compile(&[], rules, &mut report);
-        let shown = compiler.routes.iter().map(|route| {
-            let changes = if route.changes.is_empty() { "" } else { "+" };
-            let Action::Pool(pool) = &route.action else { return "other".to_owned() };
-            format!(
-                "{}{} {pool}{changes}",
-                route.conditions.hosts.join(","),
-                route.conditions.methods.join(",")
-            )
-        });
-        (shown.collect(), report)
-    }
-
-    #[test]
-    fn a_negation_puts_the_rules_behind_it_first() {
-        let get = Condition::test(Test::Method("GET".into()));
-        let (routes, report) =
-            compile(&[when(host("a").and(get.negate()), "x"), when(host("b"), "y"), pool("z")]);
-        // Requests for a with GET follow the rules behind; b cannot be there.
-        assert_eq!(routes, ["aGET z", "a x", "b y", " z"]);
-        assert!(report.into_lines().is_empty());
-        let (routes, _) = compile(&[when(host("a").negate(), "x"), when(host("a"), "y"), pool("z")]);
-        assert_eq!(routes, ["a y", " x"]);
-    }
-
-    #[test]
-    fn a_conditional_change_doubles_the_routes_behind_it() {
-        let change = Change::SetRequest("x".into(), "1".into());
-        let (routes, _) =
-            compile(&[Rule::Change(host("a"), change, origin()), when(host("b"), "y"), pool("z")]);
-        assert_eq!(routes, ["a z+", "b y", " z"]);
-    }
-
-    #[test]
-    fn alternatives_become_routes_or_lists() {
-        let get = Condition::test(Test::Method("GET".into()));
-        let (routes, _) = compile(&[when(host("a").or(host("b")).or(get), "x"), pool("z")]);
-        assert_eq!(routes, ["a,b x", "GET x", " z"]);
-        let (routes, _) = compile(&[when(host("a").or(host("b")).negate(), "x"), pool("z")]);
-        assert_eq!(routes, ["a,b z", " x"]);
-        let (routes, _) = compile(&[when(Condition::Always, "x"), pool("z")]);
-        assert_eq!(routes, [" x"]);
-    }
-
-    #[test]
-    fn work_is_bounded() {
-        let negations: Vec<Rule> = (0..200)
-            .map(|n| when(Condition::test(Test::Path(PathTest::Exact(format!("/{n}")))).negate(), "x"))
-            .collect();
-        let mut headers = Vec::new();
-        for n in 0..40 {
-            let test = Test::Header(format!("x{n}"), super::super::ValueTest::Equals("1".into()));
-            headers.push(when(Condition::test(test).negate(), "x"));
-        }
-        headers.push(pool("z"));
-        for rules in [negations, headers] {
-            let (routes, _) = compile(&rules);
-            assert!(routes.len() <= ROUTES_MAX);
-        }
-    }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    CertificatePart, Condition, Conditions, DayTime, NetworkSet, PathCondition, PercentCondition,
-    TextCondition, ValueCondition,
+    CertificatePart, Condition, Conditions, DayTime, Fact, NetworkSet, PathCondition, PercentCondition,
+    TextCondition, ValueCondition, Variable,
 };
 use crate::route::when::WEEKDAYS;
 use crate::template::Scope;
@@ -103,6 +103,7 @@ fn parse_paths(section: &Section, problems: &mut Problems) -> Vec<PathCondition>
 
 fn parse_text_conditions(section: &Section, key: &str, problems: &mut Problems) -> Vec<TextCondition> {
     let mut conditions = Vec::new();
+    check_names(section, key, problems);
     for pair in section.pairs(key) {
         if key != "query" {
             problems.ok_or_report(pair.name.offset, validate::check_field_name(&pair.name.value));
@@ -115,6 +116,16 @@ fn parse_text_conditions(section: &Section, key: &str, problems: &mut Problems) 
         }
     }
     conditions
+}
+
+/// Reports a table of matchers without a name, which would always hold.
+fn check_names(section: &Section, key: &str, problems: &mut Problems) {
+    if let Some(offset) = section.key_offset(key).filter(|_| section.has_no_pairs(key)) {
+        problems.add_error(
+            offset,
+            format!("'{key}' is empty: it would always hold; add a name, or remove the key"),
+        );
+    }
 }
 
 fn parse_matcher(matcher: Located<Matcher>, problems: &mut Problems) -> Option<ValueCondition> {
@@ -217,6 +228,7 @@ fn parse_client_conditions(section: &Section, problems: &mut Problems) -> Vec<Co
     if !names.is_empty() {
         parts.push(Condition::ServerName(names));
     }
+    check_names(section, "tls-client", problems);
     for pair in section.pairs("tls-client") {
         let part = CertificatePart::ALL.into_iter().find(|part| part.name() == &*pair.name.value);
         let choice = check_choice(&pair.name.value, &CertificatePart::ALL.map(CertificatePart::name));
@@ -266,19 +278,64 @@ fn parse_day_time(text: &str) -> Result<DayTime, ValueError> {
 }
 
 fn parse_percent(section: &Section, problems: &mut Problems) -> Option<Condition> {
-    let key = parse_key(&section.text("key")?, Scope::Key, None, problems)?;
+    let text = section.text("key")?;
+    let key = parse_key(&text, Scope::Key, None, problems)?;
     let Some(percent) = section.float("percent") else {
         if let Some(offset) = section.key_offset("key") {
             problems.warn(offset, "'key' has no effect without percent");
         }
         return None;
     };
+    let is_constant = |variable: &Variable| matches!(variable, Variable::Fact(Fact::Listener));
+    if key.variables().all(is_constant) {
+        let message = format!(
+            "'{}' is the same for all requests, so that all or none of them are in the percentage: write a value of a \
+             client or of a request, such as source or cookie.NAME, and the key listener of a condition for listeners",
+            text.value
+        );
+        problems.add_error(text.offset, message);
+        return None;
+    }
     Some(Condition::Percent(PercentCondition { percent, key }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the place and the text of the only error of a route's condition.
+    fn error_of(condition: &str) -> String {
+        let config = format!("[listener.web]\nbind = '127.0.0.1:0'\n[[route]]\n{condition}\ndeny = true\n");
+        match crate::config::parse("t", &config) {
+            Ok(_) => String::new(),
+            Err(problems) => problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("|"),
+        }
+    }
+
+    #[test]
+    fn an_empty_table_of_matchers_is_an_error() {
+        for key in ["header", "query", "cookie", "tls-client"] {
+            let error = error_of(&format!("when = {{ method = 'GET', {key} = {{}} }}"));
+            assert!(error.contains(&format!("'{key}' is empty")) && error.contains("t:4:"), "{error}");
+            assert_eq!(error.matches("error").count().max(1), 1, "{error}");
+        }
+        let error = error_of("header = {}");
+        assert!(error.contains("'header' is empty") && error.contains("t:4:"), "{error}");
+        assert_eq!(error_of("when = { header = { a = true } }"), "");
+    }
+
+    #[test]
+    fn a_percentage_needs_a_key_that_differs() {
+        for constant in ["listener", "text", "{listener}-x"] {
+            let error = error_of(&format!("when = {{ percent = 50, key = '{constant}' }}"));
+            assert!(!error.is_empty() && error.contains("t:4:"), "{constant}: {error}");
+        }
+        assert!(
+            error_of("when = { percent = 50, key = '{listener}' }").contains("the same for all requests")
+        );
+        assert_eq!(error_of("when = { percent = 50, key = '{listener}-{source}' }"), "");
+        assert_eq!(error_of("when = { percent = 50 }"), "");
+    }
 
     #[test]
     fn a_part_of_the_day_may_be_over_midnight() {

@@ -157,6 +157,11 @@ impl Section {
         }
     }
 
+    /// Returns whether a key has names with matchers, but none.
+    pub(super) fn has_no_pairs(&self, key: &str) -> bool {
+        matches!(self.values.get(key), Some(Located { value: Value::Pairs(pairs), .. }) if pairs.is_empty())
+    }
+
     /// Returns a subtable, or an empty one if it was not given.
     pub(super) fn table(&self, key: &str) -> Self {
         let kind = find_directive(self.path, key).map(|row| row.kind);
