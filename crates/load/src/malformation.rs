@@ -16,8 +16,6 @@ pub enum Malformation {
     GrpcTruncated,
     /// Call with the status 0, and no message.
     GrpcMessageMissing,
-    /// Call with the status 0, and a message with a flag that no client can follow.
-    GrpcFlag,
     /// Violation of WebSocket.
     WebSocket(WebSocketFault),
     /// Event stream beyond a limit.
@@ -37,7 +35,6 @@ impl Malformation {
             Self::EventStream(fault) => format!("event_stream_{fault}"),
             Self::GrpcTruncated => "grpc_message_truncated".to_owned(),
             Self::GrpcMessageMissing => "grpc_message_missing".to_owned(),
-            Self::GrpcFlag => "grpc_compressed_flag".to_owned(),
             Self::Excess => "excess_bytes".to_owned(),
         }
     }
@@ -57,10 +54,6 @@ impl Malformation {
                 "the call has the status 0, and its last message is shorter than its prefix says".to_owned()
             }
             Self::GrpcMessageMissing => "the call has the status 0 and no message".to_owned(),
-            Self::GrpcFlag => {
-                "a message is marked as compressed without a grpc-encoding, or its flag is neither 0 nor 1"
-                    .to_owned()
-            }
             Self::Excess => "bytes follow the last response that was asked for".to_owned(),
         }
     }

@@ -32,20 +32,9 @@ pub(crate) struct GrpcMessages {
     /// Bytes of the current message that are missing.
     missing: u64,
     has_complete: bool,
-    /// True if the response names a compression (`grpc-encoding`).
-    has_encoding: bool,
-    /// True if a message is marked as compressed.
-    has_compressed: bool,
-    /// True if the flag of a message is neither 0 nor 1.
-    has_wrong_flag: bool,
 }
 
 impl GrpcMessages {
-    /// Takes the value of `grpc-encoding`, which comes before the messages.
-    pub(crate) fn set_encoding(&mut self, encoding: &[u8]) {
-        self.has_encoding = !encoding.eq_ignore_ascii_case(b"identity");
-    }
-
     /// Takes the next bytes of the body.
     pub(crate) fn add(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
@@ -57,9 +46,7 @@ impl GrpcMessages {
                 if self.prefix_bytes < PREFIX_BYTES {
                     return;
                 }
-                let [flag, length @ ..] = self.prefix;
-                self.has_compressed |= flag == 1;
-                self.has_wrong_flag |= flag > 1;
+                let [_, length @ ..] = self.prefix;
                 self.missing = u64::from(u32::from_be_bytes(length));
             }
             let taken = usize::try_from(self.missing).map_or(bytes.len(), |missing| missing.min(bytes.len()));
@@ -72,12 +59,9 @@ impl GrpcMessages {
         }
     }
 
-    /// Returns the defect of the messages of a call that was successful; `None` if there is at least one, all are
-    /// complete, and a client can tell how they are compressed.
+    /// Returns the defect of the messages of a call that was successful; `None` if there is at least one, and
+    /// all are complete.
     pub(crate) fn malformation(&self) -> Option<Malformation> {
-        if self.has_wrong_flag || (self.has_compressed && !self.has_encoding) {
-            return Some(Malformation::GrpcFlag);
-        }
         match (self.prefix_bytes, self.has_complete) {
             (1.., _) => Some(Malformation::GrpcTruncated),
             (0, false) => Some(Malformation::GrpcMessageMissing),
@@ -112,23 +96,6 @@ mod tests {
             assert_eq!(malformation(&[&message[..at], &message[at..]]), None);
             assert_eq!(malformation(&[&message[..at]]), Some(Malformation::GrpcTruncated));
             assert_eq!(malformation(&[&message, &message[..at]]), Some(Malformation::GrpcTruncated));
-        }
-    }
-
-    #[test]
-    fn a_compressed_message_needs_an_encoding() {
-        let malformation = |flag: u8, encoding: Option<&str>| {
-            let mut messages = GrpcMessages::default();
-            encoding.into_iter().for_each(|encoding| messages.set_encoding(encoding.as_bytes()));
-            messages.add(&[flag, 0, 0, 0, 1, 7]);
-            messages.add(&frame(b"abc"));
-            messages.malformation()
-        };
-        assert_eq!(malformation(0, None), None);
-        assert_eq!(malformation(1, Some("gzip")), None);
-        assert_eq!(malformation(0, Some("gzip")), None, "each message may be plain");
-        for (flag, encoding) in [(1, None), (1, Some("identity")), (2, None), (255, Some("gzip"))] {
-            assert_eq!(malformation(flag, encoding), Some(Malformation::GrpcFlag), "{flag} {encoding:?}");
         }
     }
 

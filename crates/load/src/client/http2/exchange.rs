@@ -119,11 +119,8 @@ impl Exchange {
         }
     }
 
-    /// Handles the fields that begin or end a gRPC call.
+    /// Handles the fields that end a gRPC call.
     pub(super) fn handle_grpc_fields(&mut self, fields: Fields<'_>) {
-        if let Some(encoding) = fields.get("grpc-encoding") {
-            self.grpc_messages.set_encoding(encoding);
-        }
         self.grpc_status = fields.get("grpc-status").map_or(GrpcStatus::Missing, GrpcStatus::parse);
     }
 
