@@ -283,14 +283,7 @@ impl Cause {
                 ),
                 "refused" => format!("start the service, or correct the address: nothing listens at {url}"),
                 "reset" | "closed" => remedy_of_closed(facts, url),
-                "parse" if facts.view.run.totals.parse_errors.contains_key("head_too_large") => format!(
-                    "shorten the fields of the response (`curl -sI {url} | wc -c` shows their size): weir and most \
-                     servers and proxies read no head of that size"
-                ),
-                "parse" => format!(
-                    "check that {url} speaks HTTP: a port with TLS needs https://, and HTTP/2 without TLS needs the \
-                     flag for it"
-                ),
+                "parse" => remedy_of_malformed(facts, url),
                 "tls_port" => format!("write {} in the command", url.replacen("http://", "https://", 1)),
                 "tls" => {
                     "check certificate and name: `--cacert FILE` names the authority, `-k` skips the check"
@@ -314,6 +307,19 @@ impl Cause {
 fn admits_nothing(run: &Run) -> bool {
     let was_good = run.baseline.as_ref().is_some_and(|baseline| baseline.good > baseline.requests / 10);
     was_good && run.totals.good() * 100 < run.totals.responses
+}
+
+/// Describes the next step if the bytes of the server are no response.
+fn remedy_of_malformed(facts: &Facts<'_>, url: &str) -> String {
+    match facts.view.run.totals.parse_errors.contains_key("head_too_large") {
+        true => format!(
+            "shorten the fields of the response (`curl -sI {url} | wc -c` shows their size): weir and most servers and \
+             proxies read no head of that size"
+        ),
+        false => format!(
+            "check that {url} speaks HTTP: a port with TLS needs https://, and HTTP/2 without TLS needs the flag for it"
+        ),
+    }
 }
 
 /// Describes the next step if the server closes connections: a port with TLS does so with plain HTTP.

@@ -164,3 +164,13 @@ fn connections_of_the_generator_are_not_the_subjects() {
     assert_eq!(value(&s::OUTGOING_CONNECTIONS, &run), Some(0.0));
     assert_first(&run, "kernel_cpu_bound");
 }
+
+#[test]
+fn a_connect_without_a_port_is_the_proof_also_if_another_program_holds_the_ports() {
+    let mut run = run(4, 20 * MS);
+    let all = run.totals.requests;
+    run.totals.errors.insert("no_port".to_owned(), all / 6);
+    run.totals.responses = all - all / 6;
+    run.totals.status = [(200, all - all / 6)].into();
+    assert_eq!(diagnose(&run).verdict, "port_exhaustion");
+}

@@ -9,7 +9,10 @@ pub(super) const PORT_EXHAUSTION: VerdictRule = VerdictRule {
     code: "port_exhaustion",
     answer: failures::port_exhaustion,
     claim: "no local port is left for new connections",
+    // EADDRNOTAVAIL is the proof: other programs may hold the ports, or only for a part of the load.
     required: &[at_least(&s::NO_PORT, 0.000_1)],
+    is_counted: true,
+    supporting_min: 0,
     supporting: &[at_least(&s::PORTS, 0.9), at_least(&s::CONNECT_FAILURES, 0.001)],
     confusions: "TIME_WAIT on the server, which is harmless; no descriptors (fd_limit)",
     remedy: "keep connections open; more source addresses ('source' in HAProxy and in a pool of weir proxy, \
