@@ -187,6 +187,7 @@ impl Collector {
         let area_ns = last.iter().map(|snapshot| snapshot.area_ns).sum();
         let drained_ns = last.iter().map(|snapshot| snapshot.drain_area_ns).sum();
         let (check_samples, breakdown, live) = sums_of_last(&last);
+        let transport = last.iter().find_map(|snapshot| snapshot.transport.clone());
         let lost_ns = last.iter().map(|snapshot| snapshot.failed_area_ns).sum();
         self.close_skipped_seconds(observer);
         for snapshot in &last {
@@ -230,6 +231,7 @@ impl Collector {
             check_samples,
             breakdown,
             live,
+            transport,
             start_ns,
             plan: self.plan,
         };

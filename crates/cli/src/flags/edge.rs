@@ -9,6 +9,7 @@ use super::load::{
 };
 use super::load_output::{HTML, MARKDOWN};
 use super::load_requests::EXPECT_STATUS;
+use super::server::{XDP, XDP_EXPOSED};
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags,
 };
@@ -183,6 +184,8 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
     DATA,
     TIMEOUT,
     SOURCE,
+    XDP,
+    XDP_EXPOSED,
     PIN,
     CACERT,
     INSECURE,
@@ -245,6 +248,8 @@ pub(crate) fn edge_flags(args: CommandArgs<'_>, urls: Vec<String>) -> LoadFlags 
         tls: tls_flags(args),
         http: http_flags(args),
         sources: args.texts("source"),
+        xdp: args.text("xdp"),
+        xdp_exposed: args.is_set("xdp-exposed"),
         pin: args.text("pin"),
         expect: ExpectFlags { status: args.text("expect-status"), ..ExpectFlags::default() },
         slo: args.texts("slo"),

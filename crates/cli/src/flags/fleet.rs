@@ -384,6 +384,8 @@ mod tests {
             "confirm",
             "control",
             "slice",
+            "xdp",
+            "xdp-exposed",
         ];
         for flag in LOAD_FLAGS {
             let lists = [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS, &refused];

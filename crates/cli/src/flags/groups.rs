@@ -24,7 +24,7 @@ const SEARCH_OF_AN_EDGE: GroupRow = (
 const LOAD_OF_AN_EDGE: GroupRow = (
     "Load",
     &["connections", "threads", "timeout"],
-    &["arrivals", "requests-per-connection", "source", "pin", "seed", "no-baseline"],
+    &["arrivals", "requests-per-connection", "source", "xdp", "xdp-exposed", "pin", "seed", "no-baseline"],
 );
 const TLS_OF_AN_EDGE: GroupRow = (
     "TLS",
@@ -104,6 +104,8 @@ const CONNECTIONS_AND_MACHINE: GroupRow = (
         "connect-to",
         "addresses",
         "source",
+        "xdp",
+        "xdp-exposed",
         "proxy-protocol",
         "proxy-source",
         "pin",

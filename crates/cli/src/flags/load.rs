@@ -18,6 +18,7 @@ use super::load_requests::{
     PROXY_SOURCE, REPLAY, SPEED, SSE, STAGES, STRICT, TARGETS, VALUES, WEIGHTS, WS, expect_flags, replay,
     requests_of_files, values,
 };
+use super::server::{XDP, XDP_EXPOSED};
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME,
     tls_flags,
@@ -287,6 +288,8 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
     TLS_CIPHERS,
     TLS_GROUPS,
     SOURCE,
+    XDP,
+    XDP_EXPOSED,
     PIN,
     Flag {
         long: "spin",
@@ -419,6 +422,8 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
         data,
         data_file,
         unix: args.text("unix"),
+        xdp: args.text("xdp"),
+        xdp_exposed: args.is_set("xdp-exposed"),
         tls,
         http: http_flags(args),
         sources: args.texts("source"),

@@ -4,7 +4,7 @@ use serve::plan::{FilesPlanText, OriginPlanText, OriginTlsText};
 
 use super::server::{
     ACCESS_LOG, CONNECTIONS_MAX, DRAIN_TIMEOUT, LISTEN, PIN, THREADS, TLS_CERT, TLS_KEY, TLS_SELF_SIGNED,
-    UNTIL_STDIN_CLOSES,
+    UNTIL_STDIN_CLOSES, XDP, XDP_EXPOSED,
 };
 use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
@@ -30,6 +30,8 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
                   an idle CPU; each thread uses a complete core",
             ..FLAG_DEFAULTS
         },
+        XDP,
+        XDP_EXPOSED,
         Flag { default: "descriptor limit minus 64", ..CONNECTIONS_MAX },
         Flag {
             long: "idle-timeout",
@@ -359,5 +361,7 @@ pub(crate) fn serve_flags(args: CommandArgs<'_>) -> OriginPlanText {
         h2_streams_max: text("h2-streams-max"),
         h2_stream_window: text("h2-stream-window"),
         h2_connection_window: text("h2-connection-window"),
+        xdp: text("xdp"),
+        xdp_exposed: args.is_set("xdp-exposed"),
     }
 }

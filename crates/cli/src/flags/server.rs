@@ -57,6 +57,23 @@ pub(super) const TLS_SELF_SIGNED: Flag = Flag {
           127.0.0.1 and ::1",
     ..FLAG_DEFAULTS
 };
+pub(super) const XDP: Flag = Flag {
+    long: "xdp",
+    value: "INTERFACE",
+    default: "the kernel's TCP",
+    doc: "TCP in user space over AF_XDP, for private networks only: the packets of the connections are taken from \
+          the kernel on this interface, until the process ends. Less CPU time for small messages, more for bodies \
+          above 2 kB. One queue and one thread, IPv4, no TLS; root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. \
+          --check says what would be taken",
+    valid: &[],
+    ..FLAG_DEFAULTS
+};
+pub(super) const XDP_EXPOSED: Flag = Flag {
+    long: "xdp-exposed",
+    doc: "Let --xdp use an interface with a default route: the TCP in user space has no defence against strangers, \
+          so only where none can reach it",
+    ..FLAG_DEFAULTS
+};
 pub(super) const ACCESS_LOG: Flag = Flag {
     long: "access-log",
     value: "FILE|-",
