@@ -1,5 +1,5 @@
 //! TCP in user space of one core: a task drives the stack of [`xdp`], and its connections are
-//! [`Stream::User`](crate::stream::Stream::User).
+//! `Stream::User`.
 //!
 //! ```text
 //! AF_XDP socket readable -> driver: flush, receive a batch, wake the tasks of its connections
@@ -27,7 +27,6 @@ use xdp::stack::{ConnectionId, Stack, StackConfig, StackCounters};
 
 use crate::async_fd;
 use crate::clock::{MILLISECOND_NS, now_ns};
-use crate::stream::Stream;
 use crate::timers::{Sleep, Timers};
 
 pub use self::open::{UserTcpPlan, UserTcpRoutes, UserTcpSurvey};
@@ -115,9 +114,9 @@ impl UserTcp {
     }
 
     /// Waits for the next accepted connection.
-    pub async fn accept(&self) -> Stream {
+    pub async fn accept(&self) -> UserStream {
         poll_fn(|cx| match self.core.stack.borrow_mut().accept() {
-            Some(id) => Poll::Ready(self.stream(id)),
+            Some(id) => Poll::Ready(UserStream { core: Rc::clone(&self.core), id }),
             None => {
                 *self.core.acceptor.borrow_mut() = Some(cx.waker().clone());
                 Poll::Pending
@@ -130,17 +129,13 @@ impl UserTcp {
     ///
     /// # Errors
     /// `ConnectionRefused`, `TimedOut`; `AddrNotAvailable`: no port is left.
-    pub async fn connect(&self, target: SocketAddrV4, route: Route) -> io::Result<Stream> {
+    pub async fn connect(&self, target: SocketAddrV4, route: Route) -> io::Result<UserStream> {
         let started = self.core.stack.borrow_mut().connect(route.source, target, route.next_hop, now_ns());
         // Given up when it is dropped before the handshake is over.
         let stream = UserStream { core: Rc::clone(&self.core), id: started? };
         self.core.wake_driver();
         poll_fn(|cx| self.core.stack.borrow_mut().poll_connected(stream.id, cx.waker())).await?;
-        Ok(Stream::User(stream))
-    }
-
-    fn stream(&self, id: ConnectionId) -> Stream {
-        Stream::User(UserStream { core: Rc::clone(&self.core), id })
+        Ok(stream)
     }
 
     /// Returns the current counts.

@@ -54,6 +54,13 @@ pub struct UserTcpListeners {
     pub mode: XdpMode,
 }
 
+impl UserTcpListeners {
+    fn new(plan: &OriginPlan, port: &UserTcpPort) -> Self {
+        let interface = port.facts().name.clone();
+        Self { addresses: plan.listen.clone(), interface, mode: port.mode() }
+    }
+}
+
 /// Counters of a running origin, for other threads than those of its cores.
 #[derive(Clone, Debug)]
 pub struct StatsReader {
@@ -116,16 +123,11 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
     let descriptors = raise_descriptor_limit().current;
     let cores = plan.threads;
     let mut user_tcp = open_user_tcp(&plan)?;
-    let user_listeners = user_tcp.as_ref().map(|port| UserTcpListeners {
-        addresses: plan.listen.clone(),
-        interface: port.facts().name.clone(),
-        mode: port.mode(),
-    });
-    let kernel_listen = if user_tcp.is_some() { &[][..] } else { &plan.listen };
-    let mut bound_addresses = kernel_listen
-        .iter()
-        .map(|address| BoundAddress::new(address, cores))
-        .collect::<io::Result<Vec<_>>>()?;
+    let user_listeners = user_tcp.as_ref().map(|port| UserTcpListeners::new(&plan, port));
+    let mut bound_addresses = match user_tcp {
+        Some(_) => Vec::new(),
+        None => bind_all(&plan.listen, cores)?,
+    };
     let log =
         plan.access_log.as_ref().map(|target| log::start(std::slice::from_ref(target), cores)).transpose()?;
     let (sender, log_writer) = log.unzip();
@@ -175,6 +177,10 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
         stats: StatsReader { queries, drain: watch, started_ns },
         user_tcp: user_listeners,
     })
+}
+
+fn bind_all(addresses: &[Address], cores: usize) -> io::Result<Vec<BoundAddress>> {
+    addresses.iter().map(|address| BoundAddress::new(address, cores)).collect()
 }
 
 /// Opens TCP in user space, if the plan has it.
@@ -306,7 +312,7 @@ async fn run_core(mut parts: OriginCoreParts, init: OriginCoreInit, drain: Drain
 /// Serves the connections of TCP in user space. Its own limit of connections refuses further ones.
 async fn accept_user_tcp(core: Rc<OriginCore>, tcp: UserTcp) {
     loop {
-        let stream = tcp.accept().await;
+        let stream = Stream::User(tcp.accept().await);
         if core.conn_limit.is_full() {
             add(&core.counters.accept_paused, 1);
             continue;

@@ -130,13 +130,13 @@ pub enum XdpError {
     /// The process lacks capabilities.
     #[error("{what}: not permitted; needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF (or root)")]
     NotPermitted {
-        /// What was not permitted.
+        /// Call that was not permitted.
         what: &'static str,
     },
     /// A call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What failed.
+        /// Call that failed.
         what: &'static str,
         /// Error of the system.
         source: io::Error,

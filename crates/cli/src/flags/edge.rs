@@ -5,7 +5,7 @@ use load::plan::{ExpectFlags, LoadFlags};
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, STREAMS, WINDOW, http_flags};
 use super::load::{
     ARRIVALS, BRIEF, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE,
-    THREADS, TIMEOUT, request_body,
+    THREADS, TIMEOUT, request_body, xdp_flags,
 };
 use super::load_output::{HTML, MARKDOWN};
 use super::load_requests::EXPECT_STATUS;
@@ -248,8 +248,7 @@ pub(crate) fn edge_flags(args: CommandArgs<'_>, urls: Vec<String>) -> LoadFlags 
         tls: tls_flags(args),
         http: http_flags(args),
         sources: args.texts("source"),
-        xdp: args.text("xdp"),
-        xdp_exposed: args.is_set("xdp-exposed"),
+        xdp: xdp_flags(args),
         pin: args.text("pin"),
         expect: ExpectFlags { status: args.text("expect-status"), ..ExpectFlags::default() },
         slo: args.texts("slo"),

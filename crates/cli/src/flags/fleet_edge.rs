@@ -51,7 +51,7 @@ const SEARCH_FLAGS: &[&str] = &[
 /// Flags of the load that each trial sets.
 const TRIAL_FLAGS: &[&str] = &["connections", "requests-per-connection", "streams", "slo", "arrivals"];
 /// Flags that a fleet does not have: files of one machine, and a second target.
-const REFUSED_FLAGS: &[&str] = &["direct", "confirm", "cacert", "cert", "key"];
+const REFUSED_FLAGS: &[&str] = &["direct", "confirm", "cacert", "cert", "key", "xdp", "xdp-exposed"];
 
 /// Returns false for a flag that the command only knows to say why it does not have it.
 pub(super) fn is_listed(flag: &Flag) -> bool {

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use load::plan::LoadFlags;
+use load::plan::{LoadFlags, TlsFlags, XdpFlags};
 use record::problem::InputProblem;
 
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, MIX, STREAMS, WINDOW, http_flags};
@@ -400,8 +400,7 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
     let values = values(args, &mut problems);
     let replay = replay(args, &mut problems);
     problems.extend(subject_pids(args).err().unwrap_or_default());
-    let tls = tls_flags(args);
-    problems.extend(tls.file_problems());
+    let tls = checked_tls_flags(args, &mut problems);
     LoadFlags {
         urls: args.values(),
         connections: args.text("connections"),
@@ -422,8 +421,7 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
         data,
         data_file,
         unix: args.text("unix"),
-        xdp: args.text("xdp"),
-        xdp_exposed: args.is_set("xdp-exposed"),
+        xdp: xdp_flags(args),
         tls,
         http: http_flags(args),
         sources: args.texts("source"),
@@ -454,6 +452,17 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
         slice: args.text("slice"),
         problems,
     }
+}
+
+fn checked_tls_flags(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> TlsFlags {
+    let tls = tls_flags(args);
+    problems.extend(tls.file_problems());
+    tls
+}
+
+/// Returns the texts of TCP in user space.
+pub(super) fn xdp_flags(args: CommandArgs<'_>) -> XdpFlags {
+    XdpFlags { interface: args.text("xdp"), exposed: args.is_set("xdp-exposed") }
 }
 
 /// Returns a URL that stands for the embedded origin in checks: its port is not known yet.

@@ -196,7 +196,7 @@ impl Dialer {
         match (&self.core.user_tcp, self.address()) {
             (Some(tcp), Address::Tcp(SocketAddr::V4(target))) => {
                 let route = self.core.shared.routes.get(*target).ok_or(io::ErrorKind::HostUnreachable)?;
-                Box::pin(tcp.connect(*target, route)).await
+                Box::pin(tcp.connect(*target, route)).await.map(Stream::User)
             }
             (Some(_), _) => Err(io::ErrorKind::Unsupported.into()),
             (None, address) => dial::connect(address, source).await,

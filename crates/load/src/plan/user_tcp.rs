@@ -9,6 +9,15 @@ use serde::Serialize;
 use super::parse::{FlagReader, LoadFlags};
 use super::request::RenderedRequest;
 
+/// Texts of the flags of TCP in user space.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XdpFlags {
+    /// Name of the interface; `None`: the kernel's TCP.
+    pub interface: Option<String>,
+    /// True if a default route may lead through it.
+    pub exposed: bool,
+}
+
 /// TCP in user space over AF_XDP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct XdpPlan {
@@ -25,8 +34,8 @@ impl XdpPlan {
         requests: &[RenderedRequest],
         reader: &mut FlagReader,
     ) -> Option<Self> {
-        let Some(interface) = text.xdp.clone() else {
-            if text.xdp_exposed {
+        let Some(interface) = text.xdp.interface.clone() else {
+            if text.xdp.exposed {
                 reader.add_problem("--xdp-exposed", "no effect without --xdp INTERFACE");
             }
             return None;
@@ -51,7 +60,7 @@ impl XdpPlan {
                 "--xdp works with one queue of the interface, and one thread: -t 1",
             );
         }
-        Some(Self { interface, exposed: text.xdp_exposed })
+        Some(Self { interface, exposed: text.xdp.exposed })
     }
 
     /// Returns the settings for the runtime.
@@ -83,8 +92,12 @@ mod tests {
     use super::super::RunPlan;
     use super::*;
 
+    fn interface(name: &str) -> XdpFlags {
+        XdpFlags { interface: Some(name.into()), exposed: false }
+    }
+
     fn text() -> LoadFlags {
-        LoadFlags { urls: vec!["http://10.0.0.1/".into()], xdp: Some("eth1".into()), ..LoadFlags::default() }
+        LoadFlags { urls: vec!["http://10.0.0.1/".into()], xdp: interface("eth1"), ..LoadFlags::default() }
     }
 
     #[test]
@@ -108,8 +121,11 @@ mod tests {
             ..text()
         };
         assert_eq!(locations(&bad), ["--source", "--xdp", "--threads"]);
-        assert_eq!(locations(&LoadFlags { xdp: None, xdp_exposed: true, ..text() }), ["--xdp-exposed"]);
-        assert_eq!(locations(&LoadFlags { xdp: Some(String::new()), ..text() }), ["--xdp"]);
+        assert_eq!(
+            locations(&LoadFlags { xdp: XdpFlags { interface: None, exposed: true }, ..text() }),
+            ["--xdp-exposed"]
+        );
+        assert_eq!(locations(&LoadFlags { xdp: interface(""), ..text() }), ["--xdp"]);
         let (v4, v6) = ("10.0.0.1:80".parse().unwrap(), "[::1]:80".parse().unwrap());
         assert_eq!(ipv4_targets([&v4, &v4]), Ok(vec!["10.0.0.1:80".parse().unwrap()]));
         assert_eq!(ipv4_targets([&v4, &v6]), Err(&v6));

@@ -1,3 +1,5 @@
+//! Connections between two stacks over a link in memory, with faults, floods and random frames.
+
 use std::io::{ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddrV4};
 use std::task::{Poll, Waker};

@@ -1,4 +1,4 @@
-//! What the users of connections call: accept, connect, read, write, close. As with sockets, but nothing blocks: a call
+//! Calls of the users of connections: accept, connect, read, write, close. As with sockets, but nothing blocks: a call
 //! that cannot go on stores the waker of its task.
 
 use std::io::{self, IoSlice};
