@@ -168,7 +168,8 @@ fn counts_of_the_load_are_those_of_the_origin_with_either_transport_at_either_en
         } else {
             assert_eq!((&transport["kind"], &transport["interface"]), (&"xdp".into(), &"x1".into()));
             assert_eq!((&transport["driver"], &transport["mode"]), (&"veth".into(), &"copy".into()));
-            assert!(run.count("transport.received") >= 3_000 && run.count("transport.sent") >= 3_000);
+            // With HTTP/2 a segment has several requests.
+            assert!(run.count("transport.received") >= 100 && run.count("transport.sent") >= 100);
             assert!(run.reasons().contains(&"xdp_copies"), "{:?}", run.reasons());
             assert!(!pair.has_program(1, "x1"));
         }
