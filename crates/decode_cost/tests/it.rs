@@ -25,6 +25,11 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn frames_for_tcp_in_user_space() {
+    check_seeds("user_tcp_frames", &corpus("user_tcp_frames"), xdp::fuzzing::receive_frames);
+}
+
+#[test]
 fn heads_of_http1() {
     check_seeds("request_head", &corpus("request_head"), decode::request_head);
     check_seeds("response_head", &corpus("response_head"), decode::response_head);

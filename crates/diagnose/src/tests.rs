@@ -82,6 +82,7 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         http2: None,
         websocket: None,
         event_stream: None,
+        transport: None,
         generator: GeneratorStats {
             threads: 1,
             busiest_thread_fraction: Some(0.2),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 
 use record::histogram::LatencyHistogram;
-use record::run::Interval;
+use record::run::{Interval, UserTransport};
 use record::units::{SECOND_NS, format_plural};
 
 use crate::failure::{FAILURE_KINDS, FailureKind};
@@ -186,7 +186,7 @@ impl Collector {
         let done_ns = last.iter().map(|snapshot| snapshot.done_ns).max().unwrap_or(0);
         let area_ns = last.iter().map(|snapshot| snapshot.area_ns).sum();
         let drained_ns = last.iter().map(|snapshot| snapshot.drain_area_ns).sum();
-        let (check_samples, breakdown, live) = sums_of_last(&last);
+        let (check_samples, breakdown, live, transport) = sums_of_last(&last);
         let lost_ns = last.iter().map(|snapshot| snapshot.failed_area_ns).sum();
         self.close_skipped_seconds(observer);
         for snapshot in &last {
@@ -199,8 +199,7 @@ impl Collector {
         }
         let rest_s = (ended_ns.max(done_ns) as f64 / 1e9 - self.next_second as f64).max(0.0);
         self.close_second(last, self.next_second as f64 + rest_s, rest_s, observer);
-        let from = self.plan.window_offset_ns() / SECOND_NS;
-        let complete_seconds = ended_ns / SECOND_NS;
+        let (from, complete_seconds) = (self.plan.window_offset_ns() / SECOND_NS, ended_ns / SECOND_NS);
         let has_complete_second = complete_seconds > from;
         let (tail_service, tail_not_good) =
             self.split_tail(if has_complete_second { complete_seconds } else { u64::MAX });
@@ -231,6 +230,7 @@ impl Collector {
             check_samples,
             breakdown,
             live,
+            transport,
             start_ns,
             plan: self.plan,
         };
@@ -239,12 +239,18 @@ impl Collector {
     }
 }
 
-/// Returns the selected samples, the summed breakdown, and the summed latencies of WebSocket and of event streams.
-fn sums_of_last(last: &[CoreSnapshot]) -> (Vec<CheckSample>, Breakdown, LiveHistograms) {
+/// Returns the selected samples, the summed breakdown, the summed latencies of WebSocket and of event streams, and the counts
+/// of TCP in user space.
+fn sums_of_last(
+    last: &[CoreSnapshot],
+) -> (Vec<CheckSample>, Breakdown, LiveHistograms, Option<Box<UserTransport>>) {
     let (mut breakdown, mut live) = (Breakdown::default(), LiveHistograms::default());
     last.iter().for_each(|snapshot| breakdown.add(&snapshot.breakdown));
     last.iter().filter_map(|snapshot| snapshot.live.as_deref()).for_each(|core| live.add(core));
-    (CheckSample::select(last.iter().flat_map(|snapshot| &snapshot.check_samples)), breakdown, live)
+    let samples = CheckSample::select(last.iter().flat_map(|snapshot| &snapshot.check_samples));
+    // With TCP in user space there is one core.
+    let transport = last.iter().find_map(|snapshot| snapshot.transport.clone());
+    (samples, breakdown, live, transport)
 }
 
 fn no_connection_error(counters: &Counters, failure: Option<(FailureKind, String)>) -> RunError {

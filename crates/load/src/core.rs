@@ -13,8 +13,9 @@ use rt::tokio::task::spawn_local;
 
 use crate::arrival_schedule::ArrivalSchedule;
 use crate::client::run_client;
-use crate::core_state::{CoreEvent, CoreState, SharedState};
-use crate::recorder::{CoreSnapshot, HistogramSet, Recorder};
+use crate::core_state::{CoreEvent, CoreInit, CoreState, SharedState};
+use crate::recorder::{CoreSnapshot, Recorder};
+use crate::user_tcp;
 
 /// Guard that reports the end of a core to the collector, also on a panic.
 struct EndGuard(mpsc::Sender<CoreEvent>);
@@ -37,10 +38,11 @@ pub(crate) async fn run(
     core_id: CoreId,
     shared: Arc<SharedState>,
     events: mpsc::Sender<CoreEvent>,
-    spare_histograms: mpsc::Receiver<Box<HistogramSet>>,
+    init: CoreInit,
 ) -> io::Result<Option<CoreSnapshot>> {
     let end_guard = EndGuard(events.clone());
-    let core = Rc::new(CoreState::new(core_id, shared, events, spare_histograms)?);
+    let transport = init.port.as_ref().map(user_tcp::describe_transport);
+    let core = Rc::new(CoreState::new(core_id, shared, events, init)?);
     let clients: Vec<_> =
         (0..core.clients_alive()).map(|index| spawn_local(run_client(Rc::clone(&core), index))).collect();
     spawn_local(run_ticker(Rc::clone(&core)));
@@ -64,6 +66,7 @@ pub(crate) async fn run(
     let replacement = Recorder::new(core_id.index, mpsc::channel().1);
     let mut last = core.recorder.replace(replacement).finish(now_ns());
     last.connect_failure = core.connect_failure.take();
+    last.transport = user_tcp::end_transport(&core, transport).await;
     drop(end_guard);
     // The kernel's data of a thread disappear with it, and the observer still has to read them.
     core.wait_for_finish().await;

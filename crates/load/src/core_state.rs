@@ -14,6 +14,7 @@ use rt::deadlines::Deadlines;
 use rt::timers::Timers;
 use rt::tls::ClientTls;
 use rt::tokio::sync::{Notify, Semaphore, watch};
+use rt::user_tcp::{UserTcp, UserTcpPort, UserTcpRoutes};
 use wire::{Limits, Refusal};
 
 use crate::arrival_schedule::ArrivalSchedule;
@@ -47,6 +48,8 @@ pub(crate) struct SharedState {
     pub(crate) plan: RunPlan,
     /// Addresses of each authority.
     pub(crate) addresses: Vec<Vec<Address>>,
+    /// Routes to these addresses for TCP in user space.
+    pub(crate) routes: UserTcpRoutes,
     /// Settings of TLS; `None` if no authority uses it.
     pub(crate) tls: Option<ClientTls>,
     /// Indices of the requests of each authority, in the order of their use.
@@ -79,12 +82,23 @@ pub(crate) enum CoreEvent {
     Ended,
 }
 
+/// Data that one core takes to its thread.
+#[derive(Debug)]
+pub(crate) struct CoreInit {
+    /// Empty histograms, to swap for full ones.
+    pub(crate) spare_histograms: mpsc::Receiver<Box<HistogramSet>>,
+    /// Interface of TCP in user space.
+    pub(crate) port: Option<UserTcpPort>,
+}
+
 #[derive(Debug)]
 pub(crate) struct CoreState {
     pub(crate) shared: Arc<SharedState>,
     /// Global index of this core's first client.
     pub(crate) first_client: u64,
     pub(crate) timers: Timers,
+    /// TCP in user space; `None`: that of the kernel.
+    pub(crate) user_tcp: Option<UserTcp>,
     pub(crate) deadlines: Deadlines,
     pub(crate) dispatcher: RefCell<Dispatcher>,
     pub(crate) recorder: RefCell<Recorder>,
@@ -153,14 +167,17 @@ impl CoreState {
         core_id: CoreId,
         shared: Arc<SharedState>,
         events: mpsc::Sender<CoreEvent>,
-        spare_histograms: mpsc::Receiver<Box<HistogramSet>>,
+        CoreInit { spare_histograms, port }: CoreInit,
     ) -> io::Result<Self> {
+        let timers = Timers::start()?;
+        let user_tcp = port.map(|port| UserTcp::start(port, &timers)).transpose()?;
         let (first_client, clients) = connection_range(shared.plan.connections, core_id);
         let dispatcher =
             Dispatcher::new(clients, shared.plan.max_pending / core_id.count as u64, shared.quota.clone());
         Ok(Self {
             first_client,
-            timers: Timers::start()?,
+            timers,
+            user_tcp,
             deadlines: Deadlines::default(),
             dispatcher: RefCell::new(dispatcher),
             recorder: RefCell::new(Recorder::new(core_id.index, spare_histograms)),

@@ -34,4 +34,5 @@ pub mod run;
 mod session;
 pub mod stall;
 mod tls;
+pub mod user_tcp;
 pub mod validity;

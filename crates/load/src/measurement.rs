@@ -5,7 +5,7 @@ use std::io;
 
 use record::histogram::LatencyHistogram;
 use record::problem::InputProblem;
-use record::run::Interval;
+use record::run::{Interval, UserTransport};
 use rt::address::ResolveError;
 use rt::cores::CoreError;
 
@@ -61,6 +61,8 @@ pub struct RunMeasurement {
     pub breakdown: Breakdown,
     /// Latencies of WebSocket and of event streams.
     pub live: LiveHistograms,
+    /// Counts of TCP in user space, if the load has it.
+    pub transport: Option<Box<UserTransport>>,
     /// Start of the load by the clock, in ns.
     pub start_ns: u64,
 }

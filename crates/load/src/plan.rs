@@ -23,6 +23,7 @@ mod targets;
 mod template;
 mod tls;
 mod url;
+mod user_tcp;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -64,6 +65,7 @@ pub(crate) use template::{TemplatePosition, TemplateRequest, TemplateValues};
 pub(crate) use tls::version_name;
 pub use tls::{TlsFlags, TlsPlan};
 pub use url::{Authority, Scheme, Url};
+pub use user_tcp::{XdpFlags, XdpPlan, ipv4_targets};
 
 use crate::pace::{Pace, RateProfile};
 
@@ -94,6 +96,9 @@ pub struct RunPlan {
     pub requests: Vec<RenderedRequest>,
     /// Unix socket to connect to instead of the URL's host and port.
     pub unix: Option<PathBuf>,
+    /// TCP in user space; `None`: that of the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xdp: Option<XdpPlan>,
     /// Settings of TLS; `None` if no URL is https.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsPlan>,

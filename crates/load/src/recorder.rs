@@ -15,6 +15,7 @@ mod tls;
 
 use std::sync::mpsc;
 
+use record::run::UserTransport;
 use record::units::SECOND_NS;
 use rt::tls::HandshakeKind;
 
@@ -62,6 +63,8 @@ pub struct CoreSnapshot {
     pub ended_ns: Option<u64>,
     /// Reason for the latest failed connection; in the last snapshot only.
     pub connect_failure: Option<(FailureKind, String)>,
+    /// Counts of TCP in user space, if the load has it; in the last snapshot only.
+    pub transport: Option<Box<UserTransport>>,
     /// Samples of responses that failed a check; in the last snapshot only.
     pub check_samples: Vec<CheckSample>,
     /// Outcomes by stage and by request; in the last snapshot only.
@@ -510,6 +513,7 @@ impl Recorder {
             done_ns: self.done_ns.saturating_sub(self.start_ns),
             ended_ns: self.ended_ns.map(|ended_ns| ended_ns.saturating_sub(self.start_ns)),
             connect_failure: None,
+            transport: None,
             check_samples: Vec::new(),
             breakdown: Breakdown::default(),
             live: None,

@@ -68,6 +68,7 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         http2: measured.plan.http2.as_ref().map(|plan| http2_totals(plan, &measured.counters.http2)),
         websocket: measured.plan.websocket.as_ref().map(|plan| websocket_totals(plan, measured)),
         event_stream: measured.plan.sse.then(|| event_stream_totals(measured)),
+        transport: measured.transport.as_deref().cloned(),
         baseline: None,
         generator: GeneratorStats {
             run_queue_wait_fraction: context.run_queue_wait_fraction,

@@ -15,11 +15,12 @@ use rt::clock::now_ns;
 use rt::cores::{CoreConfig, FdTable, RunningCores};
 use rt::drain::{DrainStage, DrainWatch};
 use rt::tokio::sync::watch;
+use rt::user_tcp::{UserTcpPort, UserTcpRoutes};
 
 use crate::collector::Collector;
 use crate::control::RateControl;
 use crate::core;
-use crate::core_state::{CoreEvent, SharedState, StartState};
+use crate::core_state::{CoreEvent, CoreInit, SharedState, StartState};
 use crate::dispatcher::RequestQuota;
 use crate::failure::FailureKind;
 use crate::inspection::FirstBodies;
@@ -27,6 +28,7 @@ use crate::measurement::{RunError, RunMeasurement};
 use crate::observer::RunObserver;
 use crate::plan::{RunPlan, TlsPlan, weighted_order};
 use crate::recorder::{CoreSnapshot, HistogramSet};
+use crate::user_tcp;
 
 /// Name of the threads that drive load: `load-0`, `load-1`…
 pub const THREAD_NAME: &str = "load";
@@ -55,10 +57,13 @@ pub fn run_controlled(
     observer: &mut dyn RunObserver,
 ) -> Result<RunMeasurement, RunError> {
     let (sender, start) = watch::channel(StartState::Pending);
-    let shared = Arc::new(shared(plan, start, control)?);
+    let mut shared = shared(plan, start, control)?;
+    let (port, routes) = user_tcp::open(plan, &shared.addresses)?;
+    shared.routes = routes;
+    let shared = Arc::new(shared);
     let (events, inbox) = mpsc::channel();
     let (spare_histograms, receivers): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| mpsc::channel()).unzip();
-    let running = start_cores(plan, &shared, &events, receivers).map_err(RunError::Io)?;
+    let running = start_cores(plan, &shared, &events, (receivers, port)).map_err(RunError::Io)?;
     drop(events);
     let collector = Collector::new(plan.clone(), spare_histograms);
     let control = RunControl { shared, sender, stop, partial: false };
@@ -101,6 +106,7 @@ fn shared(
         first_bodies: FirstBodies::new(plan.requests.len()),
         control: Arc::clone(control),
         addresses,
+        routes: UserTcpRoutes::default(),
         quota: plan.end.requests.map(|requests| Arc::new(RequestQuota::new(requests, plan.threads))),
         start,
         end_ns: AtomicU64::new(u64::MAX),
@@ -114,7 +120,7 @@ fn start_cores(
     plan: &RunPlan,
     shared: &Arc<SharedState>,
     events: &mpsc::Sender<CoreEvent>,
-    spare_histograms: Vec<mpsc::Receiver<Box<HistogramSet>>>,
+    (spare_histograms, mut port): (Vec<mpsc::Receiver<Box<HistogramSet>>>, Option<UserTcpPort>),
 ) -> io::Result<RunningCores<Option<CoreSnapshot>>> {
     let cores = CoreConfig {
         count: plan.threads,
@@ -124,8 +130,11 @@ fn start_cores(
         fd_table: FdTable::Shared,
     };
     let (shared, events) = (Arc::clone(shared), events.clone());
-    rt::cores::start_with_init(&cores, spare_histograms, move |core_id, spares| {
-        core::run(core_id, Arc::clone(&shared), events.clone(), spares)
+    // With TCP in user space there is one core.
+    let init = |spare_histograms| CoreInit { spare_histograms, port: port.take() };
+    let inits = spare_histograms.into_iter().map(init).collect();
+    rt::cores::start_with_init(&cores, inits, move |core_id, init| {
+        core::run(core_id, Arc::clone(&shared), events.clone(), init)
     })
 }
 

@@ -4,6 +4,7 @@
 mod conclusions;
 mod live;
 mod stalls;
+mod transport;
 
 use record::run::Interval;
 use record::units::{format_count, format_duration_ns, format_plural};
@@ -117,6 +118,30 @@ pub const RULES: &[ValidityRule] = &[
         is_subject_fault: false,
         statistical: false,
         check: ports_scarce,
+    },
+    ValidityRule {
+        code: "xdp_frames_lost",
+        doc: "TCP in user space (--xdp): a ring was full or empty, and this machine lost frames. They were sent \
+              again, after 1 s at the earliest if they were the last of a connection.",
+        is_subject_fault: false,
+        statistical: false,
+        check: transport::frames_lost,
+    },
+    ValidityRule {
+        code: "xdp_copies",
+        doc: "TCP in user space (--xdp): the driver has no zero-copy, so that each packet is copied (mode copy) or \
+              goes through the network stack first (mode generic). Compare it only with runs in the same mode.",
+        is_subject_fault: false,
+        statistical: false,
+        check: transport::copies,
+    },
+    ValidityRule {
+        code: "xdp_large_bodies",
+        doc: "TCP in user space (--xdp): the mean response has a body above 2,000 bytes. The kernel's TCP, which \
+              splits and joins segments in batches, costs less there.",
+        is_subject_fault: false,
+        statistical: false,
+        check: transport::large_bodies,
     },
     ValidityRule {
         code: "littles_law",

@@ -6,6 +6,7 @@ mod generator;
 mod http2;
 mod live;
 mod tls;
+mod transport;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ pub use http2::Http2Totals;
 pub(crate) use live::add_counts;
 pub use live::{EventStreamTotals, WebSocketTotals};
 pub use tls::TlsSessions;
+pub use transport::UserTransport;
 
 pub use crate::breakdown::{RequestResult, StageResult};
 pub use crate::checks::{CheckSample, RateChange};
@@ -86,6 +88,9 @@ pub struct Run {
     /// Counts of event streams; absent without them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub event_stream: Option<EventStreamTotals>,
+    /// TCP of the load if it is not that of the kernel.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub transport: Option<UserTransport>,
     /// Figures about the generator itself.
     pub generator: GeneratorStats,
     /// Sequential requests before the load: their latency without queueing.

@@ -327,6 +327,7 @@ fn sample_run(position: &TrialPosition, rate: f64, latency_ns: f64, us: f64, rng
         http2: None,
         websocket: None,
         event_stream: None,
+        transport: None,
         generator: GeneratorStats { threads: 1, ..GeneratorStats::default() },
         cpu: GeneratorCpu {
             user_s: 3.0,

@@ -156,6 +156,12 @@ impl ConnectionBalancer {
         Some(connection)
     }
 
+    /// Counts a connection that `core` accepted and serves itself.
+    pub fn count_accepted(&self, core: usize) {
+        self.counts[core].accepted.fetch_add(1, Ordering::Relaxed);
+        self.counts[core].open.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Records the end of a connection that `core` served.
     pub fn release(&self, core: usize) {
         self.counts[core].open.fetch_sub(1, Ordering::Relaxed);

@@ -41,6 +41,10 @@ pub mod stream;
 pub mod timers;
 pub mod tls;
 pub mod unix_socket;
+pub mod user_tcp;
+
+/// TCP in user space, which [`user_tcp`] drives.
+pub use xdp;
 
 /// The async runtime's own task and channel types, so that engines name one runtime.
 pub use tokio;

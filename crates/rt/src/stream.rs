@@ -1,4 +1,4 @@
-//! Connected byte stream (a socket, optionally with TLS, or a channel in memory), read and written
+//! Connected byte stream (a socket, optionally with TLS, a channel in memory, or TCP in user space), read and written
 //! without its own future: an engine's task polls it and keeps its buffers elsewhere.
 
 mod tls;
@@ -13,6 +13,7 @@ use tokio::io::Interest;
 use crate::byte_channel::ChannelEnd;
 use crate::socket::{Socket, SocketFamily, reset_on_close};
 use crate::tls::TlsStream;
+use crate::user_tcp::UserStream;
 
 /// Connected stream, registered with the core's runtime.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub enum Stream {
     Tls(Box<TlsStream>),
     /// One end of a channel to another task of the same core; it has no descriptor.
     Channel(ChannelEnd),
+    /// A TCP connection in user space; it has no descriptor.
+    User(UserStream),
 }
 
 impl Stream {
@@ -103,6 +106,7 @@ impl Stream {
             Self::Plain(socket) => socket.poll_read(cx, buffer),
             Self::Tls(stream) => stream.poll_read(cx, buffer),
             Self::Channel(end) => end.poll_read(cx, buffer),
+            Self::User(stream) => stream.poll_read(cx, buffer),
         }
     }
 
@@ -114,7 +118,7 @@ impl Stream {
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tls(stream) => stream.poll_flush(cx),
-            Self::Plain(_) | Self::Channel(_) => Poll::Ready(Ok(())),
+            Self::Plain(_) | Self::Channel(_) | Self::User(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -128,6 +132,7 @@ impl Stream {
             Self::Plain(socket) => socket.poll_peek(cx),
             Self::Tls(stream) => stream.poll_peek(cx),
             Self::Channel(end) => end.poll_peek(cx),
+            Self::User(stream) => stream.poll_peek(cx),
         }
     }
 
@@ -139,6 +144,7 @@ impl Stream {
             Self::Plain(socket) => socket.try_peek().is_none(),
             Self::Tls(stream) => stream.is_idle(),
             Self::Channel(end) => end.is_idle(),
+            Self::User(stream) => stream.is_idle(),
         }
     }
 
@@ -150,6 +156,7 @@ impl Stream {
             Self::Plain(socket) => socket.has_unread(),
             Self::Tls(stream) => stream.has_content() || stream.socket().has_unread(),
             Self::Channel(end) => end.has_unread(),
+            Self::User(stream) => stream.has_unread(),
         }
     }
 
@@ -161,6 +168,7 @@ impl Stream {
             Self::Plain(socket) => socket.local_address(),
             Self::Tls(stream) => stream.socket().local_address(),
             Self::Channel(end) => end.local_address(),
+            Self::User(stream) => stream.local_address(),
         }
     }
 
@@ -171,6 +179,7 @@ impl Stream {
             Self::Plain(socket) => socket.peer_address(),
             Self::Tls(stream) => stream.socket().peer_address(),
             Self::Channel(end) => end.peer_address(),
+            Self::User(stream) => stream.peer_address(),
         }
     }
 
@@ -179,7 +188,10 @@ impl Stream {
     /// the kernel does not report them.
     #[must_use]
     pub fn tcp_byte_counts(&self) -> Option<(u64, u64)> {
-        self.socket().and_then(Socket::tcp_byte_counts)
+        match self {
+            Self::User(stream) => stream.byte_counts(),
+            _ => self.socket().and_then(Socket::tcp_byte_counts),
+        }
     }
 
     /// Returns the written bytes that the peer has not acknowledged (`SIOCOUTQ`, tcp(7); on a unix
@@ -192,6 +204,7 @@ impl Stream {
             Self::Plain(socket) => socket.unacked_bytes(),
             Self::Tls(stream) => stream.socket().unacked_bytes(),
             Self::Channel(end) => Some(end.unread_bytes() as u64),
+            Self::User(stream) => stream.unacked_bytes(),
         }
     }
 
@@ -204,10 +217,10 @@ impl Stream {
         sent_bytes.wrapping_sub(self.unacked_bytes().unwrap_or(0))
     }
 
-    /// Returns true if the socket is a TCP socket.
+    /// Returns true if this is a TCP connection, of the kernel or in user space.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
-        self.socket().is_some_and(Socket::is_tcp)
+        matches!(self, Self::User(_)) || self.socket().is_some_and(Socket::is_tcp)
     }
 
     /// Returns true if the bytes of this stream are those of a socket, so that they can be moved
@@ -223,19 +236,19 @@ impl Stream {
         matches!(self, Self::Channel(_))
     }
 
-    /// Returns the descriptor of the socket; `None`: a channel has none.
+    /// Returns the descriptor of the socket; `None`: a channel and a connection in user space have none.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.socket().map(Socket::as_fd)
     }
 
-    /// Returns the socket, below the session of TLS if there is one; `None`: a channel has none.
+    /// Returns the socket, below the session of TLS if there is one; `None`: there is none.
     #[inline]
     fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Plain(socket) => Some(socket),
             Self::Tls(stream) => Some(stream.socket()),
-            Self::Channel(_) => None,
+            Self::Channel(_) | Self::User(_) => None,
         }
     }
 
@@ -246,7 +259,7 @@ impl Stream {
     pub(crate) fn plain_socket(&self) -> io::Result<&Socket> {
         match self {
             Self::Plain(socket) => Ok(socket),
-            Self::Tls(_) | Self::Channel(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Tls(_) | Self::Channel(_) | Self::User(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -258,6 +271,7 @@ impl Stream {
             Self::Plain(socket) => socket.poll_write(cx, bytes),
             Self::Tls(stream) => stream.poll_write(cx, &[IoSlice::new(bytes)]),
             Self::Channel(end) => end.poll_write(cx, &[IoSlice::new(bytes)]),
+            Self::User(stream) => stream.poll_write(cx, &[IoSlice::new(bytes)]),
         }
     }
 
@@ -272,6 +286,7 @@ impl Stream {
             Self::Plain(socket) => socket.poll_write_vectored(cx, slices),
             Self::Tls(stream) => stream.poll_write(cx, slices),
             Self::Channel(end) => end.poll_write(cx, slices),
+            Self::User(stream) => stream.poll_write(cx, slices),
         }
     }
 
@@ -309,6 +324,7 @@ impl Stream {
                 end.shutdown(how);
                 Ok(())
             }
+            Self::User(stream) => stream.shutdown(how),
         }
     }
 
@@ -318,8 +334,10 @@ impl Stream {
     /// The kernel rejected it.
     pub fn reset_on_close(&mut self) -> io::Result<()> {
         self.omit_close_notify();
-        if let Self::Channel(end) = self {
-            end.reset_on_close();
+        match self {
+            Self::Channel(end) => end.reset_on_close(),
+            Self::User(stream) => stream.reset_on_close(),
+            Self::Plain(_) | Self::Tls(_) => {}
         }
         self.fd().map_or(Ok(()), reset_on_close)
     }

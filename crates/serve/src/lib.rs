@@ -33,5 +33,5 @@ pub mod url_options;
 
 pub use help::reference_markdown;
 pub use plan::{OriginPlan, OriginPlanText};
-pub use run::{RunningOrigin, StatsReader, start, start_exclusive};
+pub use run::{RunningOrigin, StatsReader, UserTcpListeners, start, start_exclusive};
 pub use stats::OriginStats;

@@ -11,8 +11,12 @@ use record::units::{
     DurationUnit, format_bytes, format_duration_ns, format_plural, parse_count, parse_duration_ns, parse_size,
 };
 use rt::address::Address;
+use rt::user_tcp::{UserTcpPlan, UserTcpSurvey};
+use rt::xdp::interface::XdpError;
 use server_shell::log::LogTarget;
 use server_shell::progress::{BODY_RATE_MIN, ProgressRule, WRITE_RATE_MIN};
+
+mod user_tcp;
 
 use crate::files::plan::FilesPlan;
 pub use crate::files::plan::FilesPlanText;
@@ -96,6 +100,10 @@ pub struct OriginPlanText {
     pub h2_stream_window: String,
     /// See [`H2_CONNECTION_WINDOW_BYTES`].
     pub h2_connection_window: String,
+    /// Interface of TCP in user space; default: the TCP of the kernel.
+    pub xdp: String,
+    /// True if a default route may lead through that interface.
+    pub xdp_exposed: bool,
 }
 
 /// Versions of HTTP that the listeners accept.
@@ -144,6 +152,8 @@ pub struct OriginPlan {
     pub(crate) http: HttpVersions,
     /// Settings and limits of a connection with HTTP/2.
     pub(crate) http2: wire::h2::Config,
+    /// TCP in user space; `None`: that of the kernel.
+    pub(crate) user_tcp: Option<UserTcpPlan>,
 }
 
 impl OriginPlan {
@@ -183,7 +193,9 @@ impl OriginPlan {
             head_bytes_max: problems.head_bytes_max(&text.head_bytes_max),
             http,
             http2: wire::h2::Config::default(),
+            user_tcp: None,
         };
+        plan.user_tcp = user_tcp::parse(text, &mut plan.threads, &plan.listen, &mut problems);
         plan.http2 = problems.http2(text, plan.head_bytes_max);
         if problems.0.is_empty() { Ok(plan) } else { Err(problems.0) }
     }
@@ -240,6 +252,16 @@ impl OriginPlan {
             None => "connections: as many as the descriptor limit allows\n".to_owned(),
         };
         text + &format!("request heads: max {}\n", format_bytes(self.head_bytes_max as f64))
+    }
+
+    /// Returns the interface of TCP in user space with what would be taken from the kernel; `None`: the kernel's TCP is
+    /// used.
+    ///
+    /// # Errors
+    /// There is no such interface.
+    pub fn survey_user_tcp(&self) -> Result<Option<UserTcpSurvey>, XdpError> {
+        let survey = |plan| UserTcpSurvey::for_server(plan, &user_tcp::ipv4_addresses(&self.listen));
+        self.user_tcp.as_ref().map(survey).transpose()
     }
 
     pub fn threads(&self) -> usize {

@@ -19,6 +19,8 @@ use rt::memory::{MemoryReturn, return_freed_memory};
 use rt::stream::Stream;
 use rt::tokio::sync::mpsc;
 use rt::tokio::task::spawn_local;
+use rt::user_tcp::{UserTcp, UserTcpPort};
+use rt::xdp::attachment::XdpMode;
 use server_shell::accept::{AcceptingCore, Acceptor, Admission};
 use server_shell::log::{self, LogSender, LogWriter};
 
@@ -37,6 +39,25 @@ pub struct RunningOrigin {
     listener_copies: Vec<Listener>,
     log_writer: Option<LogWriter>,
     stats: StatsReader,
+    user_tcp: Option<UserTcpListeners>,
+}
+
+/// Addresses of TCP in user space.
+#[derive(Clone, Debug)]
+pub struct UserTcpListeners {
+    /// Addresses.
+    pub addresses: Vec<Address>,
+    /// Interface.
+    pub interface: String,
+    /// Way of the packets.
+    pub mode: XdpMode,
+}
+
+impl UserTcpListeners {
+    fn new(plan: &OriginPlan, port: &UserTcpPort) -> Self {
+        let interface = port.facts().name.clone();
+        Self { addresses: plan.listen.clone(), interface, mode: port.mode() }
+    }
 }
 
 /// Counters of a running origin, for other threads than those of its cores.
@@ -63,10 +84,14 @@ struct OriginCoreInit {
     inbox: Inbox,
     queries: mpsc::Receiver<StatsQuery>,
     log: Option<LogSender>,
+    user_tcp: Option<UserTcpPort>,
 }
 
 /// Interval at which [`Running::join`] polls for the stop, unless it is woken.
 const JOIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Maximum time in which peers take the rest of closed connections of TCP in user space.
+const USER_TCP_CLOSE_NS_MAX: u64 = 500 * MILLISECOND_NS;
 
 /// Maximum time for which a closing listening socket still accepts the connections in its accept queue.
 const ACCEPT_QUEUE_DRAIN_NS_MAX: u64 = 250 * MILLISECOND_NS;
@@ -86,18 +111,21 @@ pub fn start(plan: OriginPlan, drain: Drain) -> io::Result<RunningOrigin> {
 /// # Errors
 /// As [`start`].
 pub fn start_exclusive(plan: OriginPlan, drain: Drain) -> io::Result<RunningOrigin> {
-    start_with_tables(plan, drain, true)
+    // The one socket of TCP in user space is opened before its core, in the table of the process.
+    let own_fd_tables = plan.user_tcp.is_none();
+    start_with_tables(plan, drain, own_fd_tables)
 }
 
 fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io::Result<RunningOrigin> {
     let started_ns = now_ns();
     let descriptors = raise_descriptor_limit().current;
     let cores = plan.threads;
-    let mut bound_addresses = plan
-        .listen
-        .iter()
-        .map(|address| BoundAddress::new(address, cores))
-        .collect::<io::Result<Vec<_>>>()?;
+    let mut user_tcp = open_user_tcp(&plan)?;
+    let user_listeners = user_tcp.as_ref().map(|port| UserTcpListeners::new(&plan, port));
+    let mut bound_addresses = match user_tcp {
+        Some(_) => Vec::new(),
+        None => bind_all(&plan.listen, cores)?,
+    };
     let log =
         plan.access_log.as_ref().map(|target| log::start(std::slice::from_ref(target), cores)).transpose()?;
     let (sender, log_writer) = log.unzip();
@@ -110,7 +138,8 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
         }
         false => FdTable::Shared,
     };
-    let build_init = |(inbox, queries)| OriginCoreInit { inbox, queries, log: sender.clone() };
+    let build_init =
+        |(inbox, queries)| OriginCoreInit { inbox, queries, log: sender.clone(), user_tcp: user_tcp.take() };
     let inits = inboxes.into_iter().zip(query_receivers).map(build_init).collect();
     drop(sender);
     let descriptor_max = descriptors.saturating_sub(plan.descriptors_reserved()).max(cores as u64);
@@ -144,7 +173,24 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
         listener_copies,
         log_writer,
         stats: StatsReader { queries, drain: watch, started_ns },
+        user_tcp: user_listeners,
     })
+}
+
+fn bind_all(addresses: &[Address], cores: usize) -> io::Result<Vec<BoundAddress>> {
+    addresses.iter().map(|address| BoundAddress::new(address, cores)).collect()
+}
+
+/// Opens TCP in user space, if the plan has it.
+fn open_user_tcp(plan: &OriginPlan) -> io::Result<Option<UserTcpPort>> {
+    let Some(survey) = plan.survey_user_tcp().map_err(io::Error::other)? else { return Ok(None) };
+    match survey.open(plan.connections_max.unwrap_or(usize::MAX)) {
+        Ok((port, _)) => Ok(Some(port)),
+        Err(problems) => {
+            let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            Err(io::Error::other(texts.join("; ")))
+        }
+    }
 }
 
 /// Sends the listening sockets to the cores. Returns our own copies.
@@ -164,6 +210,12 @@ impl RunningOrigin {
     /// of connections to cores.
     pub fn addresses(&self) -> Vec<(Address, AcceptMode)> {
         self.bound_addresses.iter().map(|bound| (bound.address().clone(), bound.mode())).collect()
+    }
+
+    /// Returns the addresses of TCP in user space, if they are not the kernel's.
+    #[must_use]
+    pub fn user_tcp(&self) -> Option<&UserTcpListeners> {
+        self.user_tcp.as_ref()
     }
 
     /// Returns the kernel's ids of the cores' threads.
@@ -220,22 +272,48 @@ impl RunningOrigin {
 }
 
 async fn run_core(mut parts: OriginCoreParts, init: OriginCoreInit, drain: Drain) -> io::Result<CoreStats> {
-    let OriginCoreInit { inbox, queries, log } = init;
+    let OriginCoreInit { inbox, queries, log, user_tcp } = init;
     let (format, head_bytes_max) = (parts.plan.access_log_format, parts.plan.head_bytes_max);
     parts.log = log.map(|sender| CoreAccessLog::new(&sender, format, head_bytes_max));
     let core = Rc::new(OriginCore::new(parts)?);
     spawn_local(run_ticks(Rc::clone(&core)));
     spawn_local(answer_queries(Rc::clone(&core), queries));
     spawn_local(tag_files(Rc::clone(&core)));
+    let user_tcp = user_tcp.map(|port| UserTcp::start(port, &core.timers)).transpose()?;
+    let user_acceptor = user_tcp.clone().map(|tcp| spawn_local(accept_user_tcp(Rc::clone(&core), tcp)));
     let mut watch = drain.watch();
     let (acceptor, helpers) = Acceptor::start(OriginAdmission(Rc::clone(&core)), inbox, drain)?;
     watch.wait_for(DrainStage::Draining).await;
     // Closing a listening socket resets the connections in its accept queue.
     acceptor.drain_accept_queues(0, ACCEPT_QUEUE_DRAIN_NS_MAX, |_| true).await;
     drop(helpers);
+    if let Some(acceptor) = user_acceptor {
+        acceptor.abort();
+    }
     let failure = acceptor.stop().await;
     drain_core(&core, watch).await;
+    if let Some(tcp) = user_tcp {
+        // This TCP ends with the process, so that what was written has to arrive before.
+        tcp.wait_until_closed(&core.timers, now_ns() + USER_TCP_CLOSE_NS_MAX).await;
+    }
     failure.map(|()| core.read_stats())
+}
+
+/// Serves the connections of TCP in user space. Its own limit of connections refuses further ones.
+async fn accept_user_tcp(core: Rc<OriginCore>, tcp: UserTcp) {
+    loop {
+        let stream = Stream::User(tcp.accept().await);
+        if core.conn_limit.is_full() {
+            add(&core.counters.accept_paused, 1);
+            continue;
+        }
+        core.balancer.count_accepted(core.index);
+        if core.plan.proxy_protocol {
+            spawn_local(conn_task::serve_behind_header(Rc::clone(&core), stream));
+        } else {
+            spawn_local(conn_task::serve(Rc::clone(&core), stream));
+        }
+    }
 }
 
 /// Ends idle connections, and waits for the others up to the drain timeout.

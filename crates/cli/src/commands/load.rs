@@ -16,6 +16,7 @@ use record::interval_log::IntervalLog;
 use record::problem::InputProblem;
 use record::units::{SECOND_NS, format_duration_ns, format_rate};
 use rt::drain::{Drain, DrainWatch, SignalHandlers, SignalSet, block_signals};
+use rt::user_tcp::UserTcpSurvey;
 use runner::calibration::{TrialSettings, reached_per_s};
 use runner::confirm::{self, ConfirmContext, ConfirmError};
 use runner::embedded::Origin;
@@ -50,8 +51,10 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let drain = Drain::default();
     let stop = drain.watch();
     if text.urls.is_empty() && text.unix.is_none() && text.requests_of_files.is_empty() {
-        if args.is_set("control") {
-            return Err(vec![InputProblem::new("--control", "needs a URL")].into());
+        for flag in ["control", "xdp"] {
+            if args.is_given(flag) {
+                return Err(vec![InputProblem::new(format!("--{flag}"), "needs a URL")].into());
+            }
         }
         return run_embedded(args, text, arguments, drain, &stop);
     }
@@ -68,8 +71,12 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         warn!("weir: warning: {text}");
     }
     if args.is_set("check") {
-        print(&describe_plan(&plan));
-        return Ok(Exit::Done);
+        let survey = load::user_tcp::survey(&plan).map_err(Failure::cannot_run)?;
+        print(&(describe_plan(&plan) + &survey.as_ref().map(UserTcpSurvey::describe).unwrap_or_default()));
+        return Ok(match survey {
+            Some(survey) if !survey.problems.is_empty() => Exit::CannotRun,
+            _ => Exit::Done,
+        });
     }
     plan.choose_addresses().map_err(Failure::cannot_run)?;
     let scarce_ports = limits::check(&plan)?;

@@ -9,6 +9,7 @@ use record::units::format_plural;
 use rt::address::Address;
 use rt::drain::{Drain, DrainStage, SignalHandlers, SignalSet, block_signals};
 use rt::listen::AcceptMode;
+use rt::user_tcp::UserTcpSurvey;
 use serve::plan::OriginPlan;
 use serve::{OriginStats, RunningOrigin};
 use server_shell::web_ui::{self, WebPage, WebRequest, WebRoute};
@@ -22,8 +23,12 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     check_values(args)?;
     let plan = OriginPlan::parse(&serve_flags(args))?;
     if args.is_set("check") {
-        print(&plan.describe());
-        return Ok(Exit::Done);
+        let survey = plan.survey_user_tcp().map_err(Failure::cannot_run)?;
+        print(&(plan.describe() + &survey.as_ref().map(UserTcpSurvey::describe).unwrap_or_default()));
+        return Ok(match survey {
+            Some(survey) if !survey.problems.is_empty() => Exit::CannotRun,
+            _ => Exit::Done,
+        });
     }
     runner::preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
     let (threads, uses_tls, stats_listen) = (plan.threads(), plan.uses_tls(), plan.stats_listen());
@@ -99,7 +104,15 @@ fn format_addresses(running: &RunningOrigin, threads: usize, uses_tls: bool) -> 
         let threads = format_plural(threads as u64, "thread");
         format!("listening on {shown} ({threads}; {})\n", mode.describe())
     };
-    running.addresses().into_iter().map(line).collect()
+    let user = running.user_tcp().map(|user| {
+        let how = format!("TCP in user space on {}, {}", user.interface, user.mode);
+        let lines = user
+            .addresses
+            .iter()
+            .map(|address| format!("listening on http://{address}/ (1 thread; {how})\n"));
+        lines.collect::<String>()
+    });
+    running.addresses().into_iter().map(line).chain(user).collect()
 }
 
 fn format_totals(stats: &OriginStats, uses_tls: bool) -> String {

@@ -5,10 +5,11 @@ use load::plan::{ExpectFlags, LoadFlags};
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, STREAMS, WINDOW, http_flags};
 use super::load::{
     ARRIVALS, BRIEF, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE,
-    THREADS, TIMEOUT, request_body,
+    THREADS, TIMEOUT, request_body, xdp_flags,
 };
 use super::load_output::{HTML, MARKDOWN};
 use super::load_requests::EXPECT_STATUS;
+use super::server::{XDP, XDP_EXPOSED};
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags,
 };
@@ -98,6 +99,8 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
     DATA,
     TIMEOUT,
     SOURCE,
+    XDP,
+    XDP_EXPOSED,
     PIN,
     CACERT,
     INSECURE,
@@ -154,6 +157,7 @@ pub(crate) fn edge_flags(args: CommandArgs<'_>, urls: Vec<String>) -> LoadFlags 
         tls: tls_flags(args),
         http: http_flags(args),
         sources: args.texts("source"),
+        xdp: xdp_flags(args),
         pin: args.text("pin"),
         expect: ExpectFlags { status: args.text("expect-status"), ..ExpectFlags::default() },
         slo: args.texts("slo"),

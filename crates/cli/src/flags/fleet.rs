@@ -232,7 +232,7 @@ mod tests {
         // Files of one machine, outputs of one process, and what makes a process part of a fleet.
         let refused = FlagNames(
             "data-file unix cacert cert key tls tls-key-log targets values replay speed strict har-hosts file hdr \
-    percentiles tui html baseline fail-if subject confirm control slice",
+    percentiles tui html baseline fail-if subject confirm control slice xdp xdp-exposed",
         );
         for flag in LOAD_FLAGS {
             let lists = [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS, refused];

@@ -22,7 +22,7 @@ const SEARCH_OF_AN_EDGE: GroupRow = (
     "precision trial thorough confirm search-only direct target baseline",
 );
 const LOAD_OF_AN_EDGE: GroupRow =
-    ("Load", "connections threads timeout", "arrivals requests-per-connection source pin seed no-baseline");
+    ("Load", "connections threads timeout", "arrivals requests-per-connection source xdp xdp-exposed pin seed no-baseline");
 const TLS_OF_AN_EDGE: GroupRow =
     ("TLS", "", "insecure cacert cert key tls-min tls-max tls-resume tls-new tls-ciphers tls-groups");
 const HTTP_OF_AN_EDGE: GroupRow = ("HTTP versions", "http streams", "window connection-window grpc");
@@ -50,7 +50,7 @@ const OUTPUT_OF_A_LOAD: GroupRow = (
 const CONNECTIONS_AND_MACHINE: GroupRow = (
     "Connections and machine",
     "",
-    "unix connect-to addresses source proxy-protocol proxy-source pin spin seed slice \
+    "unix connect-to addresses source xdp xdp-exposed proxy-protocol proxy-source pin spin seed slice \
      control",
 );
 

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use load::plan::LoadFlags;
+use load::plan::{LoadFlags, TlsFlags, XdpFlags};
 use record::problem::InputProblem;
 
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, MIX, STREAMS, WINDOW, http_flags};
@@ -18,6 +18,7 @@ use super::load_requests::{
     PROXY_SOURCE, REPLAY, SPEED, SSE, STAGES, STRICT, TARGETS, VALUES, WEIGHTS, WS, expect_flags, replay,
     requests_of_files, values,
 };
+use super::server::{XDP, XDP_EXPOSED};
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME,
     tls_flags,
@@ -191,6 +192,8 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
     TLS_CIPHERS,
     TLS_GROUPS,
     SOURCE,
+    XDP,
+    XDP_EXPOSED,
     PIN,
     switch("spin").doc(
         "Busy-poll instead of sleeping; latencies then exclude the wake-up latency of an idle \
@@ -277,8 +280,7 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
     let values = values(args, &mut problems);
     let replay = replay(args, &mut problems);
     problems.extend(subject_pids(args).err().unwrap_or_default());
-    let tls = tls_flags(args);
-    problems.extend(tls.file_problems());
+    let tls = checked_tls_flags(args, &mut problems);
     LoadFlags {
         urls: args.values(),
         connections: args.text("connections"),
@@ -299,6 +301,7 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
         data,
         data_file,
         unix: args.text("unix"),
+        xdp: xdp_flags(args),
         tls,
         http: http_flags(args),
         sources: args.texts("source"),
@@ -329,6 +332,17 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
         slice: args.text("slice"),
         problems,
     }
+}
+
+fn checked_tls_flags(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> TlsFlags {
+    let tls = tls_flags(args);
+    problems.extend(tls.file_problems());
+    tls
+}
+
+/// Returns the texts of TCP in user space.
+pub(super) fn xdp_flags(args: CommandArgs<'_>) -> XdpFlags {
+    XdpFlags { interface: args.text("xdp"), exposed: args.is_set("xdp-exposed") }
 }
 
 /// Returns a URL that stands for the embedded origin in checks: its port is not known yet.

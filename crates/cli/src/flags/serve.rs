@@ -4,7 +4,7 @@ use serve::plan::{FilesPlanText, OriginPlanText, OriginTlsText};
 
 use super::server::{
     ACCESS_LOG, CONNECTIONS_MAX, DRAIN_TIMEOUT, LISTEN, PIN, THREADS, TLS_CERT, TLS_KEY, TLS_SELF_SIGNED,
-    UNTIL_STDIN_CLOSES,
+    UNTIL_STDIN_CLOSES, XDP, XDP_EXPOSED,
 };
 use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG};
 use super::{CommandArgs, CommandInfo, Flag, flag, switch};
@@ -26,6 +26,8 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
         PIN,
         switch("spin").doc("Busy-poll instead of sleeping; delays (t=) then exclude the wake-up latency of \
                             an idle CPU; each thread uses a complete core"),
+        XDP,
+        XDP_EXPOSED,
         Flag { default: "descriptor limit minus 64", ..CONNECTIONS_MAX },
         flag("idle-timeout", "TIME").default("60s").values(&["5", "500ms"], &["0", "x"]).doc("Max time between requests on a connection; default unit: s"),
         flag("head-timeout", "TIME").default("10s").values(&["5"], &["0", "x"]).doc("Max time for a request head, first to last byte; default unit: s"),
@@ -150,5 +152,7 @@ pub(crate) fn serve_flags(args: CommandArgs<'_>) -> OriginPlanText {
         h2_streams_max: text("h2-streams-max"),
         h2_stream_window: text("h2-stream-window"),
         h2_connection_window: text("h2-connection-window"),
+        xdp: text("xdp"),
+        xdp_exposed: args.is_set("xdp-exposed"),
     }
 }

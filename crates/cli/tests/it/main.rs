@@ -57,5 +57,6 @@ mod timers;
 mod tls;
 mod truth;
 mod tune;
+mod user_tcp;
 mod watch;
 mod wire_truth;

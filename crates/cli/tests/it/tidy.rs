@@ -60,7 +60,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("server_shell", &["wire", "rt", "record"]),
     ("host", &["record", "stats"]),
     ("record", &["stats"]),
-    ("rt", &[]),
+    ("rt", &["xdp"]),
+    ("xdp", &[]),
     ("stats", &[]),
     ("test_needs", &[]),
     ("decode_cost", &[]),
@@ -92,6 +93,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("rustc-demangle", &["host"]),
     ("rustls", &["rt"]),
     ("sha2", &["load", "proxy", "record", "serve"]),
+    ("smoltcp", &["xdp"]),
     ("socket2", &["rt"]),
     ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),
@@ -99,7 +101,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that may contain unsafe code.
-const MAY_BE_UNSAFE: &[&str] = &["rt", "host", "decode_cost"];
+const MAY_BE_UNSAFE: &[&str] = &["rt", "host", "decode_cost", "xdp"];
 
 /// Maximum number of product lines of a file.
 const FILE_LINES: SizeLimits = SizeLimits { limit: 800, hard_limit: 800 };

@@ -81,6 +81,7 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         http2: None,
         websocket: None,
         event_stream: None,
+        transport: None,
         generator: GeneratorStats {
             in_flight_mean: in_flight,
             in_flight_by_littles_law: in_flight,

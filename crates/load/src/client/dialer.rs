@@ -2,6 +2,8 @@
 //! the pauses after failures.
 
 use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -158,7 +160,7 @@ impl Dialer {
         let shared = &self.core.shared;
         let sources = &shared.plan.sources;
         let source = (!sources.is_empty()).then(|| sources[self.client_number() % sources.len()]);
-        let mut connecting = pin!(dial::connect(self.address(), source));
+        let mut connecting = pin!(self.dial(source));
         let connected = poll_fn(|cx| match self.interruption() {
             Some(kind) => Poll::Ready(Err((kind, kind.name().to_owned()))),
             None => connecting
@@ -187,6 +189,18 @@ impl Dialer {
             .await
             .map_err(|error| OpenError::new(RequestPhase::TlsHandshake, error))?;
         Ok(OpenedStream { stream, connected_ns, handshake_end_ns: Some(now_ns()) })
+    }
+
+    /// Connects with the TCP of the kernel, or with that of the plan.
+    async fn dial(&self, source: Option<IpAddr>) -> io::Result<Stream> {
+        match (&self.core.user_tcp, self.address()) {
+            (Some(tcp), Address::Tcp(SocketAddr::V4(target))) => {
+                let route = self.core.shared.routes.get(*target).ok_or(io::ErrorKind::HostUnreachable)?;
+                Box::pin(tcp.connect(*target, route)).await.map(Stream::User)
+            }
+            (Some(_), _) => Err(io::ErrorKind::Unsupported.into()),
+            (None, address) => dial::connect(address, source).await,
+        }
     }
 
     /// Writes the PROXY header, before everything else on the connection.

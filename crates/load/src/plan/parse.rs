@@ -13,6 +13,7 @@ use super::live::{OPEN_LOOP_DEPTH, parse_live};
 use super::network::{parse_address_lists, parse_connect_to};
 use super::replay::parse_speed;
 use super::requests::{RequestText, parse_requests};
+use super::user_tcp::{XdpFlags, XdpPlan};
 use super::{
     CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CsvTable, DURATION_S_DEFAULT, DURATION_S_MAX, Expect, ExpectFlags,
     HarHosts, Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX,
@@ -45,6 +46,7 @@ pub struct LoadFlags {
     /// Content of `--data-file`, read by the caller, which may do I/O.
     pub data_file: Option<Vec<u8>>,
     pub unix: Option<String>,
+    pub xdp: XdpFlags,
     pub tls: TlsFlags,
     pub http: HttpFlags,
     pub sources: Vec<String>,
@@ -199,6 +201,7 @@ impl RunPlan {
             }),
             slice: None,
             unix: text.unix.as_ref().map(Into::into),
+            xdp: XdpPlan::parse(text, &requests, &mut reader),
             tls: tls(text, &mut reader, &requests),
             http2,
             websocket,
@@ -502,6 +505,7 @@ fn threads(
     };
     let local = text.unix.is_some() || requests.iter().all(is_local);
     let default = if local { cores.div_ceil(2) } else { cores };
+    let default = if text.xdp.interface.is_some() { 1 } else { default };
     let default = default.clamp(1, usize::try_from(connections).unwrap_or(usize::MAX));
     let threads = reader.parse_or_default("--threads", text.threads.as_ref(), default, |text| {
         parse_count_within(text, 1, 1024).map(|count| count as usize)

@@ -127,6 +127,7 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         http2: None,
         websocket: None,
         event_stream: None,
+        transport: None,
         tls: None,
         generator: GeneratorStats { threads: 1, ..GeneratorStats::default() },
         cpu: GeneratorCpu { per_core: vec![0.5], ..GeneratorCpu::default() },

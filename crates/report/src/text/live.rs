@@ -41,6 +41,25 @@ pub(super) fn format_websocket(run: &Run) -> Option<String> {
     Some(parts.join(", "))
 }
 
+/// Formats the counts of TCP in user space; `None` for a load over the kernel's TCP.
+pub(super) fn format_transport(run: &Run) -> Option<String> {
+    let transport = run.transport.as_ref()?;
+    let driver = if transport.driver.is_empty() { "unknown driver" } else { &transport.driver };
+    let mut parts = vec![format!(
+        "TCP in user space on {} ({driver}, {}): {} received",
+        transport.interface,
+        transport.mode,
+        plural(transport.received, "frame")
+    )];
+    let counts = [
+        ("sent again", transport.retransmitted),
+        ("unusable", transport.unusable),
+        ("lost here", transport.lost()),
+    ];
+    parts.extend(counted(&counts));
+    Some(parts.join(", "))
+}
+
 /// Formats the counts of event streams; `None` for another load.
 pub(super) fn format_event_stream(run: &Run) -> Option<String> {
     let stream = run.event_stream.as_ref()?;

@@ -64,6 +64,7 @@ fn short_summary(run: &Run, colour: bool, width: usize) -> String {
     prose.extend(run.http2.as_ref().and_then(format_http2).map(|text| labelled("http2", &text)));
     prose.extend(super::live::format_websocket(run).map(|text| labelled("websocket", &text)));
     prose.extend(super::live::format_event_stream(run).map(|text| labelled("events", &text)));
+    prose.extend(super::live::format_transport(run).map(|text| labelled("transport", &text)));
     prose.extend(format_replay(run).map(|text| labelled("replay", &text)));
     prose.extend(format_addresses(run).map(|text| labelled("address", &text)));
     prose.extend(outcome(run));

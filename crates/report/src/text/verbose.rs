@@ -39,6 +39,7 @@ fn head(run: &Run) -> String {
     let live = [
         ("websocket", super::live::format_websocket(run)),
         ("events", super::live::format_event_stream(run)),
+        ("transport", super::live::format_transport(run)),
     ];
     let live = live.into_iter().filter_map(|(label, text)| Some(labelled(label, &text?) + "\n"));
     let tls = tls.into_iter().chain(http2).chain(live).collect::<String>();

@@ -12,7 +12,7 @@ impl Stream {
     fn into_socket(self) -> io::Result<Socket> {
         match self {
             Self::Plain(socket) => Ok(socket),
-            Self::Tls(_) | Self::Channel(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Tls(_) | Self::Channel(_) | Self::User(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -84,7 +84,7 @@ impl Stream {
     pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tls(stream) => stream.poll_handshake(cx),
-            Self::Plain(_) | Self::Channel(_) => Poll::Ready(Ok(())),
+            Self::Plain(_) | Self::Channel(_) | Self::User(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -93,7 +93,7 @@ impl Stream {
     pub fn tls_info(&self) -> Option<TlsInfo> {
         match self {
             Self::Tls(stream) => stream.info(),
-            Self::Plain(_) | Self::Channel(_) => None,
+            Self::Plain(_) | Self::Channel(_) | Self::User(_) => None,
         }
     }
 
@@ -103,7 +103,7 @@ impl Stream {
     pub fn tls_names(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Tls(stream) => stream.names(),
-            Self::Plain(_) | Self::Channel(_) => None,
+            Self::Plain(_) | Self::Channel(_) | Self::User(_) => None,
         }
     }
 
@@ -112,7 +112,7 @@ impl Stream {
     pub fn tls_server_name(&self) -> Option<&str> {
         match self {
             Self::Tls(stream) => stream.server_name(),
-            Self::Plain(_) | Self::Channel(_) => None,
+            Self::Plain(_) | Self::Channel(_) | Self::User(_) => None,
         }
     }
 
@@ -121,7 +121,7 @@ impl Stream {
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         match self {
             Self::Tls(stream) => stream.peer_certificate(),
-            Self::Plain(_) | Self::Channel(_) => None,
+            Self::Plain(_) | Self::Channel(_) | Self::User(_) => None,
         }
     }
 
@@ -130,7 +130,7 @@ impl Stream {
     pub fn tls_byte_counts(&self) -> Option<TlsByteCounts> {
         match self {
             Self::Tls(stream) => Some(stream.byte_counts()),
-            Self::Plain(_) | Self::Channel(_) => None,
+            Self::Plain(_) | Self::Channel(_) | Self::User(_) => None,
         }
     }
 

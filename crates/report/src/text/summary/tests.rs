@@ -67,6 +67,7 @@ pub(crate) fn run_with_everything() -> Run {
         http2: None,
         websocket: None,
         event_stream: None,
+        transport: None,
         tls: Some(TlsSessions {
             version: Some("TLSv1.2".to_owned()),
             cipher_suite: Some("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256".to_owned()),

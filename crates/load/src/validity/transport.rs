@@ -1,0 +1,42 @@
+//! Rules for loads over TCP in user space.
+
+use record::units::format_plural;
+use record::validity::ValidityVerdict;
+
+use super::{Evidence, RuleResult};
+
+/// Body above which the kernel's TCP costs less, measured in copy mode: at 1,000 bytes it costs more, at 2,500 less.
+const LARGE_BODY_BYTES: u64 = 2_000;
+
+pub(super) fn frames_lost(evidence: &Evidence<'_>) -> RuleResult {
+    let transport = evidence.measured.transport.as_ref()?;
+    let text = format!(
+        "{} lost on this machine: receive ring full {}, fill ring empty {}, transmit ring full {}, other {}",
+        format_plural(transport.lost(), "frame"),
+        transport.receive_ring_full,
+        transport.fill_ring_empty,
+        transport.transmit_ring_full,
+        transport.dropped
+    );
+    (transport.lost() > 0).then_some((ValidityVerdict::Suspect, text))
+}
+
+pub(super) fn copies(evidence: &Evidence<'_>) -> RuleResult {
+    let transport = evidence.measured.transport.as_ref()?;
+    let driver = if transport.driver.is_empty() { "the driver" } else { &transport.driver };
+    let text = format!(
+        "AF_XDP in mode {} ({driver} has no zero-copy): each packet costs more than with a driver that has it",
+        transport.mode
+    );
+    (transport.mode != "zero-copy").then_some((ValidityVerdict::Suspect, text))
+}
+
+pub(super) fn large_bodies(evidence: &Evidence<'_>) -> RuleResult {
+    evidence.measured.transport.as_ref()?;
+    let counters = &evidence.measured.counters;
+    let mean = counters.body_bytes.checked_div(counters.responses)?;
+    let text = format!(
+        "responses have {mean} bytes on average: above {LARGE_BODY_BYTES} the kernel's TCP costs less"
+    );
+    (mean > LARGE_BODY_BYTES).then_some((ValidityVerdict::Suspect, text))
+}

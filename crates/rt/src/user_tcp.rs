@@ -1,0 +1,311 @@
+//! TCP in user space of one core: a task drives the stack of [`xdp`], and its connections are
+//! `Stream::User`.
+//!
+//! ```text
+//! AF_XDP socket readable -> driver: flush, receive a batch, wake the tasks of its connections
+//!                              ^                                     |
+//!                              '-- once, after the tasks have run <--'  reads and writes of streams
+//! ```
+//! So the responses to a batch of packets leave in one batch. Nothing is allocated for a packet.
+
+mod open;
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future as _, poll_fn};
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::unix::AsyncFd;
+use xdp::attachment::{Attachment, XdpMode};
+use xdp::interface::{InterfaceFacts, Route};
+use xdp::port::{PortCounters, PortStatistics};
+use xdp::stack::{ConnectionId, Stack, StackConfig, StackCounters};
+
+use crate::async_fd;
+use crate::clock::{MILLISECOND_NS, now_ns};
+use crate::timers::{Sleep, Timers};
+
+pub use self::open::{UserTcpPlan, UserTcpRoutes, UserTcpSurvey};
+
+/// Maximum number of frames that are received before the tasks of their connections run.
+const BATCH_FRAMES_MAX: usize = 256;
+
+/// A program and its socket, ready to be moved to the core that drives it.
+#[derive(Debug)]
+pub struct UserTcpPort {
+    attachment: Attachment,
+    config: StackConfig,
+    facts: InterfaceFacts,
+}
+
+impl UserTcpPort {
+    /// Combines an attachment with the settings of its stack; the random number is added here.
+    #[must_use]
+    pub fn new(attachment: Attachment, facts: InterfaceFacts, config: StackConfig) -> Self {
+        let mut seed = [0; 8];
+        // Without random numbers of the system the time is one that strangers hardly know.
+        if aws_lc_rs::rand::fill(&mut seed).is_err() {
+            seed = now_ns().to_ne_bytes();
+        }
+        Self { attachment, config: StackConfig { seed: u64::from_ne_bytes(seed), ..config }, facts }
+    }
+
+    /// Returns the mode.
+    #[must_use]
+    pub fn mode(&self) -> XdpMode {
+        self.attachment.mode()
+    }
+
+    /// Returns the interface.
+    #[must_use]
+    pub fn facts(&self) -> &InterfaceFacts {
+        &self.facts
+    }
+}
+
+/// Counts of the stack of one core and of its socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserTcpCounts {
+    /// Those of the stack.
+    pub stack: StackCounters,
+    /// Those of the rings, as we count them.
+    pub port: PortCounters,
+    /// Those of the rings, as the kernel counts them.
+    pub kernel: PortStatistics,
+}
+
+/// TCP in user space of this core. Cheap to clone; not `Send`. The interface is given back with the last clone and
+/// stream.
+#[derive(Clone, Debug)]
+pub struct UserTcp {
+    core: Rc<UserTcpCore>,
+}
+
+#[derive(Debug)]
+struct UserTcpCore {
+    stack: RefCell<Stack<Attachment>>,
+    driver: RefCell<Option<Waker>>,
+    /// True if the driver was woken and has not run yet.
+    is_driver_woken: Cell<bool>,
+    acceptor: RefCell<Option<Waker>>,
+}
+
+impl UserTcp {
+    /// Starts the driver. Must be called inside a core's runtime.
+    ///
+    /// # Errors
+    /// No descriptor left, or epoll rejected the socket.
+    pub fn start(port: UserTcpPort, timers: &Timers) -> io::Result<Self> {
+        let fd = port.attachment.port().as_fd().try_clone_to_owned()?;
+        let socket = async_fd::register_readable(fd)?;
+        let core = Rc::new(UserTcpCore {
+            stack: RefCell::new(Stack::new(port.attachment, port.config, now_ns())),
+            driver: RefCell::default(),
+            is_driver_woken: Cell::new(false),
+            acceptor: RefCell::default(),
+        });
+        let mut driver = Driver { core: Rc::downgrade(&core), socket, timers: timers.clone(), sleep: None };
+        tokio::task::spawn_local(poll_fn(move |cx| driver.poll(cx)));
+        Ok(Self { core })
+    }
+
+    /// Waits for the next accepted connection.
+    pub async fn accept(&self) -> UserStream {
+        poll_fn(|cx| match self.core.stack.borrow_mut().accept() {
+            Some(id) => Poll::Ready(UserStream { core: Rc::clone(&self.core), id }),
+            None => {
+                *self.core.acceptor.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// Connects to a target over a route.
+    ///
+    /// # Errors
+    /// `ConnectionRefused`, `TimedOut`; `AddrNotAvailable`: no port is left.
+    pub async fn connect(&self, target: SocketAddrV4, route: Route) -> io::Result<UserStream> {
+        let started = self.core.stack.borrow_mut().connect(route.source, target, route.next_hop, now_ns());
+        // Given up when it is dropped before the handshake is over.
+        let stream = UserStream { core: Rc::clone(&self.core), id: started? };
+        self.core.wake_driver();
+        poll_fn(|cx| self.core.stack.borrow_mut().poll_connected(stream.id, cx.waker())).await?;
+        Ok(stream)
+    }
+
+    /// Returns the current counts.
+    #[must_use]
+    pub fn counts(&self) -> UserTcpCounts {
+        let stack = self.core.stack.borrow();
+        let port = stack.link().port();
+        UserTcpCounts { stack: stack.counters(), port: port.counters(), kernel: port.statistics() }
+    }
+
+    /// Waits until the peers have taken everything and closed, or until `deadline_ns`: unlike the kernel, this stack ends
+    /// with the process.
+    pub async fn wait_until_closed(&self, timers: &Timers, deadline_ns: u64) {
+        while self.core.stack.borrow().connections() > 0 && now_ns() < deadline_ns {
+            timers.sleep_until((now_ns() + MILLISECOND_NS).min(deadline_ns)).await;
+        }
+    }
+}
+
+impl UserTcpCore {
+    #[inline]
+    fn wake_driver(&self) {
+        if !self.is_driver_woken.replace(true)
+            && let Some(driver) = &*self.driver.borrow()
+        {
+            driver.wake_by_ref();
+        }
+    }
+}
+
+/// Task that moves packets between the socket and the stack.
+struct Driver {
+    core: Weak<UserTcpCore>,
+    socket: AsyncFd<OwnedFd>,
+    timers: Timers,
+    sleep: Option<(u64, Pin<Box<Sleep>>)>,
+}
+
+impl Driver {
+    /// Takes one turn: sends, receives a batch, and comes back after the tasks that it woke.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(core) = self.core.upgrade() else { return Poll::Ready(()) };
+        {
+            let mut driver = core.driver.borrow_mut();
+            match &mut *driver {
+                Some(waker) => waker.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+        }
+        core.is_driver_woken.set(false);
+        loop {
+            match self.socket.poll_read_ready(cx) {
+                // Frames that arrive from now on are a new edge.
+                Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => break,
+            }
+        }
+        let now_ns = now_ns();
+        let mut stack = core.stack.borrow_mut();
+        stack.handle_timers(now_ns);
+        if stack.has_work() {
+            stack.flush(now_ns);
+        }
+        let frames = stack.receive(now_ns, BATCH_FRAMES_MAX);
+        let accepts = stack.has_accepted();
+        let has_work = frames > 0 || stack.has_work();
+        let next_ns = stack.next_timer_ns();
+        drop(stack);
+        if accepts && let Some(acceptor) = core.acceptor.borrow_mut().take() {
+            acceptor.wake();
+        }
+        if has_work {
+            core.is_driver_woken.set(true);
+            cx.waker().wake_by_ref();
+        }
+        self.poll_timer(cx, &core, next_ns);
+        Poll::Pending
+    }
+
+    /// Sleeps until the next timer, in whole milliseconds. An earlier sleep is left to end by itself.
+    fn poll_timer(&mut self, cx: &mut Context<'_>, core: &UserTcpCore, next_ns: Option<u64>) {
+        let Some(next_ns) = next_ns else { return };
+        let due_ns = next_ns.div_ceil(MILLISECOND_NS) * MILLISECOND_NS;
+        if self.sleep.as_ref().is_none_or(|(sleep_ns, _)| due_ns < *sleep_ns) {
+            self.sleep = Some((due_ns, Box::pin(self.timers.sleep_until(due_ns))));
+        }
+        if let Some((_, sleep)) = &mut self.sleep
+            && sleep.as_mut().poll(cx).is_ready()
+        {
+            self.sleep = None;
+            core.is_driver_woken.set(true);
+            cx.waker().wake_by_ref();
+        }
+    }
+}
+
+/// Connection of a [`UserTcp`], with the interface of a socket.
+#[derive(Debug)]
+pub struct UserStream {
+    core: Rc<UserTcpCore>,
+    id: ConnectionId,
+}
+
+impl UserStream {
+    #[inline]
+    pub(crate) fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut stack = self.core.stack.borrow_mut();
+        let result = stack.poll_read(self.id, cx.waker(), buffer);
+        self.wake_for_work(&stack);
+        result
+    }
+
+    pub(crate) fn poll_peek(&self, cx: &Context<'_>) -> Poll<io::Result<usize>> {
+        self.core.stack.borrow_mut().poll_peek(self.id, cx.waker())
+    }
+
+    #[inline]
+    pub(crate) fn poll_write(&self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let mut stack = self.core.stack.borrow_mut();
+        let result = stack.poll_write(self.id, cx.waker(), slices);
+        self.wake_for_work(&stack);
+        result
+    }
+
+    #[inline]
+    fn wake_for_work(&self, stack: &Stack<Attachment>) {
+        if stack.has_work() {
+            self.core.wake_driver();
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.core.stack.borrow().is_idle(self.id)
+    }
+
+    pub(crate) fn has_unread(&self) -> bool {
+        self.core.stack.borrow().has_unread(self.id)
+    }
+
+    pub(crate) fn unacked_bytes(&self) -> Option<u64> {
+        self.core.stack.borrow().unacked_bytes(self.id)
+    }
+
+    pub(crate) fn byte_counts(&self) -> Option<(u64, u64)> {
+        self.core.stack.borrow().byte_counts(self.id)
+    }
+
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        self.core.stack.borrow().tuple(self.id).map(|tuple| tuple.local.into())
+    }
+
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        self.core.stack.borrow().tuple(self.id).map(|tuple| tuple.remote.into())
+    }
+
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let result = self.core.stack.borrow_mut().shutdown(self.id, how);
+        self.core.wake_driver();
+        result
+    }
+
+    pub(crate) fn reset_on_close(&self) {
+        self.core.stack.borrow_mut().reset_on_close(self.id);
+    }
+}
+
+impl Drop for UserStream {
+    fn drop(&mut self) {
+        self.core.stack.borrow_mut().close(self.id, now_ns());
+        self.core.wake_driver();
+    }
+}

@@ -1,0 +1,227 @@
+//! Opens TCP in user space for a server or a client: the checks of the interface, the rules of the program, the routes.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::RangeInclusive;
+
+use xdp::attachment::Attachment;
+use xdp::interface::{InterfaceFacts, Route, SSH_PORT, XdpError};
+use xdp::program::Rule;
+use xdp::stack::{BUFFER_BYTES, CONNECTIONS_MAX, HALF_OPEN_MAX, StackConfig};
+
+use super::UserTcpPort;
+
+/// Smallest range of own ports that a client accepts.
+const PORTS_MIN: u16 = 1_000;
+/// First own port of a client: those below are of servers.
+const FIRST_PORT: u16 = 10_000;
+/// Range of the kernel's own ports if it cannot be read (ip(7)).
+const KERNEL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
+
+/// Settings of TCP in user space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserTcpPlan {
+    /// Name of the interface.
+    pub interface: String,
+    /// True if a default route may lead through it.
+    pub may_be_exposed: bool,
+}
+
+/// Interface and what would be taken from the kernel there.
+#[derive(Debug)]
+pub struct UserTcpSurvey {
+    facts: InterfaceFacts,
+    /// Everything that prevents the start.
+    pub problems: Vec<XdpError>,
+    rules: Vec<Rule>,
+    held: Vec<SocketAddrV4>,
+    listen: Vec<SocketAddrV4>,
+    ports: RangeInclusive<u16>,
+    routes: Vec<(SocketAddrV4, Route)>,
+}
+
+/// Routes of a client, by target.
+#[derive(Clone, Debug, Default)]
+pub struct UserTcpRoutes(Vec<(SocketAddrV4, Route)>);
+
+impl UserTcpRoutes {
+    /// Returns the route to a target.
+    #[must_use]
+    pub fn get(&self, target: SocketAddrV4) -> Option<Route> {
+        self.0.iter().find(|(known, _)| *known == target).map(|(_, route)| *route)
+    }
+}
+
+impl UserTcpSurvey {
+    /// Reads the interface and checks what a server at these addresses would take. Nothing is taken yet.
+    ///
+    /// # Errors
+    /// There is no such interface.
+    pub fn for_server(plan: &UserTcpPlan, listen: &[SocketAddrV4]) -> Result<Self, XdpError> {
+        let mut survey = Self::new(plan)?;
+        for address in listen {
+            survey.problems.extend(survey.facts.check_address(*address.ip()).err());
+            if address.port() == SSH_PORT {
+                survey.problems.push(XdpError::Ssh);
+            }
+            let (local, port) = (*address.ip(), address.port());
+            survey.rules.push(Rule { local, ports: port..=port, remote: None });
+        }
+        survey.held = listen.to_vec();
+        survey.listen = listen.to_vec();
+        Ok(survey)
+    }
+
+    /// Does the same for a client of these targets: it takes the packets from them to its own ports. May wait up to two
+    /// seconds for each target that the kernel has to ask for.
+    ///
+    /// # Errors
+    /// There is no such interface.
+    pub fn for_client(plan: &UserTcpPlan, targets: &[SocketAddrV4]) -> Result<Self, XdpError> {
+        let mut survey = Self::new(plan)?;
+        for target in targets {
+            match survey.facts.route(*target.ip()) {
+                Ok(route) => {
+                    let ports = survey.ports.clone();
+                    survey.rules.push(Rule { local: route.source, ports, remote: Some(*target) });
+                    survey.routes.push((*target, route));
+                }
+                Err(error) => survey.problems.push(error),
+            }
+        }
+        Ok(survey)
+    }
+
+    fn new(plan: &UserTcpPlan) -> Result<Self, XdpError> {
+        let facts = InterfaceFacts::read(&plan.interface)?;
+        let kernel = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+        let kernel = kernel.ok().and_then(|text| parse_range(&text)).unwrap_or(KERNEL_PORTS);
+        Ok(Self {
+            problems: facts.problems(plan.may_be_exposed),
+            facts,
+            rules: Vec::new(),
+            held: Vec::new(),
+            listen: Vec::new(),
+            ports: client_ports(&kernel),
+            routes: Vec::new(),
+        })
+    }
+
+    /// Returns the number of connections that a client can have to each of its targets.
+    #[must_use]
+    pub fn port_count(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Takes the packets from the kernel.
+    ///
+    /// # Errors
+    /// The problems of the survey; or a port is in use, another program is attached, or a call is not permitted.
+    pub fn open(self, connections_max: usize) -> Result<(UserTcpPort, UserTcpRoutes), Vec<XdpError>> {
+        if !self.problems.is_empty() {
+            return Err(self.problems);
+        }
+        let attachment =
+            Attachment::open(&self.facts, &self.rules, &self.held).map_err(|error| vec![error])?;
+        let mut addresses: Vec<Ipv4Addr> = self.rules.iter().map(|rule| rule.local).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let config = StackConfig {
+            mac: self.facts.mac,
+            mtu: self.facts.mtu as usize,
+            addresses,
+            listen: self.listen,
+            ports: self.ports,
+            verifies_checksums: self.facts.verifies_checksums(),
+            connections_max: connections_max.min(CONNECTIONS_MAX),
+            half_open_max: HALF_OPEN_MAX,
+            seed: 0,
+        };
+        Ok((UserTcpPort::new(attachment, self.facts, config), UserTcpRoutes(self.routes)))
+    }
+
+    /// Describes the interface and what would be taken, a line for each property.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let facts = &self.facts;
+        let driver = if facts.driver.is_empty() { "unknown" } else { &facts.driver };
+        let mut text = format!(
+            "xdp: {} (driver {driver}, MTU {}, receiving queues: {})\n",
+            facts.name, facts.mtu, facts.queues
+        );
+        text += "xdp mode: found at the start: zero-copy if the driver has it, else copy, else generic\n";
+        let missing = missing_capabilities();
+        if !missing.is_empty() {
+            let _ = writeln!(text, "xdp capabilities missing: {}", missing.join(", "));
+        }
+        for rule in &self.rules {
+            let ports = match rule.ports.start() == rule.ports.end() {
+                true => rule.ports.start().to_string(),
+                false => format!("{} to {}", rule.ports.start(), rule.ports.end()),
+            };
+            let from = rule.remote.map(|remote| format!(" from {remote}")).unwrap_or_default();
+            let _ = writeln!(text, "xdp takes from the kernel: TCP to {} port {ports}{from}", rule.local);
+        }
+        let _ = writeln!(
+            text,
+            "xdp limits: {CONNECTIONS_MAX} connections of {} KiB, {HALF_OPEN_MAX} handshakes",
+            2 * BUFFER_BYTES / 1024
+        );
+        text +=
+            "xdp is not seen by ss, nstat, tcpdump and conntrack: they know nothing of these connections\n";
+        for problem in &self.problems {
+            let _ = writeln!(text, "xdp problem: {problem}");
+        }
+        text
+    }
+}
+
+/// Returns own ports of a client that the kernel does not give to others.
+fn client_ports(kernel: &RangeInclusive<u16>) -> RangeInclusive<u16> {
+    let below = kernel.start().saturating_sub(FIRST_PORT);
+    let above = u16::MAX - kernel.end();
+    match below >= PORTS_MIN || below >= above {
+        true if below > 0 => FIRST_PORT..=kernel.start() - 1,
+        _ => kernel.end().saturating_add(1)..=u16::MAX,
+    }
+}
+
+fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
+    let mut numbers = text.split_whitespace().map(str::parse);
+    Some(numbers.next()?.ok()?..=numbers.next()?.ok()?)
+}
+
+/// Returns the capabilities that are needed and that the process does not have (capabilities(7)).
+fn missing_capabilities() -> Vec<&'static str> {
+    const NEEDED: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13), ("CAP_BPF", 39)];
+    /// `CAP_SYS_ADMIN`, which stands for `CAP_BPF`.
+    const SYS_ADMIN: u32 = 21;
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let Some(mask) = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()) else {
+        return Vec::new();
+    };
+    let has = |bit: u32| mask & (1 << bit) != 0;
+    let is_missing = |bit: u32| !(has(bit) || bit == 39 && has(SYS_ADMIN));
+    NEEDED.into_iter().filter(|(_, bit)| is_missing(*bit)).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_takes_ports_that_the_kernel_does_not_use() {
+        for (kernel, expected) in [
+            (32_768..=60_999, 10_000..=32_767),
+            (20_000..=65_535, 10_000..=19_999),
+            (1_024..=60_999, 61_000..=65_535),
+            (10_500..=40_000, 40_001..=65_535),
+            (11_500..=65_000, 10_000..=11_499),
+        ] {
+            assert_eq!(client_ports(&kernel), expected, "{kernel:?}");
+        }
+        assert_eq!(parse_range("32768\t60999\n"), Some(32_768..=60_999));
+        assert_eq!(parse_range("x"), None);
+    }
+}

@@ -1,0 +1,140 @@
+//! A program on an interface with its socket: what is taken from the kernel, until it is dropped or the process ends.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+
+use crate::bpf::{self, AttachMode};
+use crate::interface::{InterfaceFacts, SSH_PORT, XdpError};
+use crate::port::Port;
+use crate::program::{RULES_MAX, Rule, assemble};
+
+/// Way that packets take from the driver to the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// The driver writes into the memory of the process.
+    ZeroCopy,
+    /// The program runs in the driver, and each packet is copied once.
+    Copy,
+    /// The program runs in the network stack, after the kernel has made its own buffer.
+    Generic,
+}
+
+impl XdpMode {
+    /// Returns its name in records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ZeroCopy => "zero-copy",
+            Self::Copy => "copy",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+impl fmt::Display for XdpMode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// Program, map and socket of the one queue of an interface.
+#[derive(Debug)]
+pub struct Attachment {
+    // Fields are dropped in their order: first the kernel gets its packets back.
+    _link: OwnedFd,
+    _program: OwnedFd,
+    _map: OwnedFd,
+    _held_ports: Vec<OwnedFd>,
+    port: Port,
+    mode: XdpMode,
+}
+
+impl Attachment {
+    /// Takes the packets of `rules` (at most [`RULES_MAX`]) on queue 0. A kernel socket without a listener holds each of the
+    /// `held` addresses, so that no other program gets it meanwhile.
+    ///
+    /// # Errors
+    /// The port is 22 or in use; another program is attached; not permitted; a call failed. Then nothing is taken.
+    pub fn open(facts: &InterfaceFacts, rules: &[Rule], held: &[SocketAddrV4]) -> Result<Self, XdpError> {
+        if rules.iter().any(|rule| rule.ports.contains(&SSH_PORT)) {
+            return Err(XdpError::Ssh);
+        }
+        if rules.len() > RULES_MAX {
+            return Err(XdpError::TooManyRules(rules.len()));
+        }
+        let held_ports = held.iter().map(|address| hold_port(*address)).collect::<Result<_, _>>()?;
+        let failed = |what| move |error| XdpError::from_io(what, error);
+        let map = bpf::create_socket_map(1).map_err(failed("creating the map of sockets"))?;
+        let code = assemble(rules, std::os::fd::AsRawFd::as_raw_fd(&map));
+        let program = bpf::load_program(&code).map_err(failed("loading the XDP program"))?;
+        let port = Port::open(facts.index, 0, facts.mtu).map_err(failed("opening the AF_XDP socket"))?;
+        bpf::set_socket(map.as_fd(), 0, port.as_fd()).map_err(failed("entering the socket into the map"))?;
+        let (link, attached) =
+            bpf::attach(program.as_fd(), facts.index).map_err(|error| match error.raw_os_error() {
+                Some(libc::EBUSY) => XdpError::ProgramAttached { name: facts.name.clone(), id: 0 },
+                _ => XdpError::from_io("attaching the XDP program", error),
+            })?;
+        let mode = match attached {
+            AttachMode::Generic => XdpMode::Generic,
+            AttachMode::Driver if port.is_zero_copy() => XdpMode::ZeroCopy,
+            AttachMode::Driver => XdpMode::Copy,
+        };
+        Ok(Self { _link: link, _program: program, _map: map, _held_ports: held_ports, port, mode })
+    }
+
+    /// Returns the mode.
+    #[must_use]
+    pub fn mode(&self) -> XdpMode {
+        self.mode
+    }
+
+    /// Returns the socket.
+    #[must_use]
+    pub fn port(&self) -> &Port {
+        &self.port
+    }
+}
+
+/// Binds a kernel socket that does not listen to an address and port.
+fn hold_port(address: SocketAddrV4) -> Result<OwnedFd, XdpError> {
+    let hold = |shares: bool| -> io::Result<OwnedFd> {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&socket, shares)?;
+        bind(&socket, &address)?;
+        Ok(socket)
+    };
+    // Connections in TIME_WAIT are no reason to fail: they share the port, and a listener does not.
+    hold(false).or_else(|_| hold(true)).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => XdpError::PortUsed(address),
+        _ => XdpError::from_io("holding the port", error),
+    })
+}
+
+impl crate::stack::Link for Attachment {
+    #[inline]
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        self.port.receive(buffer)
+    }
+
+    fn end_receive(&mut self) {
+        self.port.end_receive();
+    }
+
+    #[inline]
+    fn has_space(&mut self) -> bool {
+        self.port.has_space()
+    }
+
+    #[inline]
+    fn transmit<R>(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.port.transmit(length, fill)
+    }
+
+    fn flush(&mut self) {
+        self.port.flush();
+    }
+}

@@ -1,0 +1,99 @@
+//! Entry point for fuzzers: a stack with a listener and a client takes frames as they are.
+
+use std::task::Waker;
+
+use crate::packet::ETHERNET_BYTES;
+use crate::stack::{Link, Stack, StackConfig};
+
+/// A link that sends to nobody and receives nothing.
+#[derive(Debug, Default)]
+pub struct NoLink {
+    frame: Vec<u8>,
+}
+
+impl Link for NoLink {
+    fn receive(&mut self, _buffer: &mut [u8]) -> Option<usize> {
+        None
+    }
+
+    fn end_receive(&mut self) {}
+
+    fn has_space(&mut self) -> bool {
+        true
+    }
+
+    fn transmit<R>(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.frame.clear();
+        self.frame.resize(length, 0);
+        fill(&mut self.frame)
+    }
+
+    fn flush(&mut self) {}
+}
+
+/// Sets the checksum of the IPv4 header of a frame (RFC 791 §3.1): without it every frame is rejected at once.
+pub fn set_header_checksum(frame: &mut [u8]) {
+    let Some(header) = frame.get_mut(ETHERNET_BYTES..).and_then(|packet| packet.first_chunk_mut::<20>())
+    else {
+        return;
+    };
+    [header[10], header[11]] = [0, 0];
+    let words = header.as_chunks::<2>().0;
+    let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
+    [header[10], header[11]] = checksum.to_be_bytes();
+}
+
+/// Bytes in front of each frame: its length, and the time since the last one in units of 10 ms.
+const PREFIX_BYTES: usize = 3;
+
+/// Gives a stack frames, with whatever they accept read and answered. Input: for each frame two bytes of its length (little
+/// endian), one byte of time, and the frame from its IPv4 header on. The stack is 10.0.0.1, listens on port 80 and has
+/// connections from ports 1,000 on to 10.0.0.2:80.
+pub fn receive_frames(mut input: &[u8]) {
+    let config = StackConfig {
+        mac: [2; 6],
+        mtu: 1_500,
+        addresses: vec![[10, 0, 0, 1].into()],
+        listen: vec!["10.0.0.1:80".parse().expect("an address")],
+        ports: 1_000..=1_003,
+        verifies_checksums: false,
+        connections_max: 8,
+        half_open_max: 4,
+        seed: 1,
+    };
+    let mut now_ns = 0;
+    let mut stack = Stack::new(NoLink::default(), config, now_ns);
+    let remote = "10.0.0.2:80".parse().expect("an address");
+    let mut open: Vec<_> =
+        (0..2).filter_map(|_| stack.connect([10, 0, 0, 1].into(), remote, [4; 6], now_ns).ok()).collect();
+    stack.flush(now_ns);
+    let (mut frame, mut bytes, waker) = (Vec::new(), [0; 2_048], Waker::noop());
+    while let Some((&[low, high, pause], rest)) = input.split_first_chunk::<PREFIX_BYTES>() {
+        let length = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
+        frame.clear();
+        frame.extend([2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 8, 0]);
+        frame.extend(&rest[..length]);
+        set_header_checksum(&mut frame);
+        input = &rest[length..];
+        now_ns += u64::from(pause) * 10_000_000;
+        stack.process_frame(&frame, now_ns);
+        stack.handle_timers(now_ns);
+        while let Some(id) = stack.accept() {
+            open.push(id);
+        }
+        for id in &open {
+            if let std::task::Poll::Ready(Ok(read)) = stack.poll_read(*id, waker, &mut bytes) {
+                let _ = stack.poll_write(*id, waker, &[std::io::IoSlice::new(&bytes[..read])]);
+            }
+        }
+        if pause == 255
+            && let Some(id) = open.pop()
+        {
+            stack.close(id, now_ns);
+        }
+        stack.flush(now_ns);
+        assert!(stack.connections() <= 8, "the limit of connections is kept");
+    }
+}
