@@ -55,7 +55,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => socket.receive_lag_ns(),
             Self::Tls(stream) => stream.socket().receive_lag_ns(),
-            Self::Channel(_) => None,
+            Self::Channel(_) | Self::User(_) => None,
         }
     }
 

@@ -21,8 +21,11 @@ const SEARCH_OF_AN_EDGE: GroupRow = (
     "find slo from to quick",
     "precision trial thorough confirm search-only direct target baseline",
 );
-const LOAD_OF_AN_EDGE: GroupRow =
-    ("Load", "connections threads timeout", "arrivals requests-per-connection source xdp xdp-exposed pin seed no-baseline");
+const LOAD_OF_AN_EDGE: GroupRow = (
+    "Load",
+    "connections threads timeout",
+    "arrivals requests-per-connection source xdp xdp-exposed pin seed no-baseline",
+);
 const TLS_OF_AN_EDGE: GroupRow =
     ("TLS", "", "insecure cacert cert key tls-min tls-max tls-resume tls-new tls-ciphers tls-groups");
 const HTTP_OF_AN_EDGE: GroupRow = ("HTTP versions", "http streams", "window connection-window grpc");

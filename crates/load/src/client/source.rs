@@ -21,7 +21,10 @@ use crate::session::connection_rng;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextRequest {
     /// The request that was due at this time. `queued`: it waited for a free connection since.
-    Due { due_ns: u64, queued: bool },
+    Due {
+        due_ns: u64,
+        queued: bool,
+    },
     /// There is none now; the task is woken.
     Wait,
     End,

@@ -40,6 +40,7 @@ fn good() -> RunMeasurement {
         tail_service: LatencyHistogram::new(),
         tail_not_good: 0,
         undelayed: LatencyHistogram::new(),
+        transport: None,
         lag,
         counters: Counters {
             requests: 10_000,
