@@ -88,8 +88,7 @@ impl Collector {
         length_s: f64,
         observer: &mut dyn RunObserver,
     ) {
-        let mut latencies = SecondLatencies::default();
-        let mut lag = LatencyHistogram::new();
+        let (mut latencies, mut lag) = (SecondLatencies::default(), LatencyHistogram::new());
         let sum = self.counters();
         let mut interval = sum.since(&self.previous);
         interval.events = self.plan.is_push().then(|| sum.live.received - self.previous.live.received);
@@ -201,10 +200,11 @@ impl Collector {
         self.close_second(last, self.next_second as f64 + rest_s, rest_s, observer);
         let (from, complete_seconds) = (self.plan.window_offset_ns() / SECOND_NS, ended_ns / SECOND_NS);
         let has_complete_second = complete_seconds > from;
-        let (tail_service, tail_not_good) =
-            self.split_tail(if has_complete_second { complete_seconds } else { u64::MAX });
-        let to_s =
-            if has_complete_second { complete_seconds as f64 } else { ended_ns.max(done_ns) as f64 / 1e9 };
+        let (split_at, to_s) = match has_complete_second {
+            true => (complete_seconds, complete_seconds as f64),
+            false => (u64::MAX, ended_ns.max(done_ns) as f64 / 1e9),
+        };
+        let (tail_service, tail_not_good) = self.split_tail(split_at);
         let window_s = (if has_complete_second { from as f64 } else { 0.0 }, to_s);
         let mut measured = RunMeasurement {
             latencies: self.total,

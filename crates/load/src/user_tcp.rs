@@ -18,6 +18,9 @@ const CLOSE_NS_MAX: u64 = 200 * MILLISECOND_NS;
 /// # Errors
 /// A name cannot be resolved, an address is not of IPv4, or there is no such interface.
 pub fn survey(plan: &RunPlan) -> Result<Option<UserTcpSurvey>, RunError> {
+    if plan.xdp.is_none() {
+        return Ok(None);
+    }
     let addresses = plan.authorities().into_iter().map(|authority| plan.addresses_of(authority));
     let addresses: Vec<Vec<Address>> = addresses.collect::<Result<_, _>>().map_err(RunError::Resolve)?;
     survey_addresses(plan, &addresses)

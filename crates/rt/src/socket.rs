@@ -19,7 +19,7 @@ pub enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
     /// TCP, with the time at which the kernel received what is read.
-    Timestamped(TimestampedSocket),
+    Timestamped(Box<TimestampedSocket>),
 }
 
 /// Socket family of a bare descriptor.
@@ -229,7 +229,7 @@ impl Socket {
     pub(crate) fn with_receive_timestamps(self) -> Self {
         match self {
             Self::Tcp(socket) => match TimestampedSocket::new(socket) {
-                Ok(socket) => Self::Timestamped(socket),
+                Ok(socket) => Self::Timestamped(Box::new(socket)),
                 Err(socket) => Self::Tcp(socket),
             },
             other => other,

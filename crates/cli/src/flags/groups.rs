@@ -197,7 +197,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Server",
                 "listen threads access-log",
-                "access-log-format stats-listen proxy-protocol check pin spin until-stdin-closes",
+                "access-log-format stats-listen proxy-protocol check pin spin xdp xdp-exposed until-stdin-closes",
             ),
             (
                 "Files",

@@ -453,14 +453,8 @@ impl EventStreamClient {
                 if status == 204 || status >= 400 {
                     let outcome =
                         ResponseOutcome { request, status, body_bytes: 0, grpc: None, inspector: None };
-                    let timing = RequestTiming {
-                        due_ns,
-                        begun_ns,
-                        sent_ns,
-                        first_ns: now_ns,
-                        last_ns: now_ns,
-                        queued: true,
-                    };
+                    let (first_ns, last_ns) = (now_ns, now_ns);
+                    let timing = RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns, queued: true };
                     record_response(core, outcome, timing);
                 } else {
                     fail(FailureKind::Upgrade);

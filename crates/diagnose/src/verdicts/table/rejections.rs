@@ -27,8 +27,8 @@ pub(super) const RATE_LIMITED: VerdictRule = VerdictRule {
     ],
     confusions: "servers that fail at random, or half of them: a fixed fraction fails at any rate; a limit of requests at a \
                  time that rejects (`limit_conn`), or a full queue: the rate is their number over the latency",
-    remedy: "raise the limit where it is set: `limit_req` of nginx, a stick table of HAProxy (`http_req_rate`, `gpc0_rate`), \
-             `rate-limit` of a route of weir proxy, or a token bucket in the service; to measure the service itself, \
+    remedy: "raise the limit where it is set: limit_req of nginx, a stick table of HAProxy (http_req_rate, gpc0_rate), \
+             rate-limit of a route of weir proxy, or a token bucket in the service; to measure the service itself, \
              offer less than it admits",
     counter_test: (
         Perturbation::NotPossible,
