@@ -198,14 +198,10 @@ impl Collector {
         }
         let rest_s = (ended_ns.max(done_ns) as f64 / 1e9 - self.next_second as f64).max(0.0);
         self.close_second(last, self.next_second as f64 + rest_s, rest_s, observer);
-        let (from, complete_seconds) = (self.plan.window_offset_ns() / SECOND_NS, ended_ns / SECOND_NS);
-        let has_complete_second = complete_seconds > from;
-        let (split_at, to_s) = match has_complete_second {
-            true => (complete_seconds, complete_seconds as f64),
-            false => (u64::MAX, ended_ns.max(done_ns) as f64 / 1e9),
-        };
-        let (tail_service, tail_not_good) = self.split_tail(split_at);
-        let window_s = (if has_complete_second { from as f64 } else { 0.0 }, to_s);
+        let from = self.plan.window_offset_ns() / SECOND_NS;
+        let (has_complete_second, window_s) = window_of(from, ended_ns, done_ns);
+        let (tail_service, tail_not_good) =
+            self.split_tail(if has_complete_second { ended_ns / SECOND_NS } else { u64::MAX });
         let mut measured = RunMeasurement {
             latencies: self.total,
             tail_service,
@@ -236,6 +232,16 @@ impl Collector {
         };
         measured.mark_window(&self.due);
         Ok(measured)
+    }
+}
+
+/// Returns true if the window has a complete second, and the window, in s: the complete seconds from `from` on, or else
+/// the complete run.
+fn window_of(from: u64, ended_ns: u64, done_ns: u64) -> (bool, (f64, f64)) {
+    let complete_seconds = ended_ns / SECOND_NS;
+    match complete_seconds > from {
+        true => (true, (from as f64, complete_seconds as f64)),
+        false => (false, (0.0, ended_ns.max(done_ns) as f64 / 1e9)),
     }
 }
 
