@@ -224,10 +224,11 @@ fn what_cannot_be_taken_is_refused_with_what_to_do() {
 fn a_load_in_user_space_drives_nginx_and_due_times_hold() {
     let Some(pair) = Pair::create() else { return };
     let directory = temp_dir();
+    // Without a master, so that a kill leaves no worker behind.
     let config = directory.path().join("nginx.conf");
     let path = directory.path().display();
     let text = format!(
-        "daemon off; pid {path}/pid; error_log {path}/error.log; worker_processes 1; events {{}}\n\
+        "daemon off; master_process off; pid {path}/pid; error_log {path}/error.log; worker_processes 1; events {{}}\n\
          http {{ access_log off; client_body_temp_path {path}; proxy_temp_path {path}; fastcgi_temp_path {path};\n\
          uwsgi_temp_path {path}; scgi_temp_path {path}; keepalive_requests 1000000;\n\
          server {{ listen 10.79.0.1:80; location / {{ return 200 'hello'; }} }} }}"
