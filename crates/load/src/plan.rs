@@ -99,6 +99,9 @@ pub struct RunPlan {
     /// TCP in user space; `None`: that of the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub xdp: Option<XdpPlan>,
+    /// Some connections ask the kernel when it received their responses, to know the generator's own part of latencies.
+    #[serde(skip)]
+    pub receive_timestamps: bool,
     /// Settings of TLS; `None` if no URL is https.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsPlan>,

@@ -79,6 +79,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         });
     }
     plan.choose_addresses().map_err(Failure::cannot_run)?;
+    plan.receive_timestamps = !args.is_set("no-watch");
     let scarce_ports = limits::check(&plan)?;
     let control = Arc::default();
     block_signals(SignalSet::TerminationAndUser)?

@@ -170,7 +170,7 @@ impl Dialer {
         })
         .await;
         let mut stream = connected.map_err(|error| OpenError::new(RequestPhase::Connect, error))?;
-        if self.index < TIMESTAMPED_CONNECTIONS_PER_CORE {
+        if shared.plan.receive_timestamps && self.index < TIMESTAMPED_CONNECTIONS_PER_CORE {
             stream = stream.with_receive_timestamps();
         }
         if let Some(header) = &shared.plan.proxy_header {
