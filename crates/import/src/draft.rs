@@ -109,9 +109,10 @@ impl<'a> Draft<'a> {
     /// Returns the config with the report. `source` is the name of the file, and its length.
     pub(crate) fn finish(mut self, source: (&str, usize)) -> Result<Import, ParseError> {
         let too_long = |error: TooLong| {
-            let (file, line) = error
-                .origin
-                .map_or((source.0.to_owned(), 1), |origin| (origin.file.to_string(), origin.line));
+            let (file, line) = match error.origin {
+                Some(origin) => (origin.file.to_string(), origin.line),
+                None => (source.0.to_owned(), 1),
+            };
             ParseError { file, line, reason: error.reason }
         };
         if let Some(error) = self.too_long.take() {

@@ -9,6 +9,9 @@ use crate::paths::{caddy_pattern, decoded_regex, is_portable_regex};
 use crate::rules::{Condition, Test, ValueTest};
 use crate::text::{Template, Variable, escape_regex};
 
+/// Words of a line of a matcher, and the lines of its block.
+type MatcherLine<'a> = (&'a [String], &'a [Directive]);
+
 /// Networks of `private_ranges`.
 pub(super) const PRIVATE: [&str; 6] =
     ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.0/8", "fd00::/8", "::1/128"];
@@ -39,7 +42,7 @@ impl Matchers {
 
     /// Reads the matchers of a block; those of the blocks around it stay.
     pub(super) fn inner(self: &Rc<Self>, directives: &[Directive]) -> Rc<Self> {
-        let mut lines: HashMap<&str, Vec<(&[String], &[Directive])>> = HashMap::new();
+        let mut lines: HashMap<&str, Vec<MatcherLine<'_>>> = HashMap::new();
         for directive in directives.iter().filter(|directive| directive.name().starts_with('@')) {
             let lines = lines.entry(directive.name()).or_default();
             match &directive.block {
