@@ -352,11 +352,11 @@ fn work_is_bounded_by_the_source() {
     (0..2_000).for_each(|n| acls += &format!(" http-request deny if !a {{ hdr(x) {n} }}\n"));
     acls += " server s 127.0.0.1:9\n";
     for (program, source) in [("caddy", snippets), ("haproxy", acls)] {
-        let started = std::time::Instant::now();
+        let started_ns = rt::clock::now_ns();
         let (code, _, report) = import(program, &source);
         assert_eq!(code, 2, "{report}");
         assert!(report.contains("source:") && report.contains("too long"), "{report}");
-        let seconds = started.elapsed().as_secs_f64();
+        let seconds = (rt::clock::now_ns() - started_ns) as f64 / 1e9;
         crate::support::timing::assert_timing(
             seconds < 20.0,
             "import of a hostile config below 20 s",
