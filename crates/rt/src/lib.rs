@@ -33,7 +33,7 @@ pub mod namespace;
 pub mod notify;
 pub mod privileges;
 pub mod process_stats;
-pub mod receive_timestamps;
+mod receive_timestamps;
 mod slab;
 pub mod socket;
 pub mod splice;

@@ -8,60 +8,50 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::time::ClockId;
 use tokio::net::TcpStream;
 
-/// TCP socket with receive timestamps.
-#[derive(Debug)]
-pub struct TimestampedSocket {
-    tcp: TcpStream,
-    lag_ns: Cell<Option<u64>>,
+thread_local! {
+    /// Lag of the latest read with a timestamp on this core. Kept here, a socket with timestamps has the layout of any
+    /// other, and reads and writes of all sockets are the same code.
+    static LATEST_LAG_NS: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 /// Memory for the one control message that carries a timestamp, aligned as its header.
 #[repr(C, align(8))]
 struct ControlBuffer([u8; 64]);
 
-impl TimestampedSocket {
-    /// Switches timestamps on. Gives the socket back if the kernel has none.
-    pub(crate) fn new(tcp: TcpStream) -> Result<Self, TcpStream> {
-        if enable(&tcp) { Ok(Self { tcp, lag_ns: Cell::new(None) }) } else { Err(tcp) }
-    }
-
-    pub(crate) fn tcp(&self) -> &TcpStream {
-        &self.tcp
-    }
-
-    /// Returns the time between the arrival of the last bytes of the latest read and that read; `None` if the kernel
-    /// gave no timestamp, or the wall clock was set meanwhile.
-    pub(crate) fn lag_ns(&self) -> Option<u64> {
-        self.lag_ns.get()
-    }
-
-    /// Receives into `buffer`, as recv(2), and stores the lag.
-    #[allow(unsafe_code)]
-    pub(crate) fn receive(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<usize> {
-        let mut control = ControlBuffer([0; 64]);
-        let mut slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        // SAFETY: a header of zeros is valid: it has no name, no slices and no control messages.
-        let mut header: libc::msghdr = unsafe { mem::zeroed() };
-        header.msg_iov = &raw mut slice;
-        header.msg_iovlen = 1;
-        header.msg_control = (&raw mut control.0).cast();
-        header.msg_controllen = control.0.len() as _;
-        // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most the given lengths to
-        // `buffer` and `control`, which outlive the call.
-        let received = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, 0) };
-        let Ok(bytes) = usize::try_from(received) else {
-            // SAFETY: the C library gives every thread an errno.
-            return Err(rustix::io::Errno::from_raw_os_error(unsafe { *libc::__errno_location() }));
-        };
-        if bytes > 0 {
-            self.lag_ns.set(received_at(&header).and_then(lag_since));
-        }
-        Ok(bytes)
-    }
+/// Returns the time between the arrival of the last bytes of the latest read and that read; `None` if the kernel gave no
+/// timestamp, or the wall clock was set meanwhile.
+#[inline]
+pub(crate) fn latest_lag_ns() -> Option<u64> {
+    LATEST_LAG_NS.get()
 }
 
+/// Receives into `buffer`, as recv(2), and stores the lag.
 #[allow(unsafe_code)]
-fn enable(tcp: &TcpStream) -> bool {
+pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    let mut control = ControlBuffer([0; 64]);
+    let mut slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: a header of zeros is valid: it has no name, no slices and no control messages.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_iov = &raw mut slice;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control.0).cast();
+    header.msg_controllen = control.0.len() as _;
+    // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most the given lengths to
+    // `buffer` and `control`, which outlive the call.
+    let received = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, 0) };
+    let Ok(bytes) = usize::try_from(received) else {
+        // SAFETY: the C library gives every thread an errno.
+        return Err(rustix::io::Errno::from_raw_os_error(unsafe { *libc::__errno_location() }));
+    };
+    if bytes > 0 {
+        LATEST_LAG_NS.set(received_at(&header).and_then(lag_since));
+    }
+    Ok(bytes)
+}
+
+/// Switches timestamps on. Returns false if the kernel has none.
+#[allow(unsafe_code)]
+pub(crate) fn enable(tcp: &TcpStream) -> bool {
     let on: libc::c_int = 1;
     // SAFETY: the kernel reads one int, which outlives the call.
     let result = unsafe {

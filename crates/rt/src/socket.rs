@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::receive_timestamps::TimestampedSocket;
+use crate::receive_timestamps;
 
 /// Connected socket, registered with the core's runtime.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
     /// TCP, with the time at which the kernel received what is read.
-    Timestamped(Box<TimestampedSocket>),
+    Timestamped(TcpStream),
 }
 
 /// Socket family of a bare descriptor.
@@ -32,9 +32,8 @@ pub enum SocketFamily {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp(socket) => socket.as_fd(),
+            Self::Tcp(socket) | Self::Timestamped(socket) => socket.as_fd(),
             Self::Unix(socket) => socket.as_fd(),
-            Self::Timestamped(socket) => socket.tcp().as_fd(),
         }
     }
 }
@@ -61,6 +60,9 @@ impl Socket {
     /// Reads available bytes into `buffer`: returns the number of bytes, 0 at the end of the stream.
     #[inline]
     pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if let Self::Timestamped(_) = self {
+            return self.poll_read_timestamped(cx, buffer);
+        }
         loop {
             if let Some(result) = self.try_read(buffer) {
                 return Poll::Ready(result);
@@ -72,12 +74,22 @@ impl Socket {
     /// Reads bytes that are known to be available; `None` if there are none. No task is registered.
     #[inline]
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
-        if let Self::Timestamped(socket) = self {
-            return self.attempt(Interest::READABLE, buffer.len(), |fd| socket.receive(fd, &mut *buffer));
-        }
         self.attempt(Interest::READABLE, buffer.len(), |fd| {
             rustix::net::recv(fd, &mut *buffer, RecvFlags::empty()).map(|(bytes, _)| bytes)
         })
+    }
+
+    /// Reads as [`Socket::poll_read`], and stores the lag; apart, so that reads without timestamps stay short.
+    #[inline(never)]
+    fn poll_read_timestamped(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let length = buffer.len();
+            let receive = |fd: BorrowedFd<'_>| receive_timestamps::receive(fd, &mut *buffer);
+            if let Some(result) = self.attempt(Interest::READABLE, length, receive) {
+                return Poll::Ready(result);
+            }
+            ready!(self.poll_read_ready(cx))?;
+        }
     }
 
     /// Writes as much of `bytes` as the socket accepts.
@@ -157,9 +169,8 @@ impl Socket {
             }
         };
         let result = match self {
-            Self::Tcp(socket) => socket.try_io(interest, &mut call_once),
+            Self::Tcp(socket) | Self::Timestamped(socket) => socket.try_io(interest, &mut call_once),
             Self::Unix(socket) => socket.try_io(interest, &mut call_once),
-            Self::Timestamped(socket) => socket.tcp().try_io(interest, &mut call_once),
         };
         match (partial, result) {
             (Some(moved), _) => Some(Ok(moved)),
@@ -195,18 +206,16 @@ impl Socket {
     #[inline]
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Tcp(socket) => socket.poll_read_ready(cx),
+            Self::Tcp(socket) | Self::Timestamped(socket) => socket.poll_read_ready(cx),
             Self::Unix(socket) => socket.poll_read_ready(cx),
-            Self::Timestamped(socket) => socket.tcp().poll_read_ready(cx),
         }
     }
 
     #[inline]
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Tcp(socket) => socket.poll_write_ready(cx),
+            Self::Tcp(socket) | Self::Timestamped(socket) => socket.poll_write_ready(cx),
             Self::Unix(socket) => socket.poll_write_ready(cx),
-            Self::Timestamped(socket) => socket.tcp().poll_write_ready(cx),
         }
     }
 
@@ -219,8 +228,7 @@ impl Socket {
     /// Returns the own address; `None` on a unix socket.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(socket) => socket.local_addr().ok(),
-            Self::Timestamped(socket) => socket.tcp().local_addr().ok(),
+            Self::Tcp(socket) | Self::Timestamped(socket) => socket.local_addr().ok(),
             Self::Unix(_) => None,
         }
     }
@@ -228,10 +236,7 @@ impl Socket {
     /// Asks the kernel for the time at which it receives bytes, if this is TCP and the kernel has such times.
     pub(crate) fn with_receive_timestamps(self) -> Self {
         match self {
-            Self::Tcp(socket) => match TimestampedSocket::new(socket) {
-                Ok(socket) => Self::Timestamped(Box::new(socket)),
-                Err(socket) => Self::Tcp(socket),
-            },
+            Self::Tcp(socket) if receive_timestamps::enable(&socket) => Self::Timestamped(socket),
             other => other,
         }
     }
@@ -240,7 +245,7 @@ impl Socket {
     #[inline]
     pub(crate) fn receive_lag_ns(&self) -> Option<u64> {
         match self {
-            Self::Timestamped(socket) => socket.lag_ns(),
+            Self::Timestamped(_) => receive_timestamps::latest_lag_ns(),
             Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
@@ -248,8 +253,7 @@ impl Socket {
     /// Returns the address of the peer; `None` on a unix socket, and if the connection is gone.
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(socket) => socket.peer_addr().ok(),
-            Self::Timestamped(socket) => socket.tcp().peer_addr().ok(),
+            Self::Tcp(socket) | Self::Timestamped(socket) => socket.peer_addr().ok(),
             Self::Unix(_) => None,
         }
     }
@@ -264,8 +268,7 @@ impl Socket {
     /// The kernel rejected it, which means that the connection is gone.
     pub(crate) fn set_nodelay(&self) -> io::Result<()> {
         match self {
-            Self::Tcp(socket) => socket.set_nodelay(true),
-            Self::Timestamped(socket) => socket.tcp().set_nodelay(true),
+            Self::Tcp(socket) | Self::Timestamped(socket) => socket.set_nodelay(true),
             Self::Unix(_) => Ok(()),
         }
     }

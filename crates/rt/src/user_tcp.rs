@@ -241,7 +241,8 @@ pub struct UserStream {
 }
 
 impl UserStream {
-    #[inline]
+    // Apart, so that the streams of the kernel stay short.
+    #[inline(never)]
     pub(crate) fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut stack = self.core.stack.borrow_mut();
         let result = stack.poll_read(self.id, cx.waker(), buffer);
@@ -253,7 +254,8 @@ impl UserStream {
         self.core.stack.borrow_mut().poll_peek(self.id, cx.waker())
     }
 
-    #[inline]
+    // Apart, so that the streams of the kernel stay short.
+    #[inline(never)]
     pub(crate) fn poll_write(&self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let mut stack = self.core.stack.borrow_mut();
         let result = stack.poll_write(self.id, cx.waker(), slices);
