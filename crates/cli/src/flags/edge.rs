@@ -62,36 +62,76 @@ pub(crate) const EDGE: CommandInfo = CommandInfo {
 };
 
 pub(super) const EDGE_FLAGS: &[Flag] = &[
-    flag("find", "QUANTITY").default("rate").values(&["rate", "connections-per-second", "connections", "bandwidth"], &["handshakes", "streams", "x", ""]).doc("Quantity to maximize. rate: requests per second; connections-per-second: a new \
-                                                                                                                                                               connection per request; connections: concurrent connections with an occasional \
-                                                                                                                                                               request; bandwidth: bytes per second of the URL's body; handshakes: TLS handshakes \
-                                                                                                                                                               per second, a new connection per request of an https URL: full ones with \
-                                                                                                                                                               --tls-resume off, else resumed ones (--tls-new mixes them); streams: concurrent \
-                                                                                                                                                               streams of each of the -c HTTP/2 connections, in a closed loop: the most for which \
-                                                                                                                                                               the objectives still hold"),
-    flag("slo", "LIST").repeatable().default("errors<0.1%, and p99 at most ten times that of the first rate or 1 ms").values(&["p99<5ms,errors<0.1%", "max<1s"], &["p99", "q<1ms", "rate>=10k"]).doc("Objectives, e.g. 'p99<5ms,errors<0.1%'; as of weir load, without a rate"),
+    flag("find", "QUANTITY")
+        .default("rate")
+        .values(
+            &["rate", "connections-per-second", "connections", "bandwidth"],
+            &["handshakes", "streams", "x", ""],
+        )
+        .doc(
+            "Quantity to maximize. rate: requests per second; connections-per-second: a new connection \
+             per request; connections: concurrent connections with an occasional request; bandwidth: \
+             bytes per second of the URL's body; handshakes: TLS handshakes per second, a new connection \
+             per request of an https URL: full ones with --tls-resume off, else resumed ones (--tls-new \
+             mixes them); streams: concurrent streams of each of the -c HTTP/2 connections, in a closed \
+             loop: the most for which the objectives still hold",
+        ),
+    flag("slo", "LIST")
+        .repeatable()
+        .default("errors<0.1%, and p99 at most ten times that of the first rate or 1 ms")
+        .values(&["p99<5ms,errors<0.1%", "max<1s"], &["p99", "q<1ms", "rate>=10k"])
+        .doc("Objectives, e.g. 'p99<5ms,errors<0.1%'; as of weir load, without a rate"),
     CONNECTIONS,
     Flag { doc: "Generator threads", ..THREADS },
-    flag("from", "N").default("100/s; 50 connections/s; 64 connections; 10/s for bandwidth; 20 handshakes/s; 1 stream").values(&["10", "2k"], &["0", "x"]).doc("First level; keep it low, its latencies are the reference"),
-    flag("to", "N").default("no limit; for connections the limit of this process; 10,000 streams").values(&["200", "2M"], &["0", "x", "5"]).doc("Highest level that is tried; if it holds, the edge is reported as at least that"),
-    flag("direct", "URL").values(&["http://127.0.0.1:1/"], &["ftp://x/", "x y"]).doc("URL of the server behind the first; it gets the same rates, alternating, and the \
-                                                                                      latency that the first URL adds is reported"),
-    switch("quick").doc("Result within 90 s, without the test of the limit; with --trial above 1s it takes longer in \
-                         proportion"),
-    switch("thorough").doc("Verify with trials thirty times as long as short ones instead of three times, decide with five times \
-                            as long instead of once, and search without a limit of time: some ten minutes"),
-    switch("confirm").doc("Allow the test of the limit to reduce the CPU time of a local server to three quarters, for a few \
-                           seconds at a time; needs root or a writable control group"),
-    flag("target", "RATE").default("twice the held rate").values(&["5k", "200"], &["0", "x"]).doc("Rate that the sizes of the result are for: servers, maxconn, queue, timeouts"),
-    flag("baseline", "FILE").doc("Compare the result with this record of weir edge: the held level, the throughput at full load, and \
-                                  the gain that it predicted"),
-    flag("trial", "TIME").default("1s, or 2s with --thorough").values(&["1", "500ms"], &["0", "10ms", "2m", "x"]).doc("Duration of a short trial; longer at low rates, until there are 100 requests, up to \
-                                                                                                                       10 s; default unit: s"),
-    flag("precision", "FRACTION").default("2%").values(&["1%", "0.05"], &["0", "60%", "x"]).doc("Max gap between the two bounds at the end of the search"),
+    flag("from", "N")
+        .default("100/s; 50 connections/s; 64 connections; 10/s for bandwidth; 20 handshakes/s; 1 stream")
+        .values(&["10", "2k"], &["0", "x"])
+        .doc("First level; keep it low, its latencies are the reference"),
+    flag("to", "N")
+        .default("no limit; for connections the limit of this process; 10,000 streams")
+        .values(&["200", "2M"], &["0", "x", "5"])
+        .doc("Highest level that is tried; if it holds, the edge is reported as at least that"),
+    flag("direct", "URL").values(&["http://127.0.0.1:1/"], &["ftp://x/", "x y"]).doc(
+        "URL of the server behind the first; it gets the same rates, alternating, and the latency \
+         that the first URL adds is reported",
+    ),
+    switch("quick").doc(
+        "Result within 90 s, without the test of the limit; with --trial above 1s it takes longer in \
+         proportion",
+    ),
+    switch("thorough").doc(
+        "Verify with trials thirty times as long as short ones instead of three times, decide with \
+         five times as long instead of once, and search without a limit of time: some ten minutes",
+    ),
+    switch("confirm").doc(
+        "Allow the test of the limit to reduce the CPU time of a local server to three quarters, for \
+         a few seconds at a time; needs root or a writable control group",
+    ),
+    flag("target", "RATE")
+        .default("twice the held rate")
+        .values(&["5k", "200"], &["0", "x"])
+        .doc("Rate that the sizes of the result are for: servers, maxconn, queue, timeouts"),
+    flag("baseline", "FILE").doc(
+        "Compare the result with this record of weir edge: the held level, the throughput at full \
+         load, and the gain that it predicted",
+    ),
+    flag("trial", "TIME")
+        .default("1s, or 2s with --thorough")
+        .values(&["1", "500ms"], &["0", "10ms", "2m", "x"])
+        .doc(
+            "Duration of a short trial; longer at low rates, until there are 100 requests, up to 10 s; \
+             default unit: s",
+        ),
+    flag("precision", "FRACTION")
+        .default("2%")
+        .values(&["1%", "0.05"], &["0", "60%", "x"])
+        .doc("Max gap between the two bounds at the end of the search"),
     switch("search-only").doc("Skip the ladder and the scaling law"),
-    switch("no-baseline").doc("Skip the baseline before the search: requests sent one at a time, up to 1 s and 500 \
-                               requests, with --direct to that URL too; without it, queueing cannot be \
-                               distinguished from service time, nor a limit inside the server from a delay"),
+    switch("no-baseline").doc(
+        "Skip the baseline before the search: requests sent one at a time, up to 1 s and 500 \
+         requests, with --direct to that URL too; without it, queueing cannot be distinguished from \
+         service time, nor a limit inside the server from a delay",
+    ),
     Flag { doc: "Distribution of arrivals", valid: &["poisson"], ..ARRIVALS },
     REQUESTS_PER_CONNECTION,
     METHOD,
@@ -122,7 +162,9 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
         doc: "Seed of the random numbers; used for Poisson arrivals and for bootstrap resampling",
         ..SEED
     },
-    flag("keep", "DIR").values(&["trials"], &[]).doc("Directory for the complete record of every trial; created if missing"),
+    flag("keep", "DIR")
+        .values(&["trials"], &[])
+        .doc("Directory for the complete record of every trial; created if missing"),
     BRIEF,
     JSON,
     Flag {

@@ -135,8 +135,13 @@ const AGENT_FLAGS: &[Flag] = &[
 
 pub(super) const OUTPUT: Flag = flag("output", "DIR")
     .doc("Directory for the record of each agent and the merged record, in a subdirectory per run");
-pub(super) const STORE: Flag = flag("store", "jetstream[:BUCKET]").values(&["jetstream", "jetstream:nightly"], &["disk", "jetstream:a b", "jetstream:"]).doc("Store the merged record and those of the agents in a bucket of the NATS server (JetStream object store; \
-                                                                                                                                                              default weir-runs), for weir fleet runs. A bucket has up to 1,000 runs and 1 GiB; the oldest make way");
+pub(super) const STORE: Flag = flag("store", "jetstream[:BUCKET]")
+    .values(&["jetstream", "jetstream:nightly"], &["disk", "jetstream:a b", "jetstream:"])
+    .doc(
+        "Store the merged record and those of the agents in a bucket of the NATS server (JetStream \
+         object store; default weir-runs), for weir fleet runs. A bucket has up to 1,000 runs and 1 GiB; \
+         the oldest make way",
+    );
 pub(super) const RUN_NAME: Flag = flag("run-name", "NAME")
     .default("the time of its start with a part of its ID")
     .values(&["nightly-17"], &["a b", "", "../x"])
@@ -179,11 +184,11 @@ const OWN_LOAD_FLAGS: &[Flag] = &[
 /// Flags of `weir load` that a coordinator sends to its agents. They neither read nor write files.
 pub(super) const AGENT_LOAD_FLAGS: FlagNames = FlagNames(
     "connections rate arrivals duration requests threads requests-per-connection ramp timeout \
-    timeout-from think method header data insecure tls-min tls-max tls-resume tls-new tls-ciphers \
-    tls-groups http streams window connection-window mix grpc source pin spin max-pending drain \
-    expect-status expect-bytes expect-hash expect-body expect-header weights cookies capture connect-to \
-    addresses proxy-protocol proxy-source stages pipeline ws message-size binary sse slo max-error-rate \
-    on-invalid seed no-watch no-baseline",
+     timeout-from think method header data insecure tls-min tls-max tls-resume tls-new tls-ciphers \
+     tls-groups http streams window connection-window mix grpc source pin spin max-pending drain \
+     expect-status expect-bytes expect-hash expect-body expect-header weights cookies capture connect-to \
+     addresses proxy-protocol proxy-source stages pipeline ws message-size binary sse slo max-error-rate \
+     on-invalid seed no-watch no-baseline",
 );
 
 /// Flags of `weir load` that the coordinator handles itself.
@@ -232,7 +237,7 @@ mod tests {
         // Files of one machine, outputs of one process, and what makes a process part of a fleet.
         let refused = FlagNames(
             "data-file unix cacert cert key tls tls-key-log targets values replay speed strict har-hosts file hdr \
-    percentiles tui html baseline fail-if subject confirm control slice xdp xdp-exposed",
+             percentiles tui html baseline fail-if subject confirm control slice xdp xdp-exposed",
         );
         for flag in LOAD_FLAGS {
             let lists = [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS, refused];

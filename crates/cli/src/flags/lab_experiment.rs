@@ -20,11 +20,19 @@ pub(super) const DISCARD: Flag = flag("discard", "NAME=BOUND")
          repeatable",
     );
 
-pub(super) const BLOCKS: Flag = flag("blocks", "MIN[..MAX]").default("the file's, or 4..30").values(&["10", "10..30"], &["0", "x", "30..10", "1..", "..5", "1000000"]).doc("Repetitions: a block runs every arm once; min and max number, a single number is both; with --resume the \
-                                                                                                                                                                            new numbers");
+pub(super) const BLOCKS: Flag = flag("blocks", "MIN[..MAX]")
+    .default("the file's, or 4..30")
+    .values(&["10", "10..30"], &["0", "x", "30..10", "1..", "..5", "1000000"])
+    .doc(
+        "Repetitions: a block runs every arm once; min and max number, a single number is both; with \
+         --resume the new numbers",
+    );
 
-pub(super) const RERUNS: Flag = flag("reruns", "FRACTION").default("the file's, or 50%").values(&["100%", "0.5"], &["x", "2000%"]).doc("Max reruns of a block's arms under a load after discarded or failed trials, as a fraction of the blocks; with \
-                                                                                                                                        --resume the new fraction");
+pub(super) const RERUNS: Flag =
+    flag("reruns", "FRACTION").default("the file's, or 50%").values(&["100%", "0.5"], &["x", "2000%"]).doc(
+        "Max reruns of a block's arms under a load after discarded or failed trials, as a fraction of \
+         the blocks; with --resume the new fraction",
+    );
 
 pub(super) const DURATION: Flag = flag("duration", "TIME")
     .short('d')
@@ -44,8 +52,11 @@ pub(super) const OUTPUT: Flag = flag("output", "DIR")
     .values(&["allocators"], &[])
     .doc("Output directory; must not exist");
 
-pub(super) const RESUME: Flag = flag("resume", "DIR").values(&["weir-lab/allocator-20260102-030405"], &[]).doc("Continue the experiment in this directory, after any stop; it keeps its options, except --blocks, --reruns and \
-                                                                                                                --discard");
+pub(super) const RESUME: Flag =
+    flag("resume", "DIR").values(&["weir-lab/allocator-20260102-030405"], &[]).doc(
+        "Continue the experiment in this directory, after any stop; it keeps its options, except \
+         --blocks, --reruns and --discard",
+    );
 
 pub(super) const ALLOW_CHANGED_ENVIRONMENT: Flag = switch("allow-changed-environment").doc(
     "Resume although machine, weir or programs have changed; the report lists the \

@@ -6,17 +6,25 @@ pub(super) const CSV: Flag =
     flag("csv", "FILE|-").doc("Write one CSV line per second; - writes it to stdout, and nothing else");
 pub(super) const MARKDOWN: Flag = flag("markdown", "FILE|-")
     .doc("Write the result as Markdown tables; - writes it to stdout, and nothing else");
-pub(super) const JUNIT: Flag = flag("junit", "FILE|-").doc("Write the objectives, the validity and each condition of --fail-if as a JUnit test report; - writes it to \
-                                                            stdout, and nothing else");
+pub(super) const JUNIT: Flag = flag("junit", "FILE|-").doc(
+    "Write the objectives, the validity and each condition of --fail-if as a JUnit test report; - \
+     writes it to stdout, and nothing else",
+);
 pub(crate) const HTML: Flag = flag("html", "FILE").doc(
     "Write the result as one self-contained page, at most 600 kB: the answer, resources, findings and charts",
 );
 pub(super) const BASELINE: Flag = flag("baseline", "FILE").doc(
     "Compare the result with this record: each change with its 95 % interval, from the seconds of both runs",
 );
-pub(super) const FAIL_IF: Flag = flag("fail-if", "LIST").repeatable().values(&["p99>+10%,rate<-5%", "errors>+0.1%"], &["p99>10%", "p99<-1%", "p99.9>+1%", "x>+1%", ""]).doc("Regressions that give exit code 3, e.g. 'p99>+10%,rate<-5%'; figures are p50, p99, rate, and errors in \
-                                                                                                                                                                             percentage points; a change counts if its interval is beyond the limit; a condition that the records cannot \
-                                                                                                                                                                             decide, such as below 8 complete seconds, gives exit code 4, and one within the noise a warning");
+pub(super) const FAIL_IF: Flag = flag("fail-if", "LIST")
+    .repeatable()
+    .values(&["p99>+10%,rate<-5%", "errors>+0.1%"], &["p99>10%", "p99<-1%", "p99.9>+1%", "x>+1%", ""])
+    .doc(
+        "Regressions that give exit code 3, e.g. 'p99>+10%,rate<-5%'; figures are p50, p99, rate, and \
+         errors in percentage points; a change counts if its interval is beyond the limit; a condition \
+         that the records cannot decide, such as below 8 complete seconds, gives exit code 4, and one \
+         within the noise a warning",
+    );
 pub(super) const ON_INVALID: Flag = flag("on-invalid", "fail|warn")
     .default("fail")
     .values(&["warn", "fail"], &["", "ignore"])

@@ -12,10 +12,14 @@ pub(crate) const REPORT: CommandInfo = CommandInfo {
           percentiles come from the merged histogram, never from averages.",
     values: Some(("FILE", "Records written by weir load --json")),
     flags: &[
-        switch("merge").doc("Merge the records into one; they must have one plan, driven from several \
-                             machines"),
-        flag("json", "FILE|-").doc("Write the merged record, or of two records the second with its comparison with the first: figures, \
-                                    intervals, decisions and the exit code"),
+        switch("merge").doc(
+            "Merge the records into one; they must have one plan, driven from several \
+             machines",
+        ),
+        flag("json", "FILE|-").doc(
+            "Write the merged record, or of two records the second with its comparison with the \
+             first: figures, intervals, decisions and the exit code",
+        ),
         Flag {
             doc: "Write the result as Markdown tables, of two records with their comparison; - writes it to stdout, and \
                   nothing else",

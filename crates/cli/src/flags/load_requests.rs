@@ -60,10 +60,18 @@ pub(super) const CAPTURE: Flag =
         "Value that each connection takes from its responses for {{value:NAME}} in the next request: \
          header:FIELD, cookie:NAME or body:REGEX (its first group, in the first 64 KiB); repeatable",
     );
-pub(super) const CONNECT_TO: Flag = flag("connect-to", "HOST:PORT").repeatable().values(&["127.0.0.1:8443", "example.org:443:127.0.0.1:8443"], &["x", "a:b", "a:1:2"]).doc("Connect to this address instead of the URL's; HOST1:PORT1:HOST2:PORT2 does it only for URLs with the \
-                                                                                                                                                                            first (as of curl); repeatable");
-pub(super) const ADDRESSES: Flag = flag("addresses", "one|all").default("one").values(&["all"], &["some"]).doc("Addresses of a name that has several: one, the first that accepts a connection before the load (RFC 6724, \
-                                                                                                                RFC 8305), for all connections; or all of them in turn");
+pub(super) const CONNECT_TO: Flag = flag("connect-to", "HOST:PORT")
+    .repeatable()
+    .values(&["127.0.0.1:8443", "example.org:443:127.0.0.1:8443"], &["x", "a:b", "a:1:2"])
+    .doc(
+        "Connect to this address instead of the URL's; HOST1:PORT1:HOST2:PORT2 does it only for URLs \
+         with the first (as of curl); repeatable",
+    );
+pub(super) const ADDRESSES: Flag =
+    flag("addresses", "one|all").default("one").values(&["all"], &["some"]).doc(
+        "Addresses of a name that has several: one, the first that accepts a connection before the load \
+         (RFC 6724, RFC 8305), for all connections; or all of them in turn",
+    );
 pub(super) const PROXY_PROTOCOL: Flag = flag("proxy-protocol", "v1|v2")
     .values(&["v1", "v2"], &["3"])
     .doc("Begin each connection with a PROXY header, with its own addresses or those of --proxy-source");
@@ -72,18 +80,29 @@ pub(super) const PROXY_SOURCE: Flag = flag("proxy-source", "ADDRESS")
     .default("the connection's own")
     .values(&["192.0.2.0/24", "192.0.2.1-192.0.2.9"], &["localhost"])
     .doc("Client addresses in the PROXY headers, round-robin: one, a range a-b, or a network a/n");
-pub(super) const REPLAY: Flag = flag("replay", "FILE").values(&[], &["/no/such/file"]).doc("Replay a log to the server of the URL: an access log (combined, HAProxy HTTP, W3C extended as of IIS and \
-                                                                                            CloudFront, AWS load balancers, Squid, or JSON by line) or a HAR; also compressed (gzip, zstd), from a pipe, \
-                                                                                            or from stdin (-); each request is due at its original time, and those of a log with whole seconds are \
-                                                                                            spread over the second; lines that are no request are skipped and counted; a HAR also has fields and \
-                                                                                            bodies, and its entries that the server did not get are skipped: from the browser's cache or a service \
-                                                                                            worker, blocked or failed");
+pub(super) const REPLAY: Flag = flag("replay", "FILE").values(&[], &["/no/such/file"]).doc(
+    "Replay a log to the server of the URL: an access log (combined, HAProxy HTTP, W3C extended as \
+     of IIS and CloudFront, AWS load balancers, Squid, or JSON by line) or a HAR; also compressed \
+     (gzip, zstd), from a pipe, or from stdin (-); each request is due at its original time, and \
+     those of a log with whole seconds are spread over the second; lines that are no request are \
+     skipped and counted; a HAR also has fields and bodies, and its entries that the server did not \
+     get are skipped: from the browser's cache or a service worker, blocked or failed",
+);
 pub(super) const SPEED: Flag = flag("speed", "FACTOR")
     .default("1x")
     .values(&[], &["x", "0", "2"])
     .doc("Speed of the replay: 2x takes half of the original time");
-pub(super) const STRICT: Flag = switch("strict").doc("Reject a log of --replay with lines that are no request, or that HTTP cannot carry, instead of skipping them");
-pub(super) const HAR_HOSTS: Flag = flag("har-hosts", "all|HOST,HOST").default("that of the URL, or else of the first entry").values(&["all", "www.example.org,api.example.org:8443"], &["http://a/", ""]).doc("Hosts of a HAR whose entries are sent, all to the host of the URL; entries of other hosts are counted");
+pub(super) const STRICT: Flag = switch("strict").doc(
+    "Reject a log of --replay with lines that are no request, or that HTTP cannot carry, instead of \
+     skipping them",
+);
+pub(super) const HAR_HOSTS: Flag = flag("har-hosts", "all|HOST,HOST")
+    .default("that of the URL, or else of the first entry")
+    .values(&["all", "www.example.org,api.example.org:8443"], &["http://a/", ""])
+    .doc(
+        "Hosts of a HAR whose entries are sent, all to the host of the URL; entries of other hosts are \
+         counted",
+    );
 pub(super) const FILE: Flag = flag("file", "FILE").short('f').values(&[], &["/no/such/file"]).doc(
     "Scenario file in TOML: the names of the options as keys, urls = [...], and [[request]] tables with url, \
      method, header, data, data-file and weight; the command line takes precedence",
@@ -119,9 +138,13 @@ pub(super) const SSE: Flag = switch("sse").doc(
     "Subscribe to server-sent events on each connection: a request is a subscription, its response the first \
      event; gaps, lost IDs and reconnects are counted",
 );
-pub(super) const STAGES: Flag = flag("stages", "LIST").values(&["10s@1k,30s@5k,10s@0", "5s@10c,5s@100c"], &["x", "10s", "10s@1k,5s@5c", "10s@0"]).doc("Stages, each a time and the target that the rate reaches evenly in it, from 0 on: \
-                                                                                                                                                       '10s@1k,30s@1k,10s@0'; a time of 0 jumps; with connections as target ('10s@100c') a closed loop uses so many \
-                                                                                                                                                       of its open connections");
+pub(super) const STAGES: Flag = flag("stages", "LIST")
+    .values(&["10s@1k,30s@5k,10s@0", "5s@10c,5s@100c"], &["x", "10s", "10s@1k,5s@5c", "10s@0"])
+    .doc(
+        "Stages, each a time and the target that the rate reaches evenly in it, from 0 on: \
+         '10s@1k,30s@1k,10s@0'; a time of 0 jumps; with connections as target ('10s@100c') a closed loop \
+         uses so many of its open connections",
+    );
 
 /// Maximum size of the files of requests and values, and of a log, in bytes.
 const TEXT_BYTES_MAX: u64 = 256 << 20;

@@ -5,25 +5,47 @@ use plan::inputs::{INPUTS, InputKind};
 use super::{CommandInfo, FLAG_DEFAULTS, Flag, flag, switch};
 
 const OWN: &[Flag] = &[
-    flag("file", "FILE").doc("Plan file (TOML) with the names of these flags as keys; flags take precedence over the \
-                              file, and the file over records"),
+    flag("file", "FILE").doc(
+        "Plan file (TOML) with the names of these flags as keys; flags take precedence over the \
+         file, and the file over records",
+    ),
     switch("check").doc("Check flags, file and records, and exit"),
-    flag("config", "weir|haproxy|nginx").values(&["weir", "haproxy", "nginx"], &["apache"]).doc("Print a config with the limits of the plan instead of the plan; replace its addresses"),
-    switch("verify").doc("Run the plan with weir serve and a proxy on this machine, scaled down if necessary: \
-                          steady state, a stall of all servers, an overload; compare predictions and measurement"),
-    flag("subject", "weir|haproxy|nginx|COMMAND").default("weir").values(&[], &["apache", "proxy --to {origin}", "proxy --listen '{listen}", "proxy {listen} {lisen}"]).doc("Proxy of --verify, with the limits of the plan. A command runs without a shell; {listen} is the address \
-                                                                                                                                                                             on which it has to listen, {port} its port, {origin} the first server, {origins} all with commas, \
-                                                                                                                                                                             {config} the file of --subject-config, {dir} a directory of its own; {maxconn}, {queue-limit}, \
-                                                                                                                                                                             {queue-ms} and {connections} are limits"),
-    flag("subject-config", "weir|haproxy|nginx|FILE").values(&[], &["nginx"]).doc("Config of a command as --subject: that of --config, or a file with the same placeholders, in which a \
-                                                                                   line with {origin} is repeated for each server"),
-    flag("subject-url", "URL").values(&[], &["127.0.0.1:8080"]).doc("Verify the proxy that runs at this URL, with the servers of --origin-listen behind it"),
-    flag("origin-listen", "ADDRESS").repeatable().values(&[], &["127.0.0.1:9001"]).doc("Address of a server of --subject-url, at which weir serve listens"),
-    flag("subject-queue", "bounded|unbounded|none").values(&[], &["bounded", "x"]).doc("Queue of a command or a URL, which decides what is predicted and measured; none for a generated config of \
-                                                                                        nginx, otherwise bounded, by the limits of the plan"),
+    flag("config", "weir|haproxy|nginx")
+        .values(&["weir", "haproxy", "nginx"], &["apache"])
+        .doc("Print a config with the limits of the plan instead of the plan; replace its addresses"),
+    switch("verify").doc(
+        "Run the plan with weir serve and a proxy on this machine, scaled down if necessary: steady \
+         state, a stall of all servers, an overload; compare predictions and measurement",
+    ),
+    flag("subject", "weir|haproxy|nginx|COMMAND")
+        .default("weir")
+        .values(&[], &["apache", "proxy --to {origin}", "proxy --listen '{listen}", "proxy {listen} {lisen}"])
+        .doc(
+            "Proxy of --verify, with the limits of the plan. A command runs without a shell; {listen} is \
+             the address on which it has to listen, {port} its port, {origin} the first server, \
+             {origins} all with commas, {config} the file of --subject-config, {dir} a directory of its \
+             own; {maxconn}, {queue-limit}, {queue-ms} and {connections} are limits",
+        ),
+    flag("subject-config", "weir|haproxy|nginx|FILE").values(&[], &["nginx"]).doc(
+        "Config of a command as --subject: that of --config, or a file with the same placeholders, \
+         in which a line with {origin} is repeated for each server",
+    ),
+    flag("subject-url", "URL")
+        .values(&[], &["127.0.0.1:8080"])
+        .doc("Verify the proxy that runs at this URL, with the servers of --origin-listen behind it"),
+    flag("origin-listen", "ADDRESS")
+        .repeatable()
+        .values(&[], &["127.0.0.1:9001"])
+        .doc("Address of a server of --subject-url, at which weir serve listens"),
+    flag("subject-queue", "bounded|unbounded|none").values(&[], &["bounded", "x"]).doc(
+        "Queue of a command or a URL, which decides what is predicted and measured; none for a \
+         generated config of nginx, otherwise bounded, by the limits of the plan",
+    ),
     switch("quick").doc("Short phases of --verify, after the stall of --stall; the figures vary more"),
-    flag("json", "FILE|-").doc("Write the plan as JSON (weir.plan/1); - writes it to stdout, and nothing else"),
-    flag("markdown", "FILE|-").doc("Write the plan, and its verification, as Markdown; - writes it to stdout, and nothing else"),
+    flag("json", "FILE|-")
+        .doc("Write the plan as JSON (weir.plan/1); - writes it to stdout, and nothing else"),
+    flag("markdown", "FILE|-")
+        .doc("Write the plan, and its verification, as Markdown; - writes it to stdout, and nothing else"),
     switch("verbose").short('v').doc("Print the formula of every figure, also with its names"),
 ];
 

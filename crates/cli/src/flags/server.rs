@@ -50,6 +50,6 @@ pub(super) const XDP: Flag = flag("xdp", "INTERFACE").default("the kernel's TCP"
      --check says what would be taken",
 );
 pub(super) const XDP_EXPOSED: Flag = switch("xdp-exposed").doc(
-    "Let --xdp use an interface with a default route: the TCP in user space has no defence against strangers, \
-     so only where none can reach it",
+    "Let --xdp use an interface with a default route: the TCP in user space has no defence against \
+     strangers, so only where none can reach it",
 );

@@ -7,8 +7,10 @@ use super::lab_experiment::{
 use super::{CommandInfo, Flag, flag, switch};
 
 /// Directory of journals, for tests and for machines without `/run`. Only the user and root may be able to change it.
-const JOURNALS: Flag = flag("journals", "DIR").default("/run/weir-root/tune").values(&["journals"], &[]).doc("Directory of the journals of applied settings; journals are obeyed only if no other user can change them, \
-                                                                                                              the directory, or a directory above it");
+const JOURNALS: Flag = flag("journals", "DIR").default("/run/weir-root/tune").values(&["journals"], &[]).doc(
+    "Directory of the journals of applied settings; journals are obeyed only if no other user can \
+     change them, the directory, or a directory above it",
+);
 
 pub(crate) const TUNE: CommandInfo = CommandInfo {
     name: "tune",
@@ -40,11 +42,21 @@ pub(crate) const CHECK: CommandInfo = CommandInfo {
           by the kernel. Conditional and obsolete lines do not count. Exit code 2: a file cannot be read.",
     values: None,
     flags: &[
-        flag("role", "client|proxy|origin").default("proxy").values(&["origin"], &["server"]).doc("Role of this machine"),
-        flag("file", "FILE|DIR").repeatable().values(&["sysctl.conf"], &[]).doc("File to judge: sysctl.conf, limits.conf, a tuned profile, a sysctl.d directory, or a root directory; \
-                                                                                 repeatable, in the order in which they take effect"),
-        switch("all").doc("Also list the settings that need no change, and the options of servers and boot parameters"),
-        flag("json", "FILE|-").values(&["-"], &[]).doc("Write the result as JSON (weir.tune-check/1); - writes it to stdout, and nothing else"),
+        flag("role", "client|proxy|origin")
+            .default("proxy")
+            .values(&["origin"], &["server"])
+            .doc("Role of this machine"),
+        flag("file", "FILE|DIR").repeatable().values(&["sysctl.conf"], &[]).doc(
+            "File to judge: sysctl.conf, limits.conf, a tuned profile, a sysctl.d directory, or a \
+             root directory; repeatable, in the order in which they take effect",
+        ),
+        switch("all").doc(
+            "Also list the settings that need no change, and the options of servers and boot \
+             parameters",
+        ),
+        flag("json", "FILE|-")
+            .values(&["-"], &[])
+            .doc("Write the result as JSON (weir.tune-check/1); - writes it to stdout, and nothing else"),
     ],
     examples: &[
         ("weir tune check", "settings of this machine that a proxy should change"),
@@ -113,14 +125,31 @@ pub(crate) const TRIAL: CommandInfo = CommandInfo {
           Exit codes are those of weir lab run.",
     values: Some(("PROFILE|NAME=VALUE|FILE", "Profiles, settings and files in the form of sysctl.conf")),
     flags: &[
-        flag("experiment", "FILE|NAME").values(&["connection-per-request"], &[]).doc("Experiment without arms (weir lab run): its programs, network and loads; connection-per-request is \
-                                                                                      ready-made"),
-        flag("at", "client|subject|origin").default("subject").values(&["client", "origin"], &["server"]).doc("Node whose namespace gets the settings"),
-        flag("metric", "NAME").default("the file's, or responses_per_s").values(&["p99_ns"], &["p98_ns"]).doc("Metric that decides"),
-        flag("method", "both|leave-one-out|one-by-one").default("both").values(&["leave-one-out", "one-by-one"], &["all"]).doc("Arms of each setting; up to 15 settings with both, and 30 with one"),
-        flag("role", "client|proxy|origin").default("proxy").values(&["client"], &["server"]).doc("Role of the node, for the verdicts"),
+        flag("experiment", "FILE|NAME").values(&["connection-per-request"], &[]).doc(
+            "Experiment without arms (weir lab run): its programs, network and loads; \
+             connection-per-request is ready-made",
+        ),
+        flag("at", "client|subject|origin")
+            .default("subject")
+            .values(&["client", "origin"], &["server"])
+            .doc("Node whose namespace gets the settings"),
+        flag("metric", "NAME")
+            .default("the file's, or responses_per_s")
+            .values(&["p99_ns"], &["p98_ns"])
+            .doc("Metric that decides"),
+        flag("method", "both|leave-one-out|one-by-one")
+            .default("both")
+            .values(&["leave-one-out", "one-by-one"], &["all"])
+            .doc("Arms of each setting; up to 15 settings with both, and 30 with one"),
+        flag("role", "client|proxy|origin")
+            .default("proxy")
+            .values(&["client"], &["server"])
+            .doc("Role of the node, for the verdicts"),
         switch("no-confirm").doc("Do not run the minimal profile beside the complete one"),
-        switch("check").doc("Check the settings and the experiment without running it; prints the plan and the expected duration"),
+        switch("check").doc(
+            "Check the settings and the experiment without running it; prints the plan and the \
+             expected duration",
+        ),
         SET,
         DISCARD,
         BLOCKS,
@@ -131,7 +160,9 @@ pub(crate) const TRIAL: CommandInfo = CommandInfo {
         OUTPUT,
         RESUME,
         ALLOW_CHANGED_ENVIRONMENT,
-        flag("json", "FILE|-").values(&["-"], &[]).doc("Write the result as JSON (weir.tune-trial/1); - writes it to stdout, and nothing else"),
+        flag("json", "FILE|-")
+            .values(&["-"], &[])
+            .doc("Write the result as JSON (weir.tune-trial/1); - writes it to stdout, and nothing else"),
         ALLOW_GLOBAL,
     ],
     examples: &[(

@@ -188,8 +188,9 @@ fn compare(program: &str, config: &str, start: fn(&str) -> ComparedProxy) {
     assert!(statuses.len() > 1, "the config has several outcomes: {statuses:?}");
 }
 
-/// Compares who is let in by a program, and by weir with the import of the program's config, of which a part is left:
-/// what the program refuses never reaches an origin, and what it forwards is forwarded in the same way, or 501.
+/// Sends the same requests to a program and to weir with the import of its config. No request that the program refuses
+/// reaches an origin through weir. weir forwards the others to the same place, or answers with 501, because the import
+/// could not translate a part of the config.
 fn compare_access(program: &str, config: &str, start: fn(&str) -> ComparedProxy, limits: [usize; 3]) {
     let _shared = shared_machine();
     if !is_installed(program, &["-v"]) {
