@@ -94,7 +94,7 @@ impl<T: Copy> Consumer<T> {
     /// Wraps a ring.
     ///
     /// # Safety
-    /// That of [`Producer::new`].
+    /// The same as for a producer ([`Producer::new`]).
     pub(crate) unsafe fn new(ring: RingPointers<T>) -> Self {
         Self { ring, index: 0, produced: 0 }
     }

@@ -1,5 +1,6 @@
 //! `server` of nginx: addresses, names and their order.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -38,6 +39,8 @@ pub(super) struct Server {
     pub(super) directives: Vec<Directive>,
     pub(super) locations: Vec<Location>,
     pub(super) origin: Rc<Origin>,
+    /// True if a scope of it has trusted proxies, of which there may be thousands.
+    has_real_ip: OnceCell<bool>,
 }
 
 impl Server {
@@ -55,6 +58,7 @@ impl Server {
             directives: Vec::new(),
             locations: Vec::new(),
             origin: Rc::clone(&directive.origin),
+            has_real_ip: OnceCell::new(),
         };
         server.read_directives(inner, draft);
         if server.listens.is_empty() {
@@ -169,7 +173,8 @@ impl Server {
     pub(super) fn knows_source(&self) -> bool {
         let accepts_proxy = self.listens.iter().any(|listen| listen.accepts_proxy);
         let is_of_proxy = self.scope.real_ip_header.as_deref() == Some("proxy_protocol");
-        let has_real_ip = self.scopes().any(|scope| !scope.trusted.is_empty());
+        let has_real_ip =
+            *self.has_real_ip.get_or_init(|| self.scopes().any(|scope| !scope.trusted.is_empty()));
         if accepts_proxy { has_real_ip && is_of_proxy } else { !has_real_ip }
     }
 

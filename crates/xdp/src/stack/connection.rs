@@ -21,7 +21,7 @@ pub(super) struct Slot {
     pub(super) connection: Option<Box<Connection>>,
 }
 
-/// Phase of a connection: who has it.
+/// Owner of a connection: the peer alone, a user of this stack, or nobody any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The peer has sent a SYN, and nobody here has the connection.
