@@ -96,24 +96,37 @@ mod tests {
     use std::time::Duration;
 
     use crate::address::Address;
+    use crate::clock::now_ns;
     use crate::dial::connect;
+    use crate::stream::Stream;
 
-    /// Reads bytes that wait for `delay`, and returns the lag of the read.
-    fn lag_of_read_after(delay: Duration, timestamps: bool) -> Option<u64> {
+    /// Receives bytes that wait for `delay` before they are read.
+    async fn read_after(delay: Duration, peer: &mut std::net::TcpStream, stream: &mut Stream) {
+        peer.write_all(b"hello").unwrap();
+        // The thread sleeps, as one that gets no CPU.
+        std::thread::sleep(delay);
+        let mut buffer = [0; 16];
+        assert_eq!(stream.read(&mut buffer).await.unwrap(), 5);
+        assert_eq!(&buffer[..5], b"hello");
+    }
+
+    /// Returns the lag of a read of bytes that wait for `delay`.
+    fn lag_of_read_after(delay: Duration, has_timestamps: bool) -> Option<u64> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap());
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             let mut stream = connect(&address, None).await.unwrap();
-            if timestamps {
-                stream = stream.with_receive_timestamps();
-            }
             let (mut peer, _) = listener.accept().unwrap();
-            peer.write_all(b"hello").unwrap();
-            // The thread sleeps, as one that gets no CPU.
-            std::thread::sleep(delay);
-            let mut buffer = [0; 16];
-            assert_eq!(stream.read(&mut buffer).await.unwrap(), 5);
-            assert_eq!(&buffer[..5], b"hello");
+            if has_timestamps {
+                stream = stream.with_receive_timestamps();
+                // The kernel begins to stamp a moment after the first socket asked for it (net_enable_timestamp).
+                let deadline_ns = now_ns() + 10_000_000_000;
+                while stream.receive_lag_ns().is_none() {
+                    assert!(now_ns() < deadline_ns, "no timestamp");
+                    read_after(Duration::ZERO, &mut peer, &mut stream).await;
+                }
+            }
+            read_after(delay, &mut peer, &mut stream).await;
             stream.receive_lag_ns()
         })
     }

@@ -10,7 +10,7 @@ use diagnose::verdicts::{UNKNOWN, find_rule};
 use load::capacity_search::{
     SearchOptions, SearchQuantity, TrialPurpose, TrialSpec, closed_loop_plan, judge, trial_record,
 };
-use record::capacity_search::{CapacitySearch, Estimate, LevelOutcome, SearchEnd, TestedChange};
+use record::capacity_search::{CapacitySearch, Estimate, LevelOutcome, SearchEnd, SearchTrial, TestedChange};
 use record::run::{Diagnosis, Run};
 use record::units::{SECOND_NS, format_plural, format_rate};
 use rt::drain::{DrainStage, DrainWatch};
@@ -127,7 +127,7 @@ fn measure(
     let mut run = prepared.run(Vec::new(), None, stop).map_err(Failure::cannot_run)?.record().run;
     add_trial(search, &run);
     let held = search.conclusion.level.or(search.conclusion.lower);
-    if let Some(reason) = reason_below_held(held, run.goodput_per_s()) {
+    if let Some(reason) = reason_below_held(held_goodput_per_s(held, &search.trials), run.goodput_per_s()) {
         return Err(Failure::cannot_run(reason));
     }
     search.ceiling_per_s = range([run.goodput_per_s()]);
@@ -160,6 +160,14 @@ fn reason_to_keep(stopped: Option<&Diagnosis>, full: &Diagnosis) -> Option<Strin
         }
         other => format!("at full throughput the limit is another one (`{other}`)"),
     })
+}
+
+/// Returns the good responses per second at the level that held: with lost requests allowed, fewer than were offered.
+fn held_goodput_per_s(held_per_s: Option<f64>, trials: &[SearchTrial]) -> Option<f64> {
+    let level = held_per_s?;
+    let at_level = |trial: &&SearchTrial| trial.level == level && trial.outcome == LevelOutcome::Held;
+    let rates: Vec<f64> = trials.iter().filter(at_level).map(SearchTrial::goodput_per_s).collect();
+    stats::median(&rates)
 }
 
 /// Returns the reason why the load at full throughput is no evidence: it carried less than a level that held.
@@ -226,6 +234,25 @@ mod tests {
         assert_eq!(reason_below_held(None, 1.0), None);
         let reason = reason_below_held(Some(488.0), 456.0).unwrap();
         assert!(reason.contains("456/s") && reason.contains("488/s"), "{reason}");
+    }
+
+    #[test]
+    fn a_level_that_held_counts_with_its_good_responses() {
+        let trial = |level: f64, outcome, goodput_per_s: f64| SearchTrial {
+            level,
+            outcome,
+            goodput_per_s: Some(goodput_per_s),
+            ..SearchTrial::default()
+        };
+        let trials = [
+            trial(378.0, LevelOutcome::Held, 362.0),
+            trial(378.0, LevelOutcome::Held, 358.0),
+            trial(378.0, LevelOutcome::Missed, 300.0),
+            trial(360.0, LevelOutcome::Held, 359.0),
+        ];
+        assert_eq!(held_goodput_per_s(None, &trials), None);
+        assert_eq!(held_goodput_per_s(Some(360.0), &trials), Some(359.0));
+        assert_eq!(held_goodput_per_s(Some(378.0), &trials), Some(360.0));
     }
 
     #[test]

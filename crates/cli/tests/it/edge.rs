@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use crate::support::peers::start_slots;
 use crate::support::timing::{assert_timing, tries};
 use crate::support::{
-    EVENT_TIMEOUT, OriginProcess, Process, WEIR, command, quiet_machine, run_weir, shared_machine, temp_dir,
-    within,
+    EVENT_TIMEOUT, OriginProcess, Process, RUN_TIME_MAX, WEIR, command, quiet_machine, run_weir,
+    shared_machine, temp_dir, within,
 };
 
 /// Maximum number of tries for a search that the machine disturbs.
@@ -35,6 +35,11 @@ pub(crate) fn was_disturbed(record: &Value) -> bool {
     };
     let conclusion = &record["conclusion"];
     if ["not_verified", "drifted", "stopped"].iter().any(|end| conclusion["end"] == *end) {
+        return true;
+    }
+    let is_over =
+        |note: &Value| note.as_str().is_some_and(|note| note == "stopped at the announced maximum duration");
+    if record["notes"].as_array().is_some_and(|notes| notes.iter().any(is_over)) {
         return true;
     }
     let reasons = conclusion["reasons"].as_array().map_or(&[][..], Vec::as_slice);
@@ -77,7 +82,7 @@ fn search(arguments: &[&str]) -> SearchResult {
 fn finish_search(mut search: Command, directory: TempDir) -> SearchResult {
     let (json, out) = (directory.path().join("edge.json"), directory.path().join("out"));
     search.current_dir(directory.path()).stdout(fs::File::create(&out).unwrap());
-    let code = Process::spawn(&mut search).wait(4 * EVENT_TIMEOUT);
+    let code = Process::spawn(&mut search).wait(RUN_TIME_MAX);
     let record = fs::read(&json).map_or(Value::Null, |text| serde_json::from_slice(&text).unwrap());
     let output = fs::read_to_string(&out).unwrap();
     SearchResult { code, output, record, directory }

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use crate::edge::{search_tries, was_disturbed};
 use crate::support::timing::assert_timing;
 use crate::support::{
-    EVENT_TIMEOUT, OriginProcess, Process, WEIR, command, pause_ms, run_weir, shared_machine, temp_dir,
-    within,
+    EVENT_TIMEOUT, OriginProcess, Process, RUN_TIME_MAX, WEIR, command, pause_ms, run_weir, shared_machine,
+    temp_dir, within,
 };
 
 #[test]
@@ -111,7 +111,7 @@ pub(crate) fn run_line(line: &str, directory: &Path) -> (i32, String) {
         || line.starts_with("weir lab serve")
         || (line.starts_with("weir proxy -") && !line.contains("--explain") && !line.contains("--check"));
     if !goes_on {
-        let code = Process::spawn(&mut shell).wait(4 * EVENT_TIMEOUT);
+        let code = Process::spawn(&mut shell).wait(RUN_TIME_MAX);
         return (code, fs::read_to_string(&out).unwrap());
     }
     let mut process = Process::spawn(shell.stderr(Stdio::null()));
@@ -143,7 +143,7 @@ fn two_at_the_same_time(authority: &str, directory: &Path) {
     };
     let loads = [start("one.json"), start("two.json")];
     for mut load in loads {
-        let code = load.wait(4 * EVENT_TIMEOUT);
+        let code = load.wait(RUN_TIME_MAX);
         assert!(code == 0 || code == 4, "{code}");
     }
 }

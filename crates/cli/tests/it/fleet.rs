@@ -185,7 +185,9 @@ fn a_fleet_counts_what_the_origin_counts_and_marks_what_is_missing() {
     let rows = agent_rows(&whole);
     assert_eq!(rows.iter().map(|row| row["figures"]["requests"].as_u64().unwrap()).sum::<u64>(), 20_001);
     assert_eq!(whole.count("totals.connections.requested"), 9);
-    assert_eq!(whole.record["latency"]["last_byte"]["response"]["count"], 20_001);
+    // On a slow machine, the load is longer than a second, and the rest of the last one has no percentiles.
+    let in_tail = whole.count("window.excluded_tail");
+    assert_eq!(whole.count("latency.last_byte.response.count") + in_tail, 20_001);
     assert!(
         rows.iter()
             .all(|row| row["outcome"] == "complete" && row["clock"]["round_trips"].as_u64() > Some(10))
