@@ -6,10 +6,7 @@ pub(crate) mod live;
 pub(crate) mod load_screen;
 pub(crate) mod openmetrics;
 pub(crate) mod percentiles;
-pub(crate) mod plan;
-pub(crate) mod plan_markdown;
 pub(crate) mod reference;
-pub(crate) mod tune;
 pub(crate) mod watch_screen;
 
 use std::io::IsTerminal;

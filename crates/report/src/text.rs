@@ -1,6 +1,6 @@
 //! Text forms of records: of a load the summary, Markdown, CSV, JUnit, OpenMetrics and the output of other load
-//! generators; of an experiment and of a comparison the tables; of a watched machine the rows. They read the record only, so a stored one looks
-//! the same.
+//! generators; of an experiment and of a comparison the tables; of a watched machine the rows; of a plan its figures, of the settings of a
+//! machine what to change. They read the record only, so a stored one looks the same.
 
 pub mod answer;
 pub mod breakdown;
@@ -18,8 +18,11 @@ mod live;
 pub mod markdown;
 pub mod openmetrics;
 pub mod peer_format;
+pub mod plan;
+pub mod plan_markdown;
 pub mod run_ratios;
 pub mod summary;
 pub mod table;
+pub mod tune;
 mod verbose;
 pub mod watch;

@@ -22,11 +22,11 @@ use super::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
-use crate::output::plan::{format_plan, format_verification};
-use crate::output::plan_markdown::format_markdown;
 use crate::output::{print, print_valid};
 use crate::preflight;
 use crate::streams::notice;
+use report::text::plan::{format_plan, format_verification};
+use report::text::plan_markdown::format_markdown;
 
 #[derive(Serialize)]
 struct PlanRecord {

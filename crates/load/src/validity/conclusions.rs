@@ -5,6 +5,7 @@
 //! was met is proven whatever delayed the generator, if everything due was sent. And a program takes CPU time from
 //! another one only while that one waits for a CPU, so not its size counts but the waiting of generator and subject.
 
+use record::histogram::LatencyHistogram;
 use record::observed::{GENERATOR, MachineObservation, MachineSample, RoleUse, SUBJECT};
 use record::run::{Interval, Run, UndelayedLatency};
 use record::units::MILLISECOND_NS;
@@ -121,6 +122,8 @@ impl Disturbance {
     fn conclusions(&self, run: &Run, worst: ValidityVerdict) -> Vec<ConclusionValidity> {
         let latency = &run.latency.last_byte.response;
         let lags = &run.generator;
+        // A record without its histogram, or with a foreign one, has the bound by the figure alone.
+        let distribution = LatencyHistogram::decode(&latency.hdr).ok().filter(|read| !read.is_empty());
         let stall_ns = run.generator.stalls.longest_ns;
         let lag_p99_ns = lags.lag_p99_ns.saturating_sub(NORMAL_LAG_P99_NS);
         let percentiles = [
@@ -138,8 +141,9 @@ impl Disturbance {
             // The generator's own part is measured, or bounded by its lags.
             let waiting = self.waiting.fraction(own.is_some());
             let own = own.unwrap_or(self.wakeups * lag_ns as f64);
-            let delay = own + waiting * value + foreign_turn_ns(waiting, quantile);
-            let estimated = (value - delay.min(value), value);
+            let before_turns = value_before_turns(distribution.as_ref(), value, waiting, quantile);
+            let delay = own + waiting * value;
+            let estimated = ((before_turns - delay).max(0.0), value);
             let range = match quiet {
                 Some(quiet)
                     if undelayed_ns.is_none() || shift_of(quiet, value) < shift_of(estimated, value) =>
@@ -216,12 +220,22 @@ fn shift_of(range: Range, value: f64) -> f64 {
     [range.0, range.1].map(|end| (end - value).abs() / value.max(1e-9)).into_iter().fold(0.0, f64::max)
 }
 
-/// Returns the delay that turns of other programs can add at a quantile. Requests that arrive while a thread waits
-/// for its CPU, as many as the fraction of the time that it waits, are delayed by the rest of that turn, which is
-/// uniform: a waiting fraction below the requests beyond the quantile does not reach it.
-fn foreign_turn_ns(waiting: f64, quantile: f64) -> f64 {
+/// Returns a percentile without the turns of other programs. Requests that arrive while a thread waits for its CPU, as
+/// many as the fraction of the time that it waits, are delayed by the rest of that turn, which is uniform, and they are
+/// not slower than others without it. Without a distribution all of them may be the slowest: then a waiting fraction
+/// below the requests beyond the quantile does not reach it.
+fn value_before_turns(
+    distribution: Option<&LatencyHistogram>,
+    value_ns: f64,
+    waiting: f64,
+    quantile: f64,
+) -> f64 {
     let beyond = 1.0 - quantile;
-    if waiting <= beyond { 0.0 } else { FOREIGN_TURN_NS * (1.0 - beyond / waiting) }
+    match distribution {
+        Some(distribution) => distribution.quantile_before_delays(quantile, waiting, FOREIGN_TURN_NS),
+        None if waiting <= beyond => value_ns,
+        None => value_ns - FOREIGN_TURN_NS * (1.0 - beyond / waiting),
+    }
 }
 
 /// Fractions of the time that work waited for a CPU that other programs had.

@@ -26,7 +26,7 @@ use crate::commands::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::print;
-use crate::output::tune::format_plan;
+use report::text::tune::format_plan;
 
 /// Environment variable of tests: the number of the step at which this process kills itself.
 const KILL_AT: &str = "WEIR_TEST_TUNE_KILL_AT";

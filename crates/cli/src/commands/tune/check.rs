@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
 use crate::output::print;
-use crate::output::tune::{format_lines, format_settings};
+use report::text::tune::{format_lines, format_settings};
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let json = args.text("json");

@@ -36,7 +36,7 @@ use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
 use crate::output::print;
-use crate::output::tune::format_ablation;
+use report::text::tune::format_ablation;
 
 /// File of the design and the result.
 const TRIAL_FILE: &str = "tune-trial.json";

@@ -9,7 +9,7 @@ const MS: u64 = MILLISECOND_NS;
 
 /// Run of an open loop whose p99 is 20 ms, in which something disturbed a machine of two CPUs.
 fn disturbed(code: &str, verdict: ValidityVerdict) -> Run {
-    let empty = record::histogram::LatencyHistogram::new().summary();
+    let empty = LatencyHistogram::new().summary();
     let pair = serde_json::json!({ "service": empty, "response": empty });
     let mut run: Run = serde_json::from_value(serde_json::json!({
         "schema": "weir.run/1", "weir": { "version": "0", "commit": "0" }, "command": [],
@@ -130,6 +130,25 @@ fn turns_of_other_programs_reach_a_percentile_beyond_their_fraction() {
     assert_eq!(judged(0.008, 20 * MS), (ValidityVerdict::Valid, ValidityVerdict::Valid));
     assert_eq!(judged(0.04, 20 * MS), (ValidityVerdict::Valid, ValidityVerdict::Suspect));
     assert_eq!(judged(0.04, 200 * MS), (ValidityVerdict::Valid, ValidityVerdict::Valid), "3 of 200 ms");
+}
+
+#[test]
+fn turns_of_other_programs_count_by_the_shape_of_the_latencies() {
+    let judged = |latencies: &mut dyn Iterator<Item = u64>| {
+        let mut histogram = LatencyHistogram::new();
+        latencies.for_each(|latency_ns| histogram.record(latency_ns));
+        let mut run = disturbed("run_queue_wait", ValidityVerdict::Suspect);
+        (run.cpu.foreign_cpus, run.generator.run_queue_wait_fraction) = (None, Some(0.04));
+        run.latency.last_byte.response = histogram.summary();
+        judge_conclusions(&mut run, None);
+        verdict_of(&run, "p99")
+    };
+    // Of 1 to 20 ms few of the slowest hundredth were delayed. One in fifty with 2 ms more than the rest may all be.
+    let wide = &mut (0..10_000u64).map(|at| MS + at * 19 * MS / 10_000);
+    assert_eq!(judged(wide), ValidityVerdict::Valid);
+    let delayed =
+        &mut (0..10_000u64).map(|at| 5 * MS + if at % 50 == 0 { 2 * MS + at * 100 } else { at * 10 });
+    assert_eq!(judged(delayed), ValidityVerdict::Suspect);
 }
 
 #[test]

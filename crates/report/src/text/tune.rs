@@ -1,9 +1,10 @@
 //! Text of `weir tune`: findings about settings and lines, and the plan of a change.
 
+use crate::text::answer::format_answer;
+use crate::text::layout::{page_width, wrap};
+use crate::text::table::table;
 use record::run::Answer;
 use record::units::format_plural;
-use report::text::answer::format_answer;
-use report::text::layout::{page_width, wrap};
 use tune::ablation::{AblationReport, SettingEffect};
 use tune::apply::ApplyPlan;
 use tune::journal::Target;
@@ -15,7 +16,7 @@ const NAMED_MAX: usize = 3;
 
 /// Formats the settings of this machine: the answer, those to change, those to consider, and a count of the others;
 /// with `all`, the others too.
-pub(crate) fn format_settings(report: &CheckReport, all: bool) -> String {
+pub fn format_settings(report: &CheckReport, all: bool) -> String {
     let memory_gib = report.memory_bytes as f64 / (1_u64 << 30) as f64;
     let role = report.role.name();
     let with = |action: Action| report.settings.iter().filter(move |one| one.action == action);
@@ -155,7 +156,7 @@ fn full_name(finding: &SettingFinding) -> String {
 
 /// Formats the lines of files: the answer, the lines to remove or correct, then the others, one verdict a line, as a
 /// compiler does.
-pub(crate) fn format_lines(report: &CheckReport) -> String {
+pub fn format_lines(report: &CheckReport) -> String {
     let (findings, others): (Vec<&LineFinding>, Vec<&LineFinding>) =
         report.lines.iter().partition(|line| line.is_finding);
     let mut text = format_answer(&lines_answer(report, &findings));
@@ -245,7 +246,7 @@ fn lines_answer(report: &CheckReport, findings: &[&LineFinding]) -> Answer {
     }
 }
 
-pub(crate) fn format_plan(plan: &ApplyPlan, target: &Target, is_dry_run: bool) -> String {
+pub fn format_plan(plan: &ApplyPlan, target: &Target, is_dry_run: bool) -> String {
     let mode = if is_dry_run { "would change" } else { "changes" };
     let settings = format_plural(plan.changes.len() as u64, "setting");
     let mut text = format!("{mode} {settings} of {}\n", target.description());
@@ -264,7 +265,7 @@ pub(crate) fn format_plan(plan: &ApplyPlan, target: &Target, is_dry_run: bool) -
 }
 
 /// Formats the result of an ablation: the sentences, then a line a setting.
-pub(crate) fn format_ablation(report: &AblationReport) -> String {
+pub fn format_ablation(report: &AblationReport) -> String {
     let mut text = String::new();
     for sentence in &report.summary {
         text.push_str(&format!("{sentence}\n"));
@@ -281,7 +282,7 @@ pub(crate) fn format_ablation(report: &AblationReport) -> String {
         }
     }
     let confidence = report.confidence * 100.0;
-    text.push_str(&format!("\n{}", report::text::table::table(&rows)));
+    text.push_str(&format!("\n{}", table(&rows)));
     text.push_str(&format!(
         "{} with the setting over without it, {confidence:.0} % intervals; {:.1} % matters\n",
         report.metric,

@@ -8,7 +8,7 @@ use record::units::{format_plural, format_rate};
 
 use super::plan::format_count;
 
-pub(crate) fn format_markdown(sizing: &Sizing, verification: Option<&Verification>) -> String {
+pub fn format_markdown(sizing: &Sizing, verification: Option<&Verification>) -> String {
     let mut text =
         String::from("# Capacity plan\n\n## Inputs\n\n| Input | Value | Source |\n| --- | --- | --- |\n");
     for input in &sizing.inputs {

@@ -1,6 +1,9 @@
 //! Text form of a plan, as wide as the page: the inputs with their sources, the figures with their formulas, the
 //! findings.
 
+use crate::text::answer::format_answer;
+use crate::text::layout::{page_width, wrap};
+use crate::text::table::table;
 use diagnose::Ceiling;
 use plan::finding::Severity;
 use plan::inputs::format_input;
@@ -8,9 +11,6 @@ use plan::sizing::Sizing;
 use plan::verification::{TOLERANCE, Verification};
 use record::run::Answer;
 use record::units::{format_plural, format_rate, round_to_digits};
-use report::text::answer::format_answer;
-use report::text::layout::{page_width, wrap};
-use report::text::table::table;
 
 const NAME: usize = 26;
 const VALUE: usize = 12;
@@ -57,7 +57,7 @@ fn slots(number: &str) -> String {
 
 /// Formats a plan, the answer first; with `-v` each figure has its formula by names. `ceiling` is the limit of a
 /// load whose record was given.
-pub(crate) fn format_plan(sizing: &Sizing, ceiling: Option<Ceiling>, is_verbose: bool) -> String {
+pub fn format_plan(sizing: &Sizing, ceiling: Option<Ceiling>, is_verbose: bool) -> String {
     let answer = plan_answer(sizing, ceiling).map(|answer| format_answer(&answer));
     let mut lines: Vec<String> = answer.iter().flat_map(|text| text.lines()).map(ToOwned::to_owned).collect();
     lines.extend(answer.map(|_| String::new()));
@@ -100,7 +100,7 @@ pub(crate) fn format_plan(sizing: &Sizing, ceiling: Option<Ceiling>, is_verbose:
 }
 
 /// Formats the plan that was run, and predictions beside measurements.
-pub(crate) fn format_verification(verification: &Verification) -> String {
+pub fn format_verification(verification: &Verification) -> String {
     let plan = &verification.plan;
     let scale = match plan.scale {
         scale if scale < 0.999 => format!(", scaled to {:.1} % of the plan", scale * 100.0),
