@@ -170,17 +170,28 @@ pub(crate) fn allowed_cpus_by_affinity(view: &RunView<'_>) -> Option<f64> {
 /// Maximum number of CPUs used or waited for by a subject that is not CPU-bound.
 pub(crate) const HARDLY_BUSY_CPUS: f64 = 0.3;
 
+/// Waiting for a CPU, and time given to other virtual machines, up to which a subject gets all that it requests, as
+/// fractions of what it used.
+const HARDLY_WAITS_FRACTION: f64 = 0.05;
+
 /// Returns the subject's use as a fraction of the available CPUs: its quota and affinity limit
-/// them, and so does the use of other processes.
+/// them, and so does the use of other processes, if it waits for a CPU because of them.
 pub(super) fn subject_saturation(view: &RunView<'_>) -> Option<f64> {
     let used = cpus(view, SUBJECT)?;
-    let demand = view.role_median(SUBJECT, f::CPU_DEMAND.read).unwrap_or(used);
-    if demand.max(used) <= HARDLY_BUSY_CPUS {
-        // The subject gets what it requests, whatever others leave.
-        return Some(used / allowed_cpus(view)?.max(1e-9));
+    let observed_demand = view.role_median(SUBJECT, f::CPU_DEMAND.read);
+    let is_hardly_busy = observed_demand.unwrap_or(used).max(used) <= HARDLY_BUSY_CPUS;
+    // Threads that end before they are observed have waited, too.
+    let gets_what_it_requests = observed_demand.is_some_and(|demand| {
+        let bounds = (1.0 - HARDLY_WAITS_FRACTION) * used..=(1.0 + HARDLY_WAITS_FRACTION) * used;
+        bounds.contains(&demand) && stolen_cpus(view).unwrap_or(0.0) <= HARDLY_WAITS_FRACTION * used
+    });
+    let allowed = allowed_cpus(view)?;
+    if is_hardly_busy || gets_what_it_requests {
+        // Whatever others leave.
+        return Some(used / allowed.max(1e-9));
     }
     let idle = view.sample_median(SUBJECT, f::IDLE_CPUS.read)?;
-    Some(used / allowed_cpus(view)?.min(used + idle).max(1e-9))
+    Some(used / allowed.min(used + idle).max(1e-9))
 }
 
 pub(super) fn softirq_max_and_next(sample: &MachineSample) -> Option<(f64, f64)> {

@@ -44,6 +44,9 @@ signals! {
         "sock_diag rqueue > 0, median of the snapshots", |view| unread_fraction(view, ORIGIN, ConnectionEnd::Server);
     UNREAD_RESPONSES_OVER_REQUESTS: Queue, Ratio, "unread responses over unread requests",
         "sock_diag, sockets of both ends", |view| {
+            // The work of a generator that opens a connection for each request is not in its responses.
+            let totals = &view.run.totals;
+            (totals.connections.opened < totals.responses / 2).then_some(())?;
             let (client, server) =
                 (unread_fraction(view, GENERATOR, ConnectionEnd::Client)?, unread_fraction(view, SUBJECT, ConnectionEnd::Server)?);
             Some((client + QUEUE_FLOOR) / (server + QUEUE_FLOOR))

@@ -32,9 +32,38 @@ fn a_generator_that_runs_or_waits_for_a_cpu_is_at_its_limit() {
 fn a_generator_that_waits_for_a_full_subject_is_not_the_limit() {
     let mut run = shared_cpus(0.5, 0.48);
     set_subject_cpus(&mut run, 0.2, 1.25, 2);
-    change_samples(&mut run, |sample| sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.01));
+    change_samples(&mut run, |sample| {
+        sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.01);
+        sample.roles[1].threads.iter_mut().for_each(|thread| thread.waiting = Some(0.2));
+    });
     change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 2);
     assert_first(&run, "kernel_cpu_bound");
+    // Other threads of a full machine, which wait for nothing, have what they request.
+    change_samples(&mut run, |sample| {
+        sample.roles[1].threads.iter_mut().for_each(|thread| thread.waiting = Some(0.01));
+    });
+    let verdict = diagnose(&run).verdict;
+    assert!(!verdict.ends_with("_cpu_bound"), "{verdict}");
+}
+
+#[test]
+fn a_generator_that_is_full_with_connects_is_the_limit_and_a_worker_with_spare_time_is_not() {
+    let opening = |worker: f64, generator: f64| {
+        let mut run = shared_cpus(generator, 0.01);
+        set_subject_cpus(&mut run, 0.25 * worker, 0.75 * worker, 1);
+        run.totals.connections.opened = run.totals.responses;
+        change_samples(&mut run, |sample| {
+            sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.0);
+            sample.roles[1].threads.iter_mut().for_each(|thread| thread.waiting = Some(0.02));
+        });
+        change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 0);
+        change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 8);
+        run
+    };
+    assert_first(&opening(0.67, 0.98), "client_bound");
+    // Decoys: the worker is full, too, or it alone.
+    assert_first(&opening(0.99, 0.95), "single_thread_bound");
+    assert_first(&opening(0.99, 0.7), "single_thread_bound");
 }
 
 #[test]
