@@ -76,8 +76,10 @@ pub(crate) fn client_bound(facts: &Facts<'_>) -> Answer {
             facts.phrase(&s::GENERATOR_THREAD, "the busiest of its threads was {} busy"),
             facts.cpu_phrase("your service used {}"),
             facts.phrase_from(1e7, &s::GENERATOR_LAG, "requests were sent {} late"),
+            facts.closed_connections().replace("it ends", "your service ends"),
         ],
         &[
+            facts.keep_connections(),
             format!(
                 "generate the load with more threads (`-t {}`) or more machines (`weir fleet`)",
                 threads * 2
@@ -240,9 +242,11 @@ pub(crate) fn single_thread_bound(facts: &Facts<'_>) -> Answer {
         &[
             facts.phrase(&s::SUBJECT_THREAD, "that thread is {} busy"),
             facts.phrase_from(0.05, &s::IDLE_CPUS, "{} CPUs are idle"),
+            facts.closed_connections(),
             facts.waiting(),
         ],
         &[
+            facts.keep_connections(),
             format!(
                 "run {workers} workers, one for each CPU (processes that share the port with SO_REUSEPORT, or threads)"
             ),
@@ -259,8 +263,10 @@ pub(crate) fn kernel_cpu_bound(facts: &Facts<'_>) -> Answer {
             facts.phrase(&s::SUBJECT_SYSTEM, "{} of that in the kernel"),
             facts.phrase_from(0.1, &s::SYSTEM_CALLS, "a response takes {} system calls"),
             cost(facts),
+            facts.closed_connections(),
         ],
         &[
+            facts.keep_connections(),
             "use fewer and larger system calls (one write per response, keep-alive, sendfile), or add CPUs"
                 .to_owned(),
             per_cpu(facts),
@@ -276,8 +282,10 @@ pub(crate) fn user_cpu_bound(facts: &Facts<'_>) -> Answer {
             facts.phrase(&s::SUBJECT_USER, "{} of that in its own code"),
             cost(facts),
             facts.busiest_function(),
+            facts.closed_connections(),
         ],
         &[
+            facts.keep_connections(),
             "make the busiest functions cheaper (`weir lab profile` lists them), or add CPUs".to_owned(),
             per_cpu(facts),
         ],

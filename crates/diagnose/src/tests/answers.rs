@@ -305,3 +305,19 @@ fn late_sends_are_those_of_the_generator() {
     run.latency.last_byte.response.p99_ns = run.latency.last_byte.service.p99_ns;
     assert!(!crate::answer(&run).what.contains("generator"));
 }
+
+#[test]
+fn a_service_that_ends_connections_is_told_to_keep_them() {
+    let mut run = run(32, 4 * MS);
+    set_subject_cpus(&mut run, 0.3, 1.5, 4);
+    let kept = crate::answer(&run);
+    assert!(!kept.next.contains("keep-alive in your service"), "{kept:?}");
+    (run.totals.connections.requested, run.totals.connections.opened) = (32, run.totals.requests);
+    let ended = crate::answer(&run);
+    assert_whole(&ended);
+    assert!(ended.why.contains("it ends connections: "), "{ended:?}");
+    assert!(ended.next.starts_with("Turn on keep-alive in your service"), "{ended:?}");
+    // The load ends them itself.
+    run.plan["requests_per_connection"] = 1.into();
+    assert!(!crate::answer(&run).next.contains("keep-alive in your service"));
+}
