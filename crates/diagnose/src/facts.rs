@@ -273,7 +273,8 @@ impl Facts<'_> {
     pub(crate) fn keep_connections(&self) -> String {
         match self.closed_connections().is_empty() {
             true => String::new(),
-            false => "turn on keep-alive in your service: each of these requests pays for a new connection".to_owned(),
+            false => "turn on keep-alive in your service: each of these requests pays for a new connection"
+                .to_owned(),
         }
     }
 

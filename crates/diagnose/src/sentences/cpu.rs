@@ -152,7 +152,7 @@ pub(crate) fn handshake_bound(facts: &Facts<'_>) -> Answer {
         ],
         &["keep connections open, let clients resume sessions (tickets), and use an ECDSA certificate: a handshake costs \
            as much as many requests"
-            .to_owned()],
+            .to_owned(), more_workers(facts)],
     )
 }
 
@@ -291,6 +291,18 @@ pub(crate) fn user_cpu_bound(facts: &Facts<'_>) -> Answer {
         ],
     )
 }
+
+/// Describes the step to more workers, if those that are full leave CPUs unused; else empty.
+fn more_workers(facts: &Facts<'_>) -> String {
+    let is_partial = facts.value(&s::IDLE_CPUS).is_some_and(|idle| idle >= UNUSED_MIN);
+    let is_full = facts.value(&s::SUBJECT_THREAD).is_some_and(|busy| busy >= FULL_FROM);
+    if is_partial && is_full { facts.cpu_phrase("run more workers: it uses only {}") } else { String::new() }
+}
+
+/// Idle CPUs from which more workers have room.
+const UNUSED_MIN: f64 = 0.3;
+/// Use of the busiest thread from which it is full.
+const FULL_FROM: f64 = 0.9;
 
 /// Formats the CPU time of a response.
 fn cost(facts: &Facts<'_>) -> String {

@@ -557,9 +557,10 @@ mod tests {
         let captured = r#"[09/Mar/2022:21:30:06.1] in b/s 0/0/1/1/2 200 5 - - ---- 1/1/1/1/0 0/0 {} {"x"} "GET /captured HTTP/1.1""#;
         let router =
             r#"2022-03-09T21:30:07.1+00:00 heroku[router]: at=info method=GET path="/heroku?x=1" status=200"#;
+        let unread = r#"{"time":"2022-03-09T21:30:08.1Z","method":"-","path":"-","response_code":400}"#;
         let startup = r#"{"level":"info","ts":1646861400.1,"msg":"serving initial configuration"}"#;
         let proxies = [caddy, traefik, apache, docker, google, azure, notes, firewall];
-        let log = [&proxies[..], &[kubernetes, captured, router, startup]].concat().join("\n");
+        let log = [&proxies[..], &[kubernetes, captured, router, unread, startup]].concat().join("\n");
         let (requests, input) = parse("a.log", &log);
         assert_eq!(
             requests,

@@ -191,6 +191,9 @@ pub(super) fn check_request(entry: &LogEntry) -> Result<(), SkippedLine> {
         let text = printable(&entry.target, SHOWN_BYTES_MAX);
         return Err(SkippedLine::new(1, SkipReason::Tunnel, text));
     }
+    if entry.method == "-" || entry.target == "-" {
+        return Err(SkippedLine::new(1, SkipReason::NoRequest, "a request that was not read ('-')"));
+    }
     wire::encode::check_target(&entry.target)
         .and_then(|()| wire::encode::check_method(&entry.method))
         .map_err(|error| {
