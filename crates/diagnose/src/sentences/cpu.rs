@@ -1,7 +1,7 @@
 //! Answers for CPU time, memory and disks of the subject and the generator.
 
 use record::run::Answer;
-use record::units::{format_bytes, format_plural};
+use record::units::{format_byte_rate, format_bytes, format_plural};
 
 use super::answer;
 use crate::facts::{Facts, format_number};
@@ -91,16 +91,20 @@ pub(crate) fn client_bound(facts: &Facts<'_>) -> Answer {
 }
 
 pub(crate) fn log_write_bound(facts: &Facts<'_>) -> Answer {
+    let written = facts.value(&s::DISK_WRITES).filter(|bytes| *bytes >= 1000.0);
     answer(
-        format!("your service waits for its own writes to a disk or a pipe, such as a log: {} is its ceiling", facts.rate()),
+        format!(
+            "your service waits for its own writes to a disk or a pipe (a log, a journal, fsync): {} is its ceiling",
+            facts.rate()
+        ),
         &[
-            facts.phrase(&s::WRITES, "{} of its threads wait in writes at a time"),
-            facts.phrase_from(1000.0, &s::DISK_WRITES, "it writes {} B"),
+            facts.phrase(&s::WRITES, "on average {} of its threads wait in a write"),
+            written.map_or_else(String::new, |bytes| format!("it writes {}", format_byte_rate(bytes))),
             facts.phrase_from(0.05, &s::PIPE_SLEEP, "{} threads wait for the reader of a full pipe"),
             facts.cpu_phrase("it uses only {}"),
         ],
-        &["write the log from a thread of its own with a bounded queue, in larger pieces, without O_SYNC; to test it, \
-           run once with the log off: the rate rises"
+        &["write for many requests at once (one fsync for a group), and a log from a thread of its own with a bounded \
+           queue, without O_SYNC; to test it, run once with the writes off: the rate rises"
             .to_owned()],
     )
 }

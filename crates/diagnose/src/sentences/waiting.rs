@@ -104,6 +104,9 @@ pub(crate) fn subject_limited(facts: &Facts<'_>) -> Answer {
         None => String::new(),
     };
     let worth = match facts.slots() {
+        Some(Slots::Number { count: 1.0, .. }) => {
+            format!("a second one at a time is worth another {}", facts.rate())
+        }
         Some(Slots::Number { count, .. }) => {
             format!("each slot is worth {}", facts.rate_times(1.0 / count))
         }

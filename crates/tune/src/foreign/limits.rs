@@ -126,7 +126,7 @@ pub(super) fn parse(base: ForeignLine, line: &str) -> ForeignLine {
     let in_kibibytes = KIBIBYTES.contains(&item.as_str()) && !is_unlimited;
     let bytes = value.parse::<u64>().ok().filter(|_| in_kibibytes && is_judged);
     let notes = bytes.map(|_| format!("{value} KiB (limits.conf(5))")).into_iter().collect();
-    let value = value.strip_prefix('+').map_or(value.clone(), str::to_owned);
+    let value = value.strip_prefix('+').map_or_else(|| value.clone(), str::to_owned);
     let value = match bytes {
         Some(kibibytes) => kibibytes.saturating_mul(1024).to_string(),
         None if is_unlimited && !SIGNED.contains(&item.as_str()) => "unlimited".to_owned(),
