@@ -21,6 +21,10 @@ const WHOLE_DEVIATION_MAX: f64 = 0.06;
 const TRANSFER_PART_MIN: f64 = 0.5;
 /// Size of a response from which its transfer is not just its last packet.
 const TRANSFER_BYTES_MIN: f64 = 4096.0;
+/// Factor of the connections of a load from which those that were opened are more than lost ones.
+const CLOSED_FROM: u64 = 4;
+/// Maximum number of requests per connection from which new connections are a cost worth a word.
+const CLOSED_REQUESTS_MAX: f64 = 4.0;
 /// Number of slots from which it is always "about".
 const ABOUT_MIN: f64 = 16.0;
 
@@ -247,6 +251,31 @@ impl Facts<'_> {
 
     pub(crate) fn opened_per_s(&self) -> f64 {
         self.view.run.totals.connections.opened as f64 / self.view.run.duration_s.max(1e-3)
+    }
+
+    /// Describes the connections if the subject ends them, although the load would keep them; empty if it does not.
+    pub(crate) fn closed_connections(&self) -> String {
+        let run = self.view.run;
+        let (opened, requests) = (run.totals.connections.opened, run.totals.requests);
+        let is_kept = opened < CLOSED_FROM * run.totals.connections.requested.max(1)
+            || requests as f64 > CLOSED_REQUESTS_MAX * opened as f64;
+        if is_kept || !run.plan["requests_per_connection"].is_null() || run.totals.failed() * 10 > requests {
+            return String::new();
+        }
+        format!(
+            "it ends connections: {} were opened for {}",
+            format_count(opened as f64),
+            format_plural(requests, "request")
+        )
+    }
+
+    /// Describes the step against connections that the subject ends; empty if it keeps them.
+    pub(crate) fn keep_connections(&self) -> String {
+        match self.closed_connections().is_empty() {
+            true => String::new(),
+            false => "turn on keep-alive in your service: each of these requests pays for a new connection"
+                .to_owned(),
+        }
     }
 
     pub(crate) fn response_size(&self) -> String {

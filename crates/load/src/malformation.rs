@@ -16,6 +16,10 @@ pub enum Malformation {
     GrpcTruncated,
     /// Call with the status 0, and no message.
     GrpcMessageMissing,
+    /// Call with the status 0, and a compressed message without the name of its encoding.
+    GrpcCompressed,
+    /// Call with the status 0, and a message whose flags have no meaning.
+    GrpcFlags,
     WebSocket(WebSocketFault),
     /// Event stream beyond a limit.
     EventStream(EventStreamFault),
@@ -33,6 +37,8 @@ impl Malformation {
             Self::EventStream(fault) => format!("event_stream_{fault}"),
             Self::GrpcTruncated => "grpc_message_truncated".to_owned(),
             Self::GrpcMessageMissing => "grpc_message_missing".to_owned(),
+            Self::GrpcCompressed => "grpc_encoding_missing".to_owned(),
+            Self::GrpcFlags => "grpc_message_flags".to_owned(),
             Self::Excess => "excess_bytes".to_owned(),
         }
     }
@@ -51,6 +57,12 @@ impl Malformation {
                 "the call has the status 0, and its last message is shorter than its prefix says".to_owned()
             }
             Self::GrpcMessageMissing => "the call has the status 0 and no message".to_owned(),
+            Self::GrpcCompressed => {
+                "the call has the status 0, and a compressed message without a grpc-encoding".to_owned()
+            }
+            Self::GrpcFlags => {
+                "the call has the status 0, and a message whose first byte is neither 0 nor 1".to_owned()
+            }
             Self::Excess => "bytes follow the last response that was asked for".to_owned(),
         }
     }
@@ -89,7 +101,13 @@ mod tests {
     fn codes_are_unique() {
         let http1 = RefusalKind::ALL.iter().copied().map(Malformation::Http1);
         let http2 = FaultKind::ALL.iter().copied().map(Malformation::Http2);
-        let others = [Malformation::GrpcTruncated, Malformation::GrpcMessageMissing, Malformation::Excess];
+        let others = [
+            Malformation::GrpcTruncated,
+            Malformation::GrpcMessageMissing,
+            Malformation::GrpcCompressed,
+            Malformation::GrpcFlags,
+            Malformation::Excess,
+        ];
         let all: Vec<String> = http1.chain(http2).chain(others).map(Malformation::code).collect();
         let unique: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(unique.len(), all.len());

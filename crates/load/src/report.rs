@@ -206,6 +206,7 @@ fn totals(counters: &Counters, requested: u64) -> RunTotals {
             failed: counters.connect_failed,
             lost: counters.lost,
             closed_idle: counters.closed_idle,
+            resent: counters.resent,
         },
     }
 }

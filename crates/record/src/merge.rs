@@ -249,6 +249,7 @@ fn add_totals(a: &mut RunTotals, b: &RunTotals) {
     a.connections.failed = a.connections.failed.saturating_add(b.connections.failed);
     a.connections.lost = a.connections.lost.saturating_add(b.connections.lost);
     a.connections.closed_idle = a.connections.closed_idle.saturating_add(b.connections.closed_idle);
+    a.connections.resent = a.connections.resent.saturating_add(b.connections.resent);
 }
 
 fn add_generator(a: &GeneratorStats, b: &GeneratorStats) -> GeneratorStats {

@@ -306,6 +306,10 @@ pub struct ConnectionTotals {
     pub lost: u64,
     /// Number of idle connections closed by the server.
     pub closed_idle: u64,
+    /// Number of pipelined requests that were sent again, because a response before theirs ended the connection
+    /// (RFC 9112 §9.6). They count once in `totals`. Absent in records from older versions.
+    #[serde(default)]
+    pub resent: u64,
 }
 
 /// Rates over the measured window.

@@ -84,6 +84,13 @@ impl EventStreamReader {
     /// Creates the reader of a stream, whose events have at most `event_bytes_max` bytes.
     #[must_use]
     pub fn new(event_bytes_max: u64) -> Self {
+        Self::resuming(event_bytes_max, Vec::new())
+    }
+
+    /// Creates the reader of a stream that continues another one, whose last event ID stays until the first empty line
+    /// of this one (HTML §9.2.6).
+    #[must_use]
+    pub fn resuming(event_bytes_max: u64, last_event_id: Vec<u8>) -> Self {
         Self {
             event_bytes_max,
             part: LinePart::ByteOrderMark(0),
@@ -98,7 +105,7 @@ impl EventStreamReader {
             has_data: false,
             has_id: false,
             id: Vec::new(),
-            last_event_id: Vec::new(),
+            last_event_id,
             retry_ms: None,
         }
     }
@@ -316,6 +323,20 @@ mod tests {
         assert_eq!(ids("Data:a\n\n data:a\n\ndata :a\n\ndatab: c\n\n"), [""; 0]);
         assert_eq!(ids("event: x\nid: 7\n\ndata: y\n\n"), ["7-"], "an event without data sets the ID");
         assert_eq!(ids("data:a\n"), [""; 0], "an incomplete event is none");
+    }
+
+    #[test]
+    fn the_last_id_stays_until_the_new_stream_has_an_event() {
+        let after = |text: &str| {
+            let mut reader = EventStreamReader::resuming(1000, b"7".to_vec());
+            let mut input = text.as_bytes();
+            while reader.read(&mut input).unwrap().is_some() {}
+            String::from_utf8_lossy(reader.last_event_id()).into_owned()
+        };
+        for text in ["", ": hello\nretry: 100\n", "data: cut\nid: 8\n"] {
+            assert_eq!(after(text), "7", "{text:?}");
+        }
+        assert_eq!((after("id: 8\n\n"), after("data: a\n\n")), ("8".to_owned(), String::new()));
     }
 
     #[test]

@@ -31,8 +31,8 @@ pub(super) const MIX: Flag =
     );
 pub(super) const GRPC: Flag = switch("grpc").doc(
     "Send gRPC calls: the body is one message, and a response is good if its status is 200, its \
-     grpc-status 0 and its messages are complete and at least one; others are errors of kind \
-     grpc_status or parse; needs --http 2",
+     grpc-status 0 and its messages are complete and at least one, and a compressed one has its \
+     grpc-encoding; others are errors of kind grpc_status or parse; needs --http 2",
 );
 
 pub(super) fn http_flags(args: CommandArgs<'_>) -> HttpFlags {

@@ -82,7 +82,7 @@ pub(super) const PROXY_SOURCE: Flag = flag("proxy-source", "ADDRESS")
     .doc("Client addresses in the PROXY headers, round-robin: one, a range a-b, or a network a/n");
 pub(super) const REPLAY: Flag = flag("replay", "FILE").values(&[], &["/no/such/file"]).doc(
     "Replay a log to the server of the URL: an access log (combined, HAProxy HTTP, W3C extended as \
-     of IIS and CloudFront, AWS load balancers, Squid, or JSON by line) or a HAR; also compressed \
+     of IIS and CloudFront, AWS load balancers, Squid, logfmt as of Heroku, or JSON by line) or a HAR; also compressed \
      (gzip, zstd), from a pipe, or from stdin (-); each request is due at its original time, and \
      those of a log with whole seconds are spread over the second; lines that are no request are \
      skipped and counted; a HAR also has fields and bodies, and its entries that the server did not \

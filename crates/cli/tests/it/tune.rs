@@ -652,3 +652,22 @@ fn the_loop_of_the_readme_goes_from_a_load_to_a_proven_change() {
     assert_eq!(applied.status.code(), Some(0), "{}", text(&applied));
     assert!(text(&applied).contains("net.core.somaxconn"), "{}", text(&applied));
 }
+
+/// A file of sysctl(8) that systemd does not apply at boot says so, unless a link in sysctl.d names it.
+#[test]
+fn a_file_that_no_boot_reads_is_named() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let root = directory.path();
+    for path in ["r/etc/sysctl.d", "r/usr/lib/systemd"] {
+        fs::create_dir_all(root.join(path)).unwrap();
+    }
+    fs::write(root.join("r/etc/sysctl.conf"), "net.ipv4.tcp_dsack = 1\n").unwrap();
+    let reads = |part: &str| text(&tune(root, &["check", "--file", "r"])).replace('\n', " ").contains(part);
+    let part = "does not read this file at boot";
+    assert!(!reads(part), "a system without systemd");
+    fs::write(root.join("r/usr/lib/systemd/systemd-sysctl"), "").unwrap();
+    assert!(reads(part));
+    std::os::unix::fs::symlink("../sysctl.conf", root.join("r/etc/sysctl.d/99-sysctl.conf")).unwrap();
+    assert!(!reads(part), "linked");
+}

@@ -15,6 +15,8 @@ use crate::window::SUBJECT;
 const QUEUES_FROM: f64 = 0.4;
 /// CPUs of other programs from which they disturb a run.
 const DISTURBING_CPUS: f64 = 0.35;
+/// CPUs of a subject below which other programs do not limit it.
+const HARDLY_COMPUTES: f64 = 0.3;
 /// Waiting fraction of the latency up to which a request takes as long as alone.
 const ALONE_MAX: f64 = 0.25;
 
@@ -23,35 +25,66 @@ pub(crate) fn none(facts: &Facts<'_>) -> Answer {
     let run = facts.view.run;
     let latency = &run.latency.last_byte.response;
     let rate = facts.rate();
+    let tail = is_uneven(run).then(|| {
+        format!(
+            ", but 1 % of the responses took {} or more, and the median {}",
+            format_ns(latency.p99_ns as f64),
+            format_ns(latency.p50_ns as f64)
+        )
+    });
+    let search = if tail.is_some() {
+        "find what makes a few responses slow: pauses of all of them (garbage collection, a checkpoint, a batch; the log \
+         of the service has their times), or a few requests that cost more"
+            .to_owned()
+    } else {
+        String::new()
+    };
+    let tail = tail.unwrap_or_default();
     answer(
         match run.rates.offered_per_s {
             Some(offered) => format!(
-                "your service carried the {} that were offered: no limit was reached",
+                "your service carried the {} that were offered: no limit was reached{tail}",
                 format_rate(offered)
             ),
-            None => format!("your service carried this load of {rate}: no limit was reached"),
+            None => format!("your service carried this load of {rate}: no limit was reached{tail}"),
         },
         &[
             format!("99 % of the responses came within {}", format_ns(latency.p99_ns as f64)),
             facts.cpu_phrase("your service uses {}"),
             facts.next_limit(),
         ],
-        &[match run.rates.offered_per_s {
-            _ if facts.has_embedded_origin() => {
-                "load a server of yours with `weir load URL`, and find its ceiling with `weir edge URL`"
-                    .to_owned()
-            }
-            Some(_) => {
-                format!("to find its ceiling, run `weir edge {}`, or this load without `-R`", facts.url())
-            }
-            None => format!(
-                "to find its ceiling, run `weir edge {}`, or use {}",
-                facts.url(),
-                facts.doubled_connections()
-            ),
-        }],
+        &[
+            search,
+            match run.rates.offered_per_s {
+                _ if facts.has_embedded_origin() => {
+                    "load a server of yours with `weir load URL`, and find its ceiling with `weir edge URL`"
+                        .to_owned()
+                }
+                Some(_) => {
+                    format!("to find its ceiling, run `weir edge {}`, or this load without `-R`", facts.url())
+                }
+                None => format!(
+                    "to find its ceiling, run `weir edge {}`, or use {}",
+                    facts.url(),
+                    facts.doubled_connections()
+                ),
+            },
+        ],
     )
 }
+
+/// Returns whether the tail of the latencies is another one than the median leads to expect, and the generator did not
+/// make it.
+fn is_uneven(run: &Run) -> bool {
+    let latency = &run.latency.last_byte.response;
+    let is_long = latency.p99_ns >= UNEVEN_NS_MIN && latency.p99_ns >= UNEVEN_FACTOR * latency.p50_ns;
+    is_long && run.validity.verdict != ValidityVerdict::Invalid && !is_sent_late(run)
+}
+
+/// Least latency of the tail that is worth a word.
+const UNEVEN_NS_MIN: u64 = 10_000_000;
+/// Factor of the median from which the tail has a cause of its own.
+const UNEVEN_FACTOR: u64 = 20;
 
 /// Answers that the limit is not proven.
 pub(crate) fn unknown(facts: &Facts<'_>) -> Answer {
@@ -69,7 +102,11 @@ pub(crate) fn unknown(facts: &Facts<'_>) -> Answer {
             facts.transfer(),
             "the samples do not prove which limit it is".to_owned(),
         ],
-        &[disturbance(facts), next_observation(facts)],
+        &match facts.value(&s::SUBJECT_CPUS) {
+            // A subject that hardly computes waits for something else than the CPUs that other programs took.
+            Some(cpus) if cpus < HARDLY_COMPUTES => [next_observation(facts), disturbance(facts)],
+            _ => [disturbance(facts), next_observation(facts)],
+        },
     )
 }
 
@@ -87,6 +124,11 @@ fn next_observation(facts: &Facts<'_>) -> String {
         (None, _) => "let the load measure a request alone (3 s or more at a steady load, without `--no-baseline`): it \
                       tells waiting from work"
             .to_owned(),
+        (Some(_), Some(Slots::Number { count: 1.0, .. })) if facts.value(&s::QUEUEING) >= Some(QUEUES_FROM) => {
+            "look for what lets in one request at a time (a lock, a single worker, one connection to a database), and \
+             shorten or split it; `weir lab profile` shows where the time goes"
+                .to_owned()
+        }
         (Some(_), Some(Slots::Number { count, .. })) if facts.value(&s::QUEUEING) >= Some(QUEUES_FROM) => format!(
             "look for a limit of {} in it (workers, pool, semaphore) and raise it; `weir lab profile` shows where the \
              time goes",

@@ -1,7 +1,7 @@
 //! Answers for CPU time, memory and disks of the subject and the generator.
 
 use record::run::Answer;
-use record::units::{format_bytes, format_plural};
+use record::units::{format_byte_rate, format_bytes, format_plural};
 
 use super::answer;
 use crate::facts::{Facts, format_number};
@@ -76,8 +76,10 @@ pub(crate) fn client_bound(facts: &Facts<'_>) -> Answer {
             facts.phrase(&s::GENERATOR_THREAD, "the busiest of its threads was {} busy"),
             facts.cpu_phrase("your service used {}"),
             facts.phrase_from(1e7, &s::GENERATOR_LAG, "requests were sent {} late"),
+            facts.closed_connections().replace("it ends", "your service ends"),
         ],
         &[
+            facts.keep_connections(),
             format!(
                 "generate the load with more threads (`-t {}`) or more machines (`weir fleet`)",
                 threads * 2
@@ -89,16 +91,20 @@ pub(crate) fn client_bound(facts: &Facts<'_>) -> Answer {
 }
 
 pub(crate) fn log_write_bound(facts: &Facts<'_>) -> Answer {
+    let written = facts.value(&s::DISK_WRITES).filter(|bytes| *bytes >= 1000.0);
     answer(
-        format!("your service waits for its own writes to a disk or a pipe, such as a log: {} is its ceiling", facts.rate()),
+        format!(
+            "your service waits for its own writes to a disk or a pipe (a log, a journal, fsync): {} is its ceiling",
+            facts.rate()
+        ),
         &[
-            facts.phrase(&s::WRITES, "{} of its threads wait in writes at a time"),
-            facts.phrase_from(1000.0, &s::DISK_WRITES, "it writes {} B"),
+            facts.phrase(&s::WRITES, "on average {} of its threads wait in a write"),
+            written.map_or_else(String::new, |bytes| format!("it writes {}", format_byte_rate(bytes))),
             facts.phrase_from(0.05, &s::PIPE_SLEEP, "{} threads wait for the reader of a full pipe"),
             facts.cpu_phrase("it uses only {}"),
         ],
-        &["write the log from a thread of its own with a bounded queue, in larger pieces, without O_SYNC; to test it, \
-           run once with the log off: the rate rises"
+        &["write for many requests at once (one fsync for a group), and a log from a thread of its own with a bounded \
+           queue, without O_SYNC; to test it, run once with the writes off: the rate rises"
             .to_owned()],
     )
 }
@@ -150,7 +156,7 @@ pub(crate) fn handshake_bound(facts: &Facts<'_>) -> Answer {
         ],
         &["keep connections open, let clients resume sessions (tickets), and use an ECDSA certificate: a handshake costs \
            as much as many requests"
-            .to_owned()],
+            .to_owned(), more_workers(facts)],
     )
 }
 
@@ -240,9 +246,11 @@ pub(crate) fn single_thread_bound(facts: &Facts<'_>) -> Answer {
         &[
             facts.phrase(&s::SUBJECT_THREAD, "that thread is {} busy"),
             facts.phrase_from(0.05, &s::IDLE_CPUS, "{} CPUs are idle"),
+            facts.closed_connections(),
             facts.waiting(),
         ],
         &[
+            facts.keep_connections(),
             format!(
                 "run {workers} workers, one for each CPU (processes that share the port with SO_REUSEPORT, or threads)"
             ),
@@ -259,8 +267,10 @@ pub(crate) fn kernel_cpu_bound(facts: &Facts<'_>) -> Answer {
             facts.phrase(&s::SUBJECT_SYSTEM, "{} of that in the kernel"),
             facts.phrase_from(0.1, &s::SYSTEM_CALLS, "a response takes {} system calls"),
             cost(facts),
+            facts.closed_connections(),
         ],
         &[
+            facts.keep_connections(),
             "use fewer and larger system calls (one write per response, keep-alive, sendfile), or add CPUs"
                 .to_owned(),
             per_cpu(facts),
@@ -276,13 +286,27 @@ pub(crate) fn user_cpu_bound(facts: &Facts<'_>) -> Answer {
             facts.phrase(&s::SUBJECT_USER, "{} of that in its own code"),
             cost(facts),
             facts.busiest_function(),
+            facts.closed_connections(),
         ],
         &[
+            facts.keep_connections(),
             "make the busiest functions cheaper (`weir lab profile` lists them), or add CPUs".to_owned(),
             per_cpu(facts),
         ],
     )
 }
+
+/// Describes the step to more workers, if those that are full leave CPUs unused; else empty.
+fn more_workers(facts: &Facts<'_>) -> String {
+    let is_partial = facts.value(&s::IDLE_CPUS).is_some_and(|idle| idle >= UNUSED_MIN);
+    let is_full = facts.value(&s::SUBJECT_THREAD).is_some_and(|busy| busy >= FULL_FROM);
+    if is_partial && is_full { facts.cpu_phrase("run more workers: it uses only {}") } else { String::new() }
+}
+
+/// Idle CPUs from which more workers have room.
+const UNUSED_MIN: f64 = 0.3;
+/// Use of the busiest thread from which it is full.
+const FULL_FROM: f64 = 0.9;
 
 /// Formats the CPU time of a response.
 fn cost(facts: &Facts<'_>) -> String {

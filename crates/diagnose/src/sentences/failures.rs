@@ -79,6 +79,23 @@ pub(crate) fn conntrack_full(facts: &Facts<'_>) -> Answer {
 pub(crate) fn accept_backlog_overflow(facts: &Facts<'_>) -> Answer {
     let backlog = backlog(facts);
     let size = backlog.map_or_else(String::new, |backlog| format!(" of {}", format_number(backlog)));
+    let longer = match backlog {
+        // Any kernel allows more.
+        Some(backlog) if backlog < SOMAXCONN_DEFAULT_MIN => {
+            format!(
+                "accept on more threads, and raise the backlog of `listen` above {}",
+                format_number(backlog)
+            )
+        }
+        _ => "accept on more threads, and raise the backlog of `listen` together with \
+              `weir tune apply --host net.core.somaxconn=16384`"
+            .to_owned(),
+    };
+    let opened = format_count(facts.view.run.totals.connections.opened as f64);
+    let keep = match facts.keep_connections() {
+        text if text.is_empty() => "keep connections open".to_owned(),
+        _ => "turn on keep-alive in your service".to_owned(),
+    };
     answer(
         format!("connections arrive faster than your service accepts them: its accept queue{size} is full"),
         &[
@@ -88,16 +105,16 @@ pub(crate) fn accept_backlog_overflow(facts: &Facts<'_>) -> Answer {
         ],
         &[
             format!(
-                "keep connections open: {} new ones were opened for {}",
-                format_rate(facts.opened_per_s()),
+                "{keep}: {opened} connections were opened for {}",
                 format_plural(facts.view.run.totals.requests, "request")
             ),
-            "accept on more threads, and raise the backlog of `listen` together with \
-             `weir tune apply --host net.core.somaxconn=16384`"
-                .to_owned(),
+            longer,
         ],
     )
 }
+
+/// Lowest default of `net.core.somaxconn` (before Linux 5.4).
+const SOMAXCONN_DEFAULT_MIN: f64 = 128.0;
 
 pub(crate) fn syn_backlog_overflow(facts: &Facts<'_>) -> Answer {
     answer(
@@ -226,6 +243,11 @@ impl Cause {
             Self::Error(kind) => match kind.as_str() {
                 "timeout" if connecting > 0 => "no connection was established in time".to_owned(),
                 "timeout" => "no response came in time".to_owned(),
+                "too_late" => format!(
+                    "they found no free connection in time, because {} were offered and {} answered",
+                    format_rate(run.rates.offered_per_s.unwrap_or(run.rates.responses_per_s)),
+                    format_rate(run.goodput_per_s())
+                ),
                 "refused" => "the connection was refused".to_owned(),
                 "reset" | "closed" => "the server closed the connection before its response".to_owned(),
                 "parse" => match run.totals.parse_errors_by_count().first() {
@@ -280,6 +302,11 @@ impl Cause {
                     "find out whether the service hangs (`curl -i {url}`), use fewer connections ({}), or raise \
                      `-w`{timeout}",
                     facts.halved_connections()
+                ),
+                "too_late" => format!(
+                    "offer less than {} (`-R`), or let `weir edge {url}` find what it holds; without `-R` this load shows \
+                     what stops it",
+                    facts.rate()
                 ),
                 "refused" => format!("start the service, or correct the address: nothing listens at {url}"),
                 "reset" | "closed" => remedy_of_closed(facts, url),

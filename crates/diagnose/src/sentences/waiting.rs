@@ -104,6 +104,9 @@ pub(crate) fn subject_limited(facts: &Facts<'_>) -> Answer {
         None => String::new(),
     };
     let worth = match facts.slots() {
+        Some(Slots::Number { count: 1.0, .. }) => {
+            format!("a second one at a time is worth another {}", facts.rate())
+        }
         Some(Slots::Number { count, .. }) => {
             format!("each slot is worth {}", facts.rate_times(1.0 / count))
         }
@@ -160,6 +163,11 @@ fn limit_to_raise(facts: &Facts<'_>) -> String {
             format!("remove the wait in `{function}` from the path of a request, or raise the number of workers")
         }
         Some(WaitsFor::ChildProcess) => "raise the number of child processes that it waits for".to_owned(),
+        _ if matches!(facts.slots(), Some(Slots::Number { count: 1.0, .. })) => {
+            "find what lets in one request at a time (a lock, a single worker, one connection to a database), and shorten \
+             or split it, or add a process"
+                .to_owned()
+        }
         _ => "raise its number of workers, its pool or its semaphore, or add a process".to_owned(),
     }
 }

@@ -4,7 +4,8 @@ use super::*;
 use crate::facts::Facts;
 use crate::unit::format_value;
 use crate::verdicts::{VERDICTS, VerdictRule};
-use record::run::{Answer, Baseline, Confirmation};
+use record::run::{Answer, Baseline, Confirmation, Diagnosis};
+use record::validity::ValidityVerdict;
 
 /// Maximum length of a sentence that a busy reader reads.
 const SENTENCE_CHARS_MAX: usize = 480;
@@ -304,4 +305,52 @@ fn late_sends_are_those_of_the_generator() {
     assert!(answer.what.contains("this load generator sent many of the requests late"), "{answer:?}");
     run.latency.last_byte.response.p99_ns = run.latency.last_byte.service.p99_ns;
     assert!(!crate::answer(&run).what.contains("generator"));
+}
+
+#[test]
+fn a_service_that_ends_connections_is_told_to_keep_them() {
+    let mut run = run(32, 4 * MS);
+    set_subject_cpus(&mut run, 0.3, 1.5, 4);
+    let kept = crate::answer(&run);
+    assert!(!kept.next.contains("keep-alive in your service"), "{kept:?}");
+    (run.totals.connections.requested, run.totals.connections.opened) = (32, run.totals.requests);
+    let ended = crate::answer(&run);
+    assert_whole(&ended);
+    assert!(ended.why.contains("it ends connections: "), "{ended:?}");
+    assert!(ended.next.starts_with("Turn on keep-alive in your service"), "{ended:?}");
+    // The load ends them itself.
+    run.plan["requests_per_connection"] = 1.into();
+    assert!(!crate::answer(&run).next.contains("keep-alive in your service"));
+}
+
+#[test]
+fn a_tail_of_its_own_is_named_although_no_limit_was_reached() {
+    let mut run = run(20, 2 * MS);
+    run.rates.offered_per_s = Some(run.rates.responses_per_s);
+    run.plan["pace"]["loop"] = "open".into();
+    run.diagnosis = Some(Diagnosis { verdict: crate::verdicts::NONE.to_owned(), ..diagnose(&run) });
+    let even = crate::answer(&run);
+    assert!(even.what.ends_with("no limit was reached."), "{even:?}");
+    (run.latency.last_byte.response.p50_ns, run.latency.last_byte.response.p99_ns) = (500_000, 143_000_000);
+    let uneven = crate::answer(&run);
+    assert_whole(&uneven);
+    assert!(
+        uneven.what.contains("1 % of the responses took 143 ms or more, and the median 500 µs"),
+        "{uneven:?}"
+    );
+    assert!(uneven.next.contains("garbage collection"), "{uneven:?}");
+    run.validity.verdict = ValidityVerdict::Invalid;
+    assert!(!crate::answer(&run).what.contains("median"));
+}
+
+#[test]
+fn requests_that_found_no_connection_in_time_ask_for_less_load() {
+    let mut run = run(20, 2 * MS);
+    run.totals.errors = [("too_late".to_owned(), 182_924), ("timeout".to_owned(), 225)].into();
+    run.rates.offered_per_s = Some(50_000.0);
+    run.diagnosis = Some(Diagnosis { verdict: "run_invalid".to_owned(), ..diagnose(&run) });
+    let answer = crate::answer(&run);
+    assert_whole(&answer);
+    assert!(answer.what.contains("no free connection in time, because 50.0 k/s were offered"), "{answer:?}");
+    assert!(answer.next.contains("Offer less than") && answer.next.contains("weir edge"), "{answer:?}");
 }

@@ -277,7 +277,7 @@ impl EventStreamClient {
             status: 0,
             sink: EventSink {
                 is_event_stream: false,
-                events: EventStreamReader::new(MESSAGE_BYTES_MAX),
+                events: EventStreamReader::resuming(MESSAGE_BYTES_MAX, self.last_event_id.clone()),
                 numbers: Vec::new(),
                 bytes: 0,
                 fault: None,

@@ -2,7 +2,8 @@
 //! connection, whose responses come in the order of the requests.
 //!
 //! A request that times out ends its connection, because the responses after it could not be told from its own:
-//! the requests behind it fail as `closed`.
+//! the requests behind it fail as `closed`. Behind a response that ends the connection a server processes no request
+//! (RFC 9112 §9.6): these are sent again on the next connection, with their first due and send times.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -42,7 +43,7 @@ struct PipelineConnection {
 }
 
 /// A request without its complete response.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct InFlightRequest {
     request: usize,
     due_ns: u64,
@@ -51,12 +52,19 @@ struct InFlightRequest {
     first_ns: u64,
     deadline_ns: u64,
     output_end: u64,
+    /// Its bytes, if it has a template: it is sent again as it was.
+    rendered: Option<Vec<u8>>,
 }
 
 /// One client: at most one connection, with up to `depth` requests.
 pub(super) struct PipelineClient {
     dialer: Dialer,
     connection: Option<Box<PipelineConnection>>,
+    /// Requests that the server did not process, for the next connection. Each connection responds to one at least, so
+    /// that a request waits for as many connections as the depth at most.
+    resends: VecDeque<InFlightRequest>,
+    /// Buffers of rendered requests that have ended.
+    spare: Vec<Vec<u8>>,
     source: RequestSource,
     depth: usize,
     /// Number of requests so far, to take the URLs in turn.
@@ -118,6 +126,20 @@ impl MultiplexedClient for PipelineClient {
         }
         self.poll_end()
     }
+
+    fn poll_wanted(&mut self, cx: &mut Context<'_>) -> Poll<Option<u64>> {
+        if let Some(resend) = self.resends.front() {
+            return Poll::Ready(Some(resend.due_ns));
+        }
+        self.source.poll_wanted(cx, &self.dialer)
+    }
+
+    fn fail_waiting(&mut self, failure: Failure) {
+        let core = Rc::clone(&self.dialer.core);
+        let now_ns = now_ns();
+        self.source.fail_wanted(&core, failure, now_ns);
+        self.fail_resends(&core, failure.kind, now_ns);
+    }
 }
 
 impl PipelineClient {
@@ -127,6 +149,8 @@ impl PipelineClient {
         let number = dialer.client_number() as u64;
         Self {
             connection: None,
+            resends: VecDeque::new(),
+            spare: Vec::new(),
             source: RequestSource::new(plan, depth, number),
             depth,
             request_index: dialer.index,
@@ -141,12 +165,11 @@ impl PipelineClient {
         if !connection.in_flight.is_empty() {
             return Poll::Pending;
         }
-        if self.source.is_ended() || connection.is_closing {
+        let is_over = self.source.is_ended() && self.resends.is_empty();
+        let is_closing = connection.is_closing || connection.requests_left == 0;
+        if is_over || is_closing {
             self.close(|_| ());
-            return Poll::Ready(match self.source.is_ended() {
-                true => ConnectionEnd::LoadEnded,
-                false => ConnectionEnd::Closed,
-            });
+            return Poll::Ready(if is_over { ConnectionEnd::LoadEnded } else { ConnectionEnd::Closed });
         }
         Poll::Pending
     }
@@ -165,6 +188,8 @@ impl PipelineClient {
             let is_truncated = connection.stream.is_truncated();
             let response = connection.reader.as_mut().and_then(ResponseReader::handle_eof);
             if let Some(response) = response.filter(|_| !is_truncated) {
+                // Its end is that of the connection.
+                connection.is_closing = true;
                 self.complete(core, response, now_ns);
             }
             return Err(FailureKind::Closed);
@@ -175,6 +200,10 @@ impl PipelineClient {
             let Some(response) = self.handle_bytes(core, rest, now_ns)? else { return Ok(true) };
             rest = &rest[rest.len() - response.excess_bytes..];
             self.complete(core, response, now_ns);
+            if self.connection.as_ref().is_some_and(|connection| connection.is_closing) {
+                core.recorder.borrow_mut().counters.excess_bytes += rest.len() as u64;
+                return Ok(false);
+            }
         }
         Ok(true)
     }
@@ -220,7 +249,7 @@ impl PipelineClient {
         let keeps_connection = reader.keeps_connection();
         let response = handled.map_err(|refusal| core.note_malformed(refusal, bytes))?;
         if response.is_some() {
-            connection.is_closing |= !keeps_connection;
+            connection.is_closing = !keeps_connection;
             connection.reader = None;
         }
         Ok(response)
@@ -230,7 +259,13 @@ impl PipelineClient {
     fn complete(&mut self, core: &CoreState, response: CompleteResponse, last_ns: u64) {
         let Some(connection) = &mut self.connection else { return };
         let Some(first) = connection.in_flight.pop_front() else { return };
-        let InFlightRequest { request, due_ns, begun_ns, sent_ns, first_ns, .. } = first;
+        let InFlightRequest { request, due_ns, begun_ns, sent_ns, first_ns, rendered, .. } = first;
+        self.spare.extend(rendered);
+        if connection.is_closing {
+            core.recorder.borrow_mut().counters.resent += connection.in_flight.len() as u64;
+            connection.output.clear();
+            self.resends.append(&mut connection.in_flight);
+        }
         let inspector = self.extras.as_ref().map(|extras| &extras.context.inspector);
         let CompleteResponse { status, body_bytes, .. } = response;
         let outcome = ResponseOutcome { request, status, body_bytes, grpc: None, inspector };
@@ -251,10 +286,9 @@ impl PipelineClient {
         }
     }
 
-    /// Adds the requests that are due, as far as the depth allows.
+    /// Adds the requests that are sent again, and those that are due, as far as the depth allows.
     fn start_requests(&mut self, cx: &mut Context<'_>, core: &CoreState) {
         let now_ns = now_ns();
-        let shared = &core.shared;
         let mut is_added = false;
         while let Some(connection) = &mut self.connection {
             let free = self.depth.saturating_sub(connection.in_flight.len());
@@ -263,34 +297,96 @@ impl PipelineClient {
                 self.source.block(&self.dialer);
                 break;
             }
+            if let Some(resend) = self.resends.pop_front() {
+                self.start_again(core, resend, now_ns);
+                is_added = true;
+                continue;
+            }
             let free = free.min(usize::try_from(connection.requests_left).unwrap_or(usize::MAX));
-            let wanted = self.source.take(cx, &self.dialer, free, now_ns);
-            let Some(WantedRequest { due_ns, begun_ns, .. }) = wanted else { break };
-            connection.requests_left -= 1;
-            let is_last = connection.requests_left == 0;
-            let index = self.dialer.next_request(&mut self.request_index, due_ns);
-            let request = &shared.plan.requests[index];
-            let bytes = match self.extras.as_deref_mut() {
-                Some(extras) if request.template.is_some() => extras.render(core, request, is_last),
-                _ if is_last => &request.bytes_closing,
-                _ => &request.bytes,
-            };
-            connection.output.extend_from_slice(bytes);
-            core.recorder.borrow_mut().record_sent(due_ns, now_ns);
-            connection.in_flight.push_back(InFlightRequest {
-                request: index,
-                due_ns,
-                begun_ns,
-                sent_ns: now_ns,
-                first_ns: 0,
-                deadline_ns: shared.plan.deadline_ns(due_ns, now_ns),
-                output_end: connection.written + connection.output.len() as u64,
-            });
+            let Some(wanted) = self.source.take(cx, &self.dialer, free, now_ns) else { break };
+            self.start(core, wanted, now_ns);
             is_added = true;
         }
         if is_added {
             self.set_deadline();
         }
+    }
+
+    /// Adds a request to the output of the connection.
+    fn start(&mut self, core: &CoreState, wanted: WantedRequest, now_ns: u64) {
+        let Some(connection) = &mut self.connection else { return };
+        let WantedRequest { due_ns, begun_ns, .. } = wanted;
+        let plan = &core.shared.plan;
+        connection.requests_left -= 1;
+        let is_last = connection.requests_left == 0;
+        let index = self.dialer.next_request(&mut self.request_index, due_ns);
+        let request = &plan.requests[index];
+        let mut rendered = None;
+        let bytes = match self.extras.as_deref_mut() {
+            Some(extras) if request.template.is_some() => {
+                let bytes = extras.render(core, request, is_last);
+                let mut copy = self.spare.pop().unwrap_or_default();
+                copy.clear();
+                copy.extend_from_slice(bytes);
+                rendered = Some(copy);
+                bytes
+            }
+            _ if is_last => &request.bytes_closing,
+            _ => &request.bytes,
+        };
+        connection.output.extend_from_slice(bytes);
+        core.recorder.borrow_mut().record_sent(due_ns, now_ns);
+        connection.in_flight.push_back(InFlightRequest {
+            request: index,
+            due_ns,
+            begun_ns,
+            sent_ns: now_ns,
+            first_ns: 0,
+            deadline_ns: plan.deadline_ns(due_ns, now_ns),
+            output_end: connection.written + connection.output.len() as u64,
+            rendered,
+        });
+    }
+
+    /// Adds a request again that an earlier connection left unprocessed, unless its time is over.
+    fn start_again(&mut self, core: &CoreState, resend: InFlightRequest, now_ns: u64) {
+        if resend.deadline_ns <= now_ns {
+            self.fail_again(core, resend, FailureKind::Timeout, now_ns);
+            return;
+        }
+        let Some(connection) = &mut self.connection else { return };
+        connection.requests_left -= 1;
+        let request = &core.shared.plan.requests[resend.request];
+        // A rendered request keeps its Connection field: the client closes behind the last one.
+        connection.output.extend_from_slice(match &resend.rendered {
+            Some(rendered) => rendered,
+            None if connection.requests_left == 0 => &request.bytes_closing,
+            None => &request.bytes,
+        });
+        let output_end = connection.written + connection.output.len() as u64;
+        connection.in_flight.push_back(InFlightRequest { output_end, first_ns: 0, ..resend });
+    }
+
+    /// Records that the requests that wait to be sent again have failed.
+    fn fail_resends(&mut self, core: &CoreState, kind: FailureKind, now_ns: u64) {
+        for resend in std::mem::take(&mut self.resends) {
+            self.fail_again(core, resend, kind, now_ns);
+        }
+    }
+
+    fn fail_again(&mut self, core: &CoreState, resend: InFlightRequest, kind: FailureKind, now_ns: u64) {
+        let InFlightRequest { due_ns, begun_ns, sent_ns, rendered, .. } = resend;
+        self.spare.extend(rendered);
+        if kind == FailureKind::Timeout {
+            let age_ns = now_ns.saturating_sub(begun_ns);
+            core.dispatcher.borrow_mut().latency_estimator.record_given_up(age_ns);
+        }
+        let mut recorder = core.recorder.borrow_mut();
+        core.roll(&mut recorder, now_ns);
+        let failure = Failure { kind, phase: RequestPhase::FirstByte };
+        recorder.record_failed_exchange(due_ns, sent_ns, failure, now_ns);
+        drop(recorder);
+        self.source.release(now_ns);
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>, core: &CoreState) -> Result<(), FailureKind> {
@@ -325,6 +421,9 @@ impl PipelineClient {
         let now_ns = now_ns();
         let Some(connection) = self.connection.take() else { return };
         let begun = connection.reader.as_ref().is_some_and(ResponseReader::has_begun);
+        if kind == FailureKind::Unfinished {
+            self.fail_resends(&core, kind, now_ns);
+        }
         let mut recorder = core.recorder.borrow_mut();
         core.roll(&mut recorder, now_ns);
         for (position, request) in connection.in_flight.iter().enumerate() {
@@ -346,6 +445,7 @@ impl PipelineClient {
         recorder.open_connections -= 1;
         recorder.counters.lost += u64::from(!connection.in_flight.is_empty());
         drop(recorder);
+        self.spare.extend(connection.in_flight.into_iter().filter_map(|request| request.rendered));
         if kind == FailureKind::Unfinished {
             self.source.fail_wanted(&core, Failure { kind, phase: RequestPhase::Queue }, now_ns);
         }

@@ -32,9 +32,18 @@ pub(crate) struct GrpcMessages {
     /// Bytes of the current message that are missing.
     missing: u64,
     has_complete: bool,
+    /// Flags of all prefixes, combined.
+    flags: u8,
+    /// True if the head of the response names an encoding of its messages.
+    has_encoding: bool,
 }
 
 impl GrpcMessages {
+    /// Notes the `grpc-encoding` of the response; `identity` is none.
+    pub(crate) fn set_encoding(&mut self, encoding: Option<&[u8]>) {
+        self.has_encoding = encoding.is_some_and(|name| !name.eq_ignore_ascii_case(b"identity"));
+    }
+
     /// Takes the next bytes of the body.
     pub(crate) fn add(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
@@ -46,7 +55,8 @@ impl GrpcMessages {
                 if self.prefix_bytes < PREFIX_BYTES {
                     return;
                 }
-                let [_, length @ ..] = self.prefix;
+                let [flags, length @ ..] = self.prefix;
+                self.flags |= flags;
                 self.missing = u64::from(u32::from_be_bytes(length));
             }
             let taken = usize::try_from(self.missing).map_or(bytes.len(), |missing| missing.min(bytes.len()));
@@ -60,12 +70,14 @@ impl GrpcMessages {
     }
 
     /// Returns the defect of the messages of a call that was successful; `None` if there is at least one, and
-    /// all are complete.
+    /// all are complete and can be decoded.
     pub(crate) fn malformation(&self) -> Option<Malformation> {
-        match (self.prefix_bytes, self.has_complete) {
-            (1.., _) => Some(Malformation::GrpcTruncated),
-            (0, false) => Some(Malformation::GrpcMessageMissing),
-            (0, true) => None,
+        match (self.flags, self.prefix_bytes, self.has_complete) {
+            (2.., ..) => Some(Malformation::GrpcFlags),
+            (1, ..) if !self.has_encoding => Some(Malformation::GrpcCompressed),
+            (_, 1.., _) => Some(Malformation::GrpcTruncated),
+            (_, 0, false) => Some(Malformation::GrpcMessageMissing),
+            (_, 0, true) => None,
         }
     }
 }
@@ -96,6 +108,33 @@ mod tests {
             assert_eq!(malformation(&[&message[..at], &message[at..]]), None);
             assert_eq!(malformation(&[&message[..at]]), Some(Malformation::GrpcTruncated));
             assert_eq!(malformation(&[&message, &message[..at]]), Some(Malformation::GrpcTruncated));
+        }
+    }
+
+    #[test]
+    fn a_compressed_message_needs_its_encoding() {
+        let malformation = |flags: &[u8], encoding: Option<&str>| {
+            let mut messages = GrpcMessages::default();
+            messages.set_encoding(encoding.map(str::as_bytes));
+            for flag in flags {
+                let mut message = frame(b"abc");
+                message[0] = *flag;
+                messages.add(&message);
+            }
+            messages.malformation()
+        };
+        for (flags, encoding, found) in [
+            (&[1][..], Some("gzip"), None),
+            (&[0, 1], Some("gzip"), None),
+            (&[0], Some("gzip"), None),
+            (&[0], None, None),
+            (&[1], None, Some(Malformation::GrpcCompressed)),
+            (&[0, 1, 0], None, Some(Malformation::GrpcCompressed)),
+            (&[1], Some("identity"), Some(Malformation::GrpcCompressed)),
+            (&[2], Some("gzip"), Some(Malformation::GrpcFlags)),
+            (&[0x80], None, Some(Malformation::GrpcFlags)),
+        ] {
+            assert_eq!(malformation(flags, encoding), found, "{flags:?} {encoding:?}");
         }
     }
 

@@ -1,8 +1,9 @@
-//! Replay of a log: the requests of an access log (combined, HAProxy, W3C extended, AWS, Squid, JSON) or of a HAR,
+//! Replay of a log: the requests of an access log (combined, HAProxy, W3C extended, AWS, Squid, logfmt, JSON) or of a HAR,
 //! each due at its original time. Pure: text in, schedule out.
 
 mod har;
 mod lines;
+mod pairs;
 mod w3c;
 
 use std::collections::{BTreeMap, HashMap};
@@ -519,6 +520,7 @@ mod tests {
             line("GET /caf\u{e9} HTTP/1.1"),
             line("GET /caf\\xc3\\xa9 HTTP/1.1"),
             line("\\x16\\x03\\x01"),
+            line("CONNECT 192.0.2.7:443 HTTP/1.1"),
             line("GET /q?a=\\\"b\\\" HTTP/1.1"),
             "2020/10/10 13:55:36 [error] upstream timed out\n".to_owned(),
         ]
@@ -526,7 +528,8 @@ mod tests {
         let (requests, input) = parse("a.log", &log);
         assert_eq!(requests, ["GET http://a:1/good", "GET http://a:1/q?a=\"b\""]);
         let text = input.describe_skipped().unwrap();
-        assert!(text.starts_with("a.log: 7 lines read, 5 skipped: 1 without a time (a.log:7:"), "{text}");
+        assert!(text.starts_with("a.log: 8 lines read, 6 skipped: 1 without a time (a.log:8:"), "{text}");
+        assert!(text.contains("1 for a tunnel (CONNECT) (a.log:6"), "{text}");
         assert!(
             text.contains("1 without a request (a.log:5:")
                 && text.contains("3 that HTTP cannot carry (a.log:2:"),
@@ -545,8 +548,19 @@ mod tests {
             r#"{"time":"[09/Mar/2022:21:30:01 +0000]","method":"GET","request":"/ignored","uri":"/apache"}"#;
         let docker = r#"{"log":"192.0.2.1 - - [09/Mar/2022:21:30:02 +0000] \"GET /docker HTTP/1.1\" 200 5\n","stream":"stdout","time":"2022-03-09T21:30:02.5Z"}"#;
         let google = r#"{"httpRequest":{"requestMethod":"GET","requestUrl":"https://b.example/g?z","status":200},"timestamp":"2022-03-09T21:30:03.5Z","resource":{"type":"x"}}"#;
+        let azure = r#"{"timeStamp":"2022-03-09T21:30:04.5Z","properties":{"httpMethod":"GET","requestUri":"/az","requestQuery":"q=1"}}"#;
+        let notes = r#"{"time":"2022-03-09T21:30:04.6Z","properties":{"httpMethod":"GET","requestUri":"/notes","requestQuery":"X-AzureApplicationGateway-CACHE-HIT=0&SERVER-STATUS=404"}}"#;
+        let firewall =
+            r#"{"time":"2022-03-09T21:30:04.7Z","properties":{"requestUri":"/notes","ruleId":"920350"}}"#;
+        let kubernetes =
+            r#"2022-03-09T21:30:05.1Z stdout F {"time":"2022-03-09T21:30:05Z","method":"GET","path":"/k8s"}"#;
+        let captured = r#"[09/Mar/2022:21:30:06.1] in b/s 0/0/1/1/2 200 5 - - ---- 1/1/1/1/0 0/0 {} {"x"} "GET /captured HTTP/1.1""#;
+        let router =
+            r#"2022-03-09T21:30:07.1+00:00 heroku[router]: at=info method=GET path="/heroku?x=1" status=200"#;
+        let unread = r#"{"time":"2022-03-09T21:30:08.1Z","method":"-","path":"-","response_code":400}"#;
         let startup = r#"{"level":"info","ts":1646861400.1,"msg":"serving initial configuration"}"#;
-        let log = [caddy, traefik, apache, docker, google, startup].join("\n");
+        let proxies = [caddy, traefik, apache, docker, google, azure, notes, firewall];
+        let log = [&proxies[..], &[kubernetes, captured, router, unread, startup]].concat().join("\n");
         let (requests, input) = parse("a.log", &log);
         assert_eq!(
             requests,
@@ -555,7 +569,12 @@ mod tests {
                 "PUT http://a:1/t?y",
                 "POST http://a:1/c?x=1",
                 "GET http://a:1/docker",
-                "GET http://a:1/g?z"
+                "GET http://a:1/g?z",
+                "GET http://a:1/az?q=1",
+                "GET http://a:1/notes",
+                "GET http://a:1/k8s",
+                "GET http://a:1/captured",
+                "GET http://a:1/heroku?x=1"
             ]
         );
         assert_eq!(input.skipped.keys().collect::<Vec<_>>(), [&SkipReason::NoRequest]);

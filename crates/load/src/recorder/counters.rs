@@ -32,6 +32,8 @@ pub struct Counters {
     pub connect_failed: u64,
     pub lost: u64,
     pub closed_idle: u64,
+    /// Pipelined requests that were sent again, because the server ended their connection before them.
+    pub resent: u64,
     pub excess_bytes: u64,
     pub late_sends: u64,
     pub excluded_ramp: u64,
@@ -76,6 +78,7 @@ impl Default for Counters {
             connect_failed: 0,
             lost: 0,
             closed_idle: 0,
+            resent: 0,
             excess_bytes: 0,
             late_sends: 0,
             excluded_ramp: 0,
@@ -116,6 +119,7 @@ impl Counters {
         self.connect_failed += other.connect_failed;
         self.lost += other.lost;
         self.closed_idle += other.closed_idle;
+        self.resent += other.resent;
         self.excess_bytes += other.excess_bytes;
         self.late_sends += other.late_sends;
         self.excluded_ramp += other.excluded_ramp;

@@ -303,6 +303,12 @@ impl Peer {
         self.send_frame(kind::HEADERS, END_HEADERS | if is_end { END_STREAM } else { 0 }, stream, block)
     }
 
+    /// Sends a few bytes of a body.
+    pub(crate) fn send_data(&mut self, stream: u32, bytes: &[u8]) -> io::Result<()> {
+        self.connection_window -= bytes.len() as i64;
+        self.send_frame(kind::DATA, 0, stream, bytes)
+    }
+
     /// Sends a part of a body of zeros, as the windows allow: it reads until they do.
     pub(crate) fn send_body(&mut self, stream: u32, mut bytes: usize, is_end: bool) -> io::Result<()> {
         loop {

@@ -303,3 +303,28 @@ fn a_call_of_grpc_with_status_0_needs_complete_messages() {
     let reasons = [Malformation::GrpcMessageMissing, Malformation::GrpcTruncated];
     assert_eq!(reasons.map(|reason| counters.parse_errors.count(reason)), [10, 20]);
 }
+
+#[test]
+fn a_compressed_message_of_grpc_needs_its_encoding() {
+    use load::malformation::Malformation;
+    let server = FrameServer::start(&[], |peer| {
+        for number in 0_usize.. {
+            let stream = peer.next_request()?;
+            // A compressed message, with and without its encoding; one that is not compressed; a flag without a meaning.
+            let (flags, has_encoding) = [(1, true), (1, false), (0, false), (2, true)][number % 4];
+            let encoding = literal_block("grpc-encoding", "gzip");
+            let head = if has_encoding { [STATUS_200, &encoding].concat() } else { STATUS_200.to_vec() };
+            peer.send_head(stream, &head, false)?;
+            peer.send_data(stream, &[flags, 0, 0, 0, 1, b'x'])?;
+            peer.send_head(stream, &literal_block("grpc-status", "0"), true)?;
+        }
+        Ok(())
+    });
+    let mut calls = flags(&server, 1, 1, 40);
+    calls.http.grpc = true;
+    let measured = run(&calls);
+    let counters = &measured.counters;
+    assert_eq!(counters.good(), 20, "{:?}", counters.errors);
+    let reasons = [Malformation::GrpcCompressed, Malformation::GrpcFlags];
+    assert_eq!(reasons.map(|reason| counters.parse_errors.count(reason)), [10, 10]);
+}

@@ -7,3 +7,4 @@ mod http2;
 mod http2_faults;
 mod live;
 mod live_http2;
+mod pipeline;

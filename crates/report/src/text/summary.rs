@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use record::histogram::LatencySummary;
-use record::run::{Http2Totals, ObjectiveResult, Run, TlsSessions};
+use record::run::{ConnectionTotals, Http2Totals, ObjectiveResult, Run, TlsSessions};
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
 use record::validity::{ConclusionValidity, ValidityVerdict};
 
@@ -62,6 +62,7 @@ fn short_summary(run: &Run, colour: bool, width: usize) -> String {
     prose.extend(run.fleet.as_ref().map(|fleet| labelled("fleet", &format_fleet(fleet))));
     prose.extend(run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls))));
     prose.extend(run.http2.as_ref().and_then(format_http2).map(|text| labelled("http2", &text)));
+    prose.extend(format_resent(&run.totals.connections).map(|text| labelled("pipeline", &text)));
     prose.extend(super::live::format_websocket(run).map(|text| labelled("websocket", &text)));
     prose.extend(super::live::format_event_stream(run).map(|text| labelled("events", &text)));
     prose.extend(super::live::format_transport(run).map(|text| labelled("transport", &text)));
@@ -184,6 +185,13 @@ pub fn format_http2(http2: &Http2Totals) -> Option<String> {
         parts.push(format!("grpc-status {}", largest_counts(failed_calls.into_iter())));
     }
     (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Formats the pipelined requests that were sent again; `None` if there are none.
+pub(super) fn format_resent(connections: &ConnectionTotals) -> Option<String> {
+    let count = Some(connections.resent).filter(|count| *count > 0)?;
+    let requests = format_plural(count, "request");
+    Some(format!("{requests} sent again: a response before theirs ended the connection"))
 }
 
 /// Formats the lines of a replayed log that were read, sent and skipped.

@@ -9,8 +9,8 @@ use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows}
 use super::diagnosis::format_diagnosis;
 use super::histogram::latency_histogram;
 use super::summary::{
-    GREEN, RED, format_http2, format_plan, format_tls, labelled, latency_figures, objective_text, paint,
-    verdict,
+    GREEN, RED, format_http2, format_plan, format_resent, format_tls, labelled, latency_figures,
+    objective_text, paint, verdict,
 };
 use super::table::table;
 
@@ -96,13 +96,14 @@ fn outcome(run: &Run) -> String {
     }
     let connections = &totals.connections;
     lines.push(format!(
-        "connections  {} of {} obtained; {} opened, {} failed, {} lost, {} closed while idle",
+        "connections  {} of {} obtained; {} opened, {} failed, {} lost, {} closed while idle{}",
         connections.max_open,
         connections.requested,
         connections.opened,
         connections.failed,
         connections.lost,
-        connections.closed_idle
+        connections.closed_idle,
+        format_resent(connections).map(|text| format!("; {text}")).unwrap_or_default()
     ));
     lines.join("\n") + "\n"
 }

@@ -20,6 +20,11 @@ const PROFILES_MAX: usize = 32;
 /// Files of limits below a root directory: a file, and a directory whose files come after it.
 const LIMITS: (&str, &str) = ("etc/security/limits.conf", "etc/security/limits.d");
 
+/// Program that applies the settings at boot, below a root directory.
+const SYSTEMD_SYSCTL: [&str; 2] = ["usr/lib/systemd/systemd-sysctl", "lib/systemd/systemd-sysctl"];
+const NOT_AT_BOOT: &str = "systemd-sysctl does not read this file at boot, only `sysctl --system` does: link \
+                           /etc/sysctl.d/99-sysctl.conf to it";
+
 /// Reads the lines of all files, in the order in which they take effect.
 ///
 /// # Errors
@@ -87,9 +92,16 @@ fn root_lines(root: &Path) -> Vec<ForeignLine> {
     let mut lines = Vec::new();
     flush(&mut directories, &mut lines);
     let limits = conf_files(&root.join(LIMITS.1)).unwrap_or_default();
-    let conf = (target.is_some() && !is_linked).then_some(sysctl_conf);
+    if target.is_some() && !is_linked {
+        let has_systemd = SYSTEMD_SYSCTL.iter().any(|program| root.join(program).exists());
+        let mut conf = read_entry(&sysctl_conf);
+        if let Some(first) = conf.first_mut().filter(|_| has_systemd) {
+            first.notes.push(NOT_AT_BOOT.to_owned());
+        }
+        lines.extend(conf);
+    }
     let main = Some(root.join(LIMITS.0)).filter(|path| path.exists());
-    lines.extend(conf.into_iter().chain(main).chain(limits).flat_map(|path| read_entry(&path)));
+    lines.extend(main.into_iter().chain(limits).flat_map(|path| read_entry(&path)));
     lines
 }
 

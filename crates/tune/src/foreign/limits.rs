@@ -29,11 +29,17 @@ const ITEMS: &[&str] = &[
 ];
 /// Items whose value may be negative.
 const SIGNED: &[&str] = &["nice", "priority"];
+/// Numbers of logins: pam_limits takes a negative one for no limit.
+const LOGINS: &[&str] = &["maxlogins", "maxsyslogins"];
+/// Items of which pam_limits does not read the type.
+const WITHOUT_TYPE: &[&str] = &["maxlogins", "maxsyslogins", "nonewprivs"];
 /// Items in KiB.
 const KIBIBYTES: &[&str] = &["as", "core", "data", "fsize", "memlock", "rss", "stack"];
 /// Words for no limit.
 const UNLIMITED: &[&str] = &["unlimited", "infinity", "-1", "-"];
 
+/// Domain of the limits of a unit file.
+const SERVICE: &str = "the service";
 /// First lines of unit files of systemd.
 pub(super) const UNIT_SECTIONS: [&str; 4] = ["[Service]", "[Unit]", "[Install]", "[Manager]"];
 
@@ -56,7 +62,7 @@ pub(super) fn parse_unit(base: &impl Fn(usize) -> ForeignLine, text: &str) -> Ve
             // A size with a suffix, which systemd reads.
             let has_suffix = is_valid && value != "unlimited" && value.parse::<u64>().is_err();
             let unresolved = has_suffix.then(|| "a size with a suffix: weir does not judge it".to_owned());
-            let target = LimitTarget { domain: "the service".to_owned(), soft, hard };
+            let target = LimitTarget { domain: SERVICE.to_owned(), soft, hard };
             let (name, value) = (format!("process.{item}"), value.to_owned());
             ForeignLine { name, value, problem, unresolved, limit: Some(target), ..base(at) }
         };
@@ -83,7 +89,15 @@ pub(super) fn parse(base: ForeignLine, line: &str) -> ForeignLine {
     let lower = |at: usize| fields.get(at).map(|field| field.to_lowercase()).unwrap_or_default();
     let (domain, kind, item) = (fields.first().cloned().unwrap_or_default(), lower(1), lower(2));
     let base = ForeignLine { comment: comment.trim().to_owned(), ..base };
-    if kind == "-" && fields.len() == 2 {
+    if kind.starts_with('-') && fields.len() == 2 {
+        let is_range = domain.contains(':') && !domain.starts_with('%');
+        if !is_range && domain.starts_with(['*', '%']) {
+            let problem = "no effect: '-' alone is for a user, a @group or a range of UIDs (limits.conf(5))";
+            return ForeignLine { name: domain, problem: Some(problem.to_owned()), ..base };
+        }
+        if let Some(problem) = range_problem(&domain) {
+            return ForeignLine { name: domain, problem: Some(problem), ..base };
+        }
         let reason = format!("no limit applies to {domain} (limits.conf(5), type '-' alone)");
         return ForeignLine { name: "process.limits".to_owned(), unresolved: Some(reason), ..base };
     }
@@ -93,7 +107,9 @@ pub(super) fn parse(base: ForeignLine, line: &str) -> ForeignLine {
     let name = if item.is_empty() { line.trim().to_owned() } else { format!("process.{item}") };
     let problem = if fields.len() < 4 {
         Some("no limit: expected 'domain type item value'; pam_limits skips the line".to_owned())
-    } else if !["soft", "hard", "-"].contains(&kind.as_str()) {
+    } else if let Some(problem) = range_problem(&domain) {
+        Some(problem)
+    } else if !WITHOUT_TYPE.contains(&item.as_str()) && !["soft", "hard", "-"].contains(&kind.as_str()) {
         Some(format!("'{kind}' is no type: soft, hard or -; pam_limits skips the line"))
     } else if !is_known {
         Some(format!("'{item}' is no limit of pam_limits: it skips the line"))
@@ -110,12 +126,30 @@ pub(super) fn parse(base: ForeignLine, line: &str) -> ForeignLine {
     let in_kibibytes = KIBIBYTES.contains(&item.as_str()) && !is_unlimited;
     let bytes = value.parse::<u64>().ok().filter(|_| in_kibibytes && is_judged);
     let notes = bytes.map(|_| format!("{value} KiB (limits.conf(5))")).into_iter().collect();
+    let value = value.strip_prefix('+').map_or_else(|| value.clone(), str::to_owned);
     let value = match bytes {
         Some(kibibytes) => kibibytes.saturating_mul(1024).to_string(),
         None if is_unlimited && !SIGNED.contains(&item.as_str()) => "unlimited".to_owned(),
         None => value,
     };
     ForeignLine { name, value, problem, unresolved, notes, limit: Some(limit), ..base }
+}
+
+/// Returns the reason why the domain of a line, if it is a range of IDs, applies to nobody.
+fn range_problem(domain: &str) -> Option<String> {
+    let (first, last) = domain.trim_start_matches(['@', '%']).split_once(':')?;
+    let number =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u32>().ok())?;
+    match (number(first), number(last)) {
+        (None, Some(_)) if first.is_empty() => None,
+        (Some(_), None) if last.is_empty() && !domain.starts_with('%') => None,
+        (Some(_), _) if domain.starts_with('%') => {
+            Some("pam_limits reads no range of groups after %, and ignores the line".to_owned())
+        }
+        (Some(first), Some(last)) if first > last => Some(format!("the range {domain} is empty")),
+        (Some(_), Some(_)) => None,
+        _ => Some(format!("'{domain}' is no range of IDs (FIRST:LAST): pam_limits skips the line")),
+    }
 }
 
 /// Returns the reason why pam_limits skips a value, or reads another one.
@@ -127,10 +161,15 @@ fn value_problem(item: &str, value: &str) -> Option<String> {
     if item == "nonewprivs" {
         return (!["0", "1"].contains(&value)).then(|| format!("'{value}' is not 0 or 1"));
     }
-    let digits = value.strip_prefix('-').filter(|_| is_signed).unwrap_or(value);
+    let takes_minus = is_signed || LOGINS.contains(&item);
+    let digits = value.strip_prefix('-').filter(|_| takes_minus).unwrap_or(value);
+    let digits = digits.strip_prefix('+').unwrap_or(digits);
     if !digits.is_empty() && digits.bytes().all(|one| one.is_ascii_digit()) {
         let is_too_large = digits.parse::<u64>().is_err();
         return is_too_large.then(|| format!("{value} is above the largest limit, 18446744073709551615"));
+    }
+    if let Some(number) = value.strip_prefix('-').and_then(|number| number.parse::<u64>().ok()) {
+        return Some(format!("'{value}' is negative: pam_limits reads {}", number.wrapping_neg()));
     }
     let number: String = digits.chars().take_while(char::is_ascii_digit).collect();
     Some(match number.as_str() {
@@ -151,7 +190,12 @@ pub(super) fn add_notes(lines: &mut [ForeignLine]) {
         let same = |other: &&(usize, String, LimitTarget, Option<u64>)| {
             other.1 == *name && other.2.domain == target.domain && other.2.hard
         };
-        let hard = limits.iter().rfind(same);
+        // A limit for everybody holds for those without one of their own.
+        let everybody = |other: &&(usize, String, LimitTarget, Option<u64>)| {
+            let is_below = target.domain != "root" && is_login_domain(&target.domain);
+            is_below && other.1 == *name && other.2.domain == "*" && other.2.hard
+        };
+        let hard = limits.iter().rfind(same).or_else(|| limits.iter().rfind(everybody));
         if !target.soft || target.hard {
             continue;
         }
@@ -170,7 +214,7 @@ pub(super) fn add_notes(lines: &mut [ForeignLine]) {
             )),
         }
     }
-    let is_login = |limit: &&(usize, String, LimitTarget, Option<u64>)| limit.2.domain != "the service";
+    let is_login = |limit: &&(usize, String, LimitTarget, Option<u64>)| is_login_domain(&limit.2.domain);
     let Some((first, ..)) = limits.iter().find(is_login) else { return };
     lines[*first].notes.push(
         "limits.conf is for log-ins only: services of systemd have LimitNOFILE= and the like".to_owned(),
@@ -179,8 +223,14 @@ pub(super) fn add_notes(lines: &mut [ForeignLine]) {
     let has_root = limits.iter().any(|(_, _, target, _)| target.domain == "root");
     let general = limits.iter().find(|(_, _, target, _)| is_general(&target.domain));
     if let Some((at, _, target, _)) = general.filter(|_| !has_root) {
-        lines[*at]
-            .notes
-            .push(format!("'{}' does not apply to root: root needs a line of its own", target.domain));
+        lines[*at].notes.push(format!(
+            "'{}' does not apply to root on Debian and Ubuntu: root needs a line of its own there",
+            target.domain
+        ));
     }
+}
+
+/// Returns whether a domain is one of limits.conf, and not a unit of systemd.
+fn is_login_domain(domain: &str) -> bool {
+    domain != SERVICE
 }

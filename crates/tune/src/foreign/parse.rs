@@ -139,12 +139,13 @@ fn parse_sysctl(base: ForeignLine, line: &str) -> ForeignLine {
         return ForeignLine { name: line.to_owned(), problem, ..base };
     };
     let name = name.trim();
-    let (name, may_fail) = match name.strip_prefix('-') {
-        Some(name) => (name.trim(), true),
-        None => (name, false),
-    };
-    let (value, comment) = split_comment(value);
+    let (minus, name) = name.strip_prefix('-').map_or(("", name), |name| ("-", name));
     let mut notes = Vec::new();
+    if !minus.is_empty() && name.starts_with(char::is_whitespace) {
+        notes.push("a blank behind '-': systemd-sysctl sets it, sysctl(8) does not".to_owned());
+    }
+    let (name, may_fail) = (name.trim(), !minus.is_empty());
+    let (value, comment) = split_comment(value);
     if !comment.is_empty() {
         notes.push("text after the value: comments need a line of their own".to_owned());
     }

@@ -380,6 +380,47 @@ fn limits_are_those_of_pam_limits() {
     assert_eq!(lowered[0].limit.as_ref().map(LimitTarget::text).as_deref(), Some("* soft"));
 }
 
+/// Each line as pam_limits 1.5 applied it to a user and to root.
+#[test]
+fn ranges_signs_and_exemptions_are_those_of_pam_limits() {
+    for (line, problem) in [
+        ("100:200 - nofile 5000", None),
+        (":101 - nofile 5000", None),
+        ("@1000: - nofile 5000", None),
+        ("%:104 - maxlogins 4", None),
+        ("a:b - nofile 5000", Some("'a:b' is no range")),
+        (": - nofile 5000", Some("no range")),
+        ("0x10: - nofile 5000", Some("no range")),
+        ("200:100 - nofile 5000", Some("empty")),
+        ("%1000: - maxlogins 4", Some("no range of groups after %")),
+        ("* -", Some("no effect")),
+        ("%staff -", Some("no effect")),
+        ("a:b -", Some("no range")),
+        ("@staff -", None),
+        ("1000: -", None),
+        ("* soft nofile +300", None),
+        ("* soft nofile -5", Some("pam_limits reads 18446744073709551611")),
+        ("* x maxlogins 4", None),
+        ("* x nonewprivs 1", None),
+        ("* - maxlogins -5", None),
+        ("* x nofile 4000", Some("'x' is no type")),
+    ] {
+        let found = &judge_on(&format!("{line}\n"), "limits.conf", &[], &facts())[0];
+        let texts = found.reasons.join(" | ");
+        assert_eq!(found.verdict == Invalid, problem.is_some(), "{line}: {found:?}");
+        assert!(texts.contains(problem.unwrap_or_default()), "{line}: {texts}");
+    }
+    let signed = &judge_on("* soft nofile +300\n", "limits.conf", &[], &facts())[0];
+    assert_eq!(signed.value, "300");
+    // The hard limit for everybody holds for a user without one, and not for root.
+    let notes = |domain: &str| {
+        let text = format!("* hard nofile 1000\n{domain} soft nofile 3000\n");
+        judge_on(&text, "limits.conf", &[], &facts())[1].reasons.join(" | ")
+    };
+    assert!(notes("ann").contains("above the hard limit 1000 (limits.conf:1)"), "{}", notes("ann"));
+    assert!(notes("root").contains("no hard limit of root here"), "{}", notes("root"));
+}
+
 #[test]
 fn forms_of_tuned_are_read() {
     let text = "[main]\ninclude = throughput-performance, -my-own\n[variables]\nn=4096\nm=${n}\n[low]\ntype=sysctl\n\

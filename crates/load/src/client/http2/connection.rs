@@ -434,6 +434,9 @@ impl EventTarget<'_> {
             inspect_head(&mut inspection, head);
         }
         if !is_end {
+            if let (true, Some(exchange)) = (is_grpc, self.exchanges.streams.get_mut(stream)) {
+                exchange.handle_grpc_head(head.fields);
+            }
             return EventEffect::None;
         }
         let Some(exchange) = self.exchanges.streams.get_mut(stream) else { return EventEffect::None };

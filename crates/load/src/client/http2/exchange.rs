@@ -119,6 +119,11 @@ impl Exchange {
         }
     }
 
+    /// Handles the fields of the response head of a gRPC call.
+    pub(super) fn handle_grpc_head(&mut self, fields: Fields<'_>) {
+        self.grpc_messages.set_encoding(fields.get("grpc-encoding"));
+    }
+
     /// Handles the fields that end a gRPC call.
     pub(super) fn handle_grpc_fields(&mut self, fields: Fields<'_>) {
         self.grpc_status = fields.get("grpc-status").map_or(GrpcStatus::Missing, GrpcStatus::parse);

@@ -48,6 +48,8 @@ pub(super) enum SkipReason {
     FromServiceWorker,
     /// Connection that became one of WebSocket.
     Upgraded,
+    /// Request for a tunnel through a proxy: its response is no response of the server.
+    Tunnel,
     /// Request that was blocked, aborted or failed in the browser, so that it has no response.
     NoResponse,
     /// Host that `--har-hosts` does not name.
@@ -67,6 +69,7 @@ impl SkipReason {
             Self::FromCache => "from the cache of the browser",
             Self::FromServiceWorker => "from a service worker of the browser",
             Self::Upgraded => "of WebSocket",
+            Self::Tunnel => "for a tunnel (CONNECT)",
             Self::NoResponse => "that were blocked, aborted or failed in the browser",
             Self::OtherHost => "of other hosts",
         }
@@ -95,7 +98,8 @@ impl SkippedLine {
 }
 
 /// Names of the time in JSON logs; the start of a request comes before the time of the line.
-const TIME_KEYS: [&str; 13] = [
+pub(super) const TIME_KEYS: [&str; 14] = [
+    "timeStamp",
     "StartUTC",
     "start_time",
     "started_at",
@@ -111,8 +115,9 @@ const TIME_KEYS: [&str; 13] = [
     "EdgeStartTimestamp",
 ];
 /// Names of the method in JSON logs.
-const METHOD_KEYS: [&str; 7] = [
+pub(super) const METHOD_KEYS: [&str; 8] = [
     "method",
+    "httpMethod",
     "request_method",
     "verb",
     "RequestMethod",
@@ -121,7 +126,8 @@ const METHOD_KEYS: [&str; 7] = [
     "ClientRequestMethod",
 ];
 /// Names of the target in JSON logs.
-const TARGET_KEYS: [&str; 14] = [
+pub(super) const TARGET_KEYS: [&str; 15] = [
+    AZURE_TARGET,
     "target",
     "original",
     "url.original",
@@ -137,31 +143,43 @@ const TARGET_KEYS: [&str; 14] = [
     "ClientRequestURI",
     "ClientRequestPath",
 ];
+/// Name of the target in the logs of Azure's gateways.
+const AZURE_TARGET: &str = "requestUri";
+/// Begin of the text that a gateway of Azure logs in place of a query: its own notes on the request.
+const AZURE_NOTES: &str = "X-AzureApplicationGateway-";
 /// Names of a query in JSON logs whose target has none.
-const QUERY_KEYS: [&str; 4] = ["query", "query_string", "args", "url.query"];
-/// Names of objects in JSON logs that have the keys of the request: those of Caddy, of pino, of Google Cloud and of
-/// the Elastic Common Schema.
-const REQUEST_OBJECTS: [&str; 6] = ["request", "req", "httpRequest", "http_request", "http", "url"];
+const QUERY_KEYS: [&str; 5] = ["query", "query_string", "args", "url.query", "requestQuery"];
+/// Names of objects in JSON logs that have the keys of the request: those of Caddy, of pino, of Google Cloud, of the
+/// Elastic Common Schema and of Azure.
+const REQUEST_OBJECTS: [&str; 7] =
+    ["request", "req", "httpRequest", "http_request", "http", "url", "properties"];
 /// Maximum length of a quoted part of a log in a message.
 pub(super) const SHOWN_BYTES_MAX: usize = 80;
 
 pub(super) fn parse_line(line: &str) -> Result<LogEntry, SkippedLine> {
-    // `docker compose logs` puts the name of the service in front.
-    let json = line.split_once(" | ").map_or(line, |(name, rest)| {
-        if rest.starts_with('{') && !name.contains(['{', '"']) { rest } else { line }
-    });
-    let entry = match json.trim_start().starts_with('{') {
-        true => parse_json(json)?,
-        false => parse_text(line)?,
+    let entry = match json_part(line) {
+        Some(json) => parse_json(json)?,
+        None => parse_text(line).or_else(|skipped| super::pairs::parse(line).ok_or(skipped))?,
     };
     check_request(&entry)?;
     Ok(entry)
+}
+
+/// Returns the object of JSON at the end of a line. `docker compose logs` puts the name of the service in front of it,
+/// container runtimes of Kubernetes the time and the stream, and syslog its own head.
+fn json_part(line: &str) -> Option<&str> {
+    let at = line.find('{')?;
+    let is_head = !line[..at].contains('"') && line[..at].ends_with(' ');
+    // HAProxy has captured fields in braces.
+    let is_object = line[at + 1..].trim_start().starts_with('"') && line.trim_end().ends_with('}');
+    (line[..at].trim().is_empty() || is_head && is_object).then(|| &line[at..])
 }
 
 /// Returns a target with its query, if it has none; `-` is none.
 pub(super) fn with_query(target: &str, query: &str) -> String {
     match query.trim_start_matches('?') {
         "" | "-" => target.to_owned(),
+        notes if notes.starts_with(AZURE_NOTES) => target.to_owned(),
         query if !target.contains('?') => format!("{target}?{query}"),
         _ => target.to_owned(),
     }
@@ -169,6 +187,13 @@ pub(super) fn with_query(target: &str, query: &str) -> String {
 
 /// Checks that the request of an entry can be sent.
 pub(super) fn check_request(entry: &LogEntry) -> Result<(), SkippedLine> {
+    if entry.method == "CONNECT" {
+        let text = printable(&entry.target, SHOWN_BYTES_MAX);
+        return Err(SkippedLine::new(1, SkipReason::Tunnel, text));
+    }
+    if entry.method == "-" || entry.target == "-" {
+        return Err(SkippedLine::new(1, SkipReason::NoRequest, "a request that was not read ('-')"));
+    }
     wire::encode::check_target(&entry.target)
         .and_then(|()| wire::encode::check_method(&entry.method))
         .map_err(|error| {
@@ -195,7 +220,7 @@ fn parse_text(line: &str) -> Result<LogEntry, SkippedLine> {
             SkippedLine::new(open + 2, SkipReason::NoTime, text)
         }
         None => {
-            let text = "no [time] (log formats: combined, HAProxy HTTP, W3C extended, AWS, Squid, JSON, HAR)";
+            let text = "no [time] (log formats: combined, HAProxy HTTP, W3C extended, AWS, Squid, logfmt, JSON, HAR)";
             SkippedLine::new(1, SkipReason::NoTime, text)
         }
     })?;
@@ -209,10 +234,10 @@ fn parse_text(line: &str) -> Result<LogEntry, SkippedLine> {
 }
 
 /// Number of words at the begin of a line among which the time may be.
-const TIME_WORDS_MAX: usize = 4;
+pub(super) const TIME_WORDS_MAX: usize = 4;
 
 /// Parses a time in one word: RFC 3339, or seconds since 1970 with a fraction.
-fn parse_time_word(word: &str) -> Option<(i64, bool)> {
+pub(super) fn parse_time_word(word: &str) -> Option<(i64, bool)> {
     let bytes = word.as_bytes();
     match bytes.get(10)? {
         b'T' if bytes[4] == b'-' => parse_time(word),
@@ -333,7 +358,7 @@ const KEYS: [&[&str]; 6] = [
     &["log"],
     &QUERY_KEYS,
 ];
-const NAMES_MAX: usize = 14;
+const NAMES_MAX: usize = 15;
 
 /// Values of a line of a JSON log, by key and name.
 #[derive(Default)]
@@ -368,6 +393,12 @@ impl JsonLine {
                 *own = other;
             }
         }
+    }
+
+    /// Returns whether a key has a text of this name.
+    fn has_name(&self, key: usize, name: &str) -> bool {
+        let position = KEYS[key].iter().position(|known| *known == name);
+        position.is_some_and(|at| matches!(self.0[key][at], Some(Scalar::Text(_))))
     }
 
     fn text(&self, key: usize) -> Option<&str> {
@@ -469,6 +500,8 @@ fn parse_json(line: &str) -> Result<LogEntry, SkippedLine> {
     let from_line = values.text(3).and_then(parse_request_line);
     let request = match (from_line, values.text(2)) {
         (Some(both), _) => Some(both),
+        // The firewall of Azure repeats the target of a request, without its method.
+        (None, Some(_)) if values.text(1).is_none() && values.has_name(2, AZURE_TARGET) => None,
         (None, Some(target)) => {
             let target = with_query(&origin_form(target), values.text(5).unwrap_or_default());
             Some((values.text(1).unwrap_or("GET").to_owned(), target))
