@@ -261,7 +261,7 @@ pub(crate) fn single_thread_bound(facts: &Facts<'_>) -> Answer {
 
 pub(crate) fn kernel_cpu_bound(facts: &Facts<'_>) -> Answer {
     answer(
-        format!("your service uses up its CPU, most of it in the kernel: {} is its ceiling", facts.rate()),
+        full_cpu(facts, "in the kernel"),
         &[
             facts.cpu_phrase("it uses {}"),
             facts.phrase(&s::SUBJECT_SYSTEM, "{} of that in the kernel"),
@@ -280,7 +280,7 @@ pub(crate) fn kernel_cpu_bound(facts: &Facts<'_>) -> Answer {
 
 pub(crate) fn user_cpu_bound(facts: &Facts<'_>) -> Answer {
     answer(
-        format!("your service uses up its CPU, most of it in its own code: {} is its ceiling", facts.rate()),
+        full_cpu(facts, "in its own code"),
         &[
             facts.cpu_phrase("it uses {}"),
             facts.phrase(&s::SUBJECT_USER, "{} of that in its own code"),
@@ -307,6 +307,24 @@ fn more_workers(facts: &Facts<'_>) -> String {
 const UNUSED_MIN: f64 = 0.3;
 /// Use of the busiest thread from which it is full.
 const FULL_FROM: f64 = 0.9;
+
+/// Describes a service that uses up its CPU, or gets only a part of CPUs that are full.
+fn full_cpu(facts: &Facts<'_>, place: &str) -> String {
+    let allowed = facts.view.machine(SUBJECT).and_then(|machine| machine.cpus_by_affinity(SUBJECT));
+    let used =
+        facts.value(&s::SUBJECT_CPUS).zip(allowed).filter(|(used, allowed)| *used < SHARED_MAX * allowed);
+    match used.and_then(|_| facts.cpu_use()) {
+        Some(part) => format!(
+            "the CPUs are full, and your service gets {part} beside this load generator and other programs, most of it \
+             {place}: {} is its ceiling here",
+            facts.rate()
+        ),
+        None => format!("your service uses up its CPU, most of it {place}: {} is its ceiling", facts.rate()),
+    }
+}
+
+/// Part of its CPUs below which a service does not use them up by itself.
+const SHARED_MAX: f64 = 0.75;
 
 /// Formats the CPU time of a response.
 fn cost(facts: &Facts<'_>) -> String {

@@ -1,6 +1,8 @@
 //! Pipelines over HTTP/1.1, against servers that end connections: a request behind a response that ends the connection
 //! was not processed. Every count equals the server's.
 
+#![expect(clippy::disallowed_types, reason = "the threads of a scripted server share what they have seen")]
+
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

@@ -37,6 +37,7 @@ fn head(run: &Run) -> String {
     let tls = run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls)) + "\n");
     let http2 = run.http2.as_ref().and_then(format_http2).map(|text| labelled("http2", &text) + "\n");
     let live = [
+        ("pipeline", format_resent(&run.totals.connections)),
         ("websocket", super::live::format_websocket(run)),
         ("events", super::live::format_event_stream(run)),
         ("transport", super::live::format_transport(run)),
@@ -96,14 +97,13 @@ fn outcome(run: &Run) -> String {
     }
     let connections = &totals.connections;
     lines.push(format!(
-        "connections  {} of {} obtained; {} opened, {} failed, {} lost, {} closed while idle{}",
+        "connections  {} of {} obtained; {} opened, {} failed, {} lost, {} closed while idle",
         connections.max_open,
         connections.requested,
         connections.opened,
         connections.failed,
         connections.lost,
-        connections.closed_idle,
-        format_resent(connections).map(|text| format!("; {text}")).unwrap_or_default()
+        connections.closed_idle
     ));
     lines.join("\n") + "\n"
 }
