@@ -63,6 +63,8 @@ pub(super) enum ValueError {
     FileContent { path: PathBuf, error: Box<Self> },
     #[error("{path} is not a file", path = .0.display())]
     NotAFile(PathBuf),
+    #[error("{path} is not text in UTF-8", path = .0.display())]
+    NotText(PathBuf),
     #[error("{path} has more than {bytes_max} bytes", path = path.display())]
     LargeFile { path: PathBuf, bytes_max: usize },
     #[error("{path}:{line}: {error}", path = path.display())]

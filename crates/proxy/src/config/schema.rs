@@ -105,6 +105,10 @@ impl ValueKind {
                 { "type": "string", "pattern": RATE_PATTERN },
             ] }),
             Self::Choice(choices) => json!({ "enum": choices }),
+            Self::ChoiceOrText(choices, _) => json!({ "anyOf": [
+                { "enum": choices },
+                { "type": "string", "pattern": "[{}]" },
+            ] }),
             Self::StatusOrTrue(min, max) => json!({ "anyOf": [
                 { "const": true },
                 { "type": "integer", "minimum": min, "maximum": max },
@@ -151,6 +155,7 @@ impl ValueKind {
                 let choices: Vec<String> = choices.iter().map(|choice| format!("`{choice}`")).collect();
                 choices.join(", ")
             }
+            Self::ChoiceOrText(choices, form) => format!("{}, or {form}", Self::Choice(choices).describe()),
             Self::StatusOrTrue(..) => "`true` or a status".into(),
             Self::Text(form) => form.into(),
             Self::TextOrFalse(form) => format!("{form}, or `false`"),

@@ -117,7 +117,7 @@ fn a_complete_config_is_parsed() {
     assert!(plan.privileges.no_new_privileges && !plan.privileges.landlock);
     assert_eq!((&plan.logs[0].target, plan.logs[0].sample), (&LogTarget::Stdout, 0.1));
     assert_eq!(plan.logs[1].target, LogTarget::SyslogUdp("127.0.0.1:514".parse().unwrap()));
-    assert_eq!((plan.logs[1].format, plan.logs[1].only_errors), (LogFormat::Haproxy, true));
+    assert_eq!((&plan.logs[1].format, plan.logs[1].only_errors), (&LogFormat::Haproxy, true));
     // Listeners are in the file's order, not sorted by name.
     let [web, db] = &plan.listeners[..] else { panic!("{:?}", plan.listeners) };
     assert_eq!((&*web.name, web.mode, &*db.name, db.mode), ("web", Mode::Http, "db", Mode::Tcp(PoolId(0))));

@@ -184,6 +184,9 @@ impl Exchange {
             // The client did not ask for an upgrade, or its request was not complete.
             return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head));
         }
+        if self.own_settings.is_some() && self.may_retry_status(head.status) {
+            return HeadResult::Failed(self.retry_result(ctx, client, EndReason::BadResponse));
+        }
         let first_byte = MonotonicTime::now();
         self.outcome.times.first_byte = first_byte;
         if let Some(slot) = &self.slot {
@@ -396,7 +399,7 @@ impl Exchange {
         };
         let mut to_client = std::mem::take(self.response_relay.head_buffer());
         to_client.extend_from_slice(remaining);
-        let tunnel_timeout_ns = slot.pool.plan().timeouts.tunnel_ns;
+        let tunnel_timeout_ns = self.timeouts(client, slot).1.tunnel_ns;
         self.response = ResponseProgress::Body;
         let to_server = self.request_relay.take_unsent();
         StepResult::Finished(ConnAction::Tunnel(Box::new(TunnelStart {
