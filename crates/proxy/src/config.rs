@@ -57,6 +57,7 @@ pub use schema::{reference, schema};
 pub use validate::REGEX_BYTES_MAX;
 
 pub(crate) use record::problem::suggestion;
+pub(crate) use variables::check_variables;
 
 use value::Section;
 
@@ -259,6 +260,9 @@ fn parse_logs(sections: &[Section], problems: &mut Problems) -> Vec<LogPlan> {
                 target_text.value
             );
             problems.add_error(target_text.offset, text);
+        }
+        if let Some(offset) = section.key_offset("sample").filter(|_| section.flag("only-errors")) {
+            problems.warn(offset, "'sample' has no effect with only-errors: errors are always logged");
         }
         logs.push(LogPlan {
             target,

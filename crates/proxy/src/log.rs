@@ -31,7 +31,7 @@ pub(crate) use line::{LoadCounts, Timers};
 pub(crate) use names::LogNames;
 pub(crate) use server_shell::date::{WallClock, http_date};
 pub(crate) use server_shell::log::{LineCounters, LogTarget, LogWriter, TargetCounts};
-pub(crate) use template::{CapturedValue, append_captured};
+pub(crate) use template::{CapturedValue, append_captured, line_of_values};
 
 use crate::outcome::{EndReason, Outcome};
 use crate::plan::{LogFormat, LogPlan};

@@ -83,6 +83,7 @@ words! {
     Connect, "connect", "connecting to it";
     FirstByte, "first-byte", "waiting for the head of the response";
     Response, "response", "forwarding the response";
+    Server, "server", "with a server, from the slot at it to the end";
     Total, "total", "all, from the first byte of the request";
 }
 
@@ -178,7 +179,7 @@ pub(crate) const FAMILIES: [(&str, Scope, &str); 5] = [
     (
         "duration.PART.UNIT",
         Scope::Log,
-        "The time that the request spent in a part of its exchange: `head`, `queue`, `connect`, `first-byte`, `response` or `total`, \
+        "The time that the request spent in a part of its exchange: `head`, `queue`, `connect`, `first-byte`, `response`, `server` (`connect` to `response`) or `total`, \
          in `s` (with three decimals), `ms` or `us`.",
     ),
 ];

@@ -3,7 +3,8 @@
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    Action, Forwarding, GivenSettings, Id as _, OwnSettings, RetryOn, RouteSettings, SETTINGS, SettingOwner,
+    Action, Forwarding, GivenSettings, Id as _, OwnSettings, PoolPlan, RetryOn, RouteSettings, SETTINGS,
+    SettingOwner,
 };
 
 use super::health::parse_statuses;
@@ -60,8 +61,9 @@ pub(super) fn parse_settings(
     let own = parse_own(section, problems);
     let resolve = |listener| own.apply_to(RouteSettings::inherited(listener, pool));
     let settings = OwnSettings { given, by_listener: names.listeners.iter().map(resolve).collect() };
-    if let Some(resolved) = settings.by_listener.first().filter(|_| pool.is_some()) {
+    if let Some((resolved, pool)) = settings.by_listener.first().zip(pool) {
         warn_of_effects(section, resolved, problems);
+        warn_of_buffering(section, pool, problems);
     }
     settings
 }
@@ -153,6 +155,17 @@ fn parse_retry_on(section: &Section, problems: &mut Problems) -> RetryOn {
     RetryOn { statuses, timeout: !timeouts.is_empty() }
 }
 
+/// Warns about `buffer-request` for a pool whose servers have no limit.
+fn warn_of_buffering(section: &Section, pool: &PoolPlan, problems: &mut Problems) {
+    let all = pool.servers.iter().chain(pool.named_servers.iter().map(|named| &named.template));
+    let has_limit =
+        pool.overload_limits.adaptive.is_some() || all.into_iter().any(|server| server.maxconn.is_some());
+    if let Some(offset) = section.key_offset("buffer-request").filter(|_| !has_limit) {
+        let text = format!("'buffer-request' has no effect: no server of pool '{}' has a maxconn", pool.name);
+        problems.warn(offset, text);
+    }
+}
+
 /// Warns about settings that have no effect with others.
 fn warn_of_effects(section: &Section, settings: &RouteSettings, problems: &mut Problems) {
     for key in RETRY_KEYS {
@@ -231,6 +244,7 @@ mod tests {
             ("deny = true\nretries = 1", "'retries' has no effect with deny"),
             ("pool = 'app'\nretries = 0\nretry-on = '503'", "'retry-on' has no effect with retries = 0"),
             ("pool = 'app'\ntimeouts = { total = '1s', per-try = '2s' }", "longer than timeouts.total"),
+            ("pool = 'app'\nbuffer-request = '16k'", "no server of pool 'app' has a maxconn"),
             ("pool = 'app'\nretry-on = '200'", "no errors"),
             ("pool = 'app'\nretry-on = 'never'", "'never'"),
             ("pool = 'app'\nforwarding = { via = 'a b' }", "'a b'"),

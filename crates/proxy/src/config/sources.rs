@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use record::document::{Problems, TomlDocument};
 use record::problem::InputProblem;
 
+use super::errors::ValueError;
 use super::value::{INCLUDE, Section, TableReader};
 use super::variables::{Lookup, expand_table};
 
@@ -126,7 +127,7 @@ impl Sources {
                     .add_error(pattern.offset, format!("files include others up to {DEPTH_MAX} levels deep"));
                 break;
             }
-            match find_files(&directory.join(&*pattern.value)) {
+            match find_files(&directory, &pattern.value) {
                 Ok((paths, searched)) => {
                     if paths.is_empty() {
                         problems.warn(pattern.offset, format!("'{}' matches no file", pattern.value));
@@ -163,30 +164,30 @@ impl Sources {
     }
 }
 
-/// Returns the files of a pattern, sorted by name, and the directory that was searched.
+/// Returns the files of a pattern, relative to a directory, sorted by name, and the directory that was searched.
 ///
 /// # Errors
 /// The directory is not readable, or has a wildcard in its own name.
-fn find_files(pattern: &Path) -> Result<(Vec<PathBuf>, Option<PathBuf>), String> {
-    let shown = pattern.display();
+fn find_files(base: &Path, pattern: &str) -> Result<(Vec<PathBuf>, Option<PathBuf>), ValueError> {
     let has_wildcard = |text: &str| text.contains(['*', '?', '[']);
-    let name = pattern.file_name().and_then(|name| name.to_str());
-    let Some(name) = name else { return Err(format!("'{shown}' is not the name of a file")) };
-    let parent = pattern.parent().unwrap_or(Path::new(""));
-    if parent.to_str().is_none_or(has_wildcard) {
-        return Err(format!("'{shown}' has a wildcard in the name of a directory: only files may have one"));
+    let (own_directory, name) = pattern.rsplit_once('/').map_or(("", pattern), |(own, name)| (own, name));
+    if name.is_empty() || name.contains('[') {
+        return Err(ValueError::FilePattern(pattern.into()));
     }
+    if has_wildcard(own_directory) {
+        return Err(ValueError::DirectoryPattern(pattern.into()));
+    }
+    let path = base.join(pattern);
     if !has_wildcard(name) {
-        return Ok((vec![pattern.to_owned()], None));
+        return Ok((vec![path], None));
     }
-    if name.contains('[') {
-        return Err(format!("'{shown}': the wildcards are '*' and '?'"));
-    }
+    let parent = path.parent().unwrap_or(Path::new(""));
     let directory = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let failed = |error| ValueError::File { path: directory.into(), error };
+    let entries = fs::read_dir(directory).map_err(failed)?;
     let mut files = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(|error| format!("{}: {error}", directory.display()))?;
+        let entry = entry.map_err(failed)?;
         let file_name = entry.file_name();
         let matches = file_name.to_str().is_some_and(|file_name| {
             file_name.starts_with('.') == name.starts_with('.')

@@ -509,14 +509,11 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, ValueErro
             rate if rate > 0.0 && rate <= 1e9 => Ok(Value::Float(rate)),
             _ => Err(ValueError::Rate(key)),
         },
-        (ValueKind::Choice(choices), DeValue::String(text)) => {
-            check_choice(text, choices)?;
+        (ValueKind::ChoiceOrText(..), DeValue::String(text)) if text.contains(['{', '}']) => {
             Ok(Value::Text(text.as_ref().into()))
         }
-        (ValueKind::ChoiceOrText(choices, _), DeValue::String(text)) => {
-            if !text.contains(['{', '}']) {
-                check_choice(text, choices)?;
-            }
+        (ValueKind::Choice(choices) | ValueKind::ChoiceOrText(choices, _), DeValue::String(text)) => {
+            check_choice(text, choices)?;
             Ok(Value::Text(text.as_ref().into()))
         }
         (ValueKind::Text(_) | ValueKind::TextOrFalse(_), DeValue::String(text)) => {

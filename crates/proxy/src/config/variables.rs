@@ -103,6 +103,19 @@ fn value_of(reference: &str, lookup: Lookup<'_>) -> Result<String, VariableFault
     }
 }
 
+/// Checks the properties of variables for a text: faults have places in it, and an escaped text is literal. For
+/// fuzzing.
+///
+/// # Panics
+/// A property does not hold.
+pub(crate) fn check_variables(text: &str) {
+    let lookup = |name: &str| (name.len() % 2 == 0).then(|| Ok(name.to_owned()));
+    let _ = expand(text, &lookup, |at, _| assert!(text[at..].starts_with("${")));
+    let mut faults = 0;
+    let literal = expand(&text.replace("${", "$${"), &lookup, |_, _| faults += 1);
+    assert_eq!((&*literal, faults), (text, 0));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

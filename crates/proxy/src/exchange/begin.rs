@@ -81,12 +81,7 @@ impl Exchange {
             matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
         self.note_grpc(view, client);
         self.outcome.begin(start.head_start, start.now, start.head_bytes);
-        let protocol = client.protocol(head.version);
-        let needs_fields = core.needs_header_fields();
-        self.outcome.note_request(view, protocol, needs_fields);
-        if needs_fields {
-            self.capture_for_logs(core, client, view);
-        }
+        self.note_for_logs(core, client, view);
         let listener = &start.active.generation.plan.listeners[start.active.listener];
         self.request_relay.begin(head.framing, forwarded_framing(head.framing), &listener.limits);
         let exceeded = self.exceeded_limit(client, start.now);
@@ -138,6 +133,16 @@ impl Exchange {
                 Some(EndReason::BodyTooLarge)
             }
             _ => None,
+        }
+    }
+
+    /// Notes the parts of the head that a log may need.
+    #[inline]
+    fn note_for_logs(&mut self, core: &Core, client: &ClientStream, view: &RequestView<'_>) {
+        let needs_fields = core.needs_header_fields();
+        self.outcome.note_request(view, client.protocol(view.head.version), needs_fields);
+        if needs_fields {
+            self.capture_for_logs(core, client, view);
         }
     }
 

@@ -148,16 +148,14 @@ impl Exchange {
             Ok(Parsed::Incomplete) => return HeadResult::Incomplete,
             Err(refusal) => {
                 self.outcome.refusal = Some(refusal.kind());
-                let phase = EndPhase::Head;
-                return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, phase));
+                return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head));
             }
         };
         if head.is_informational() {
             self.interim_count += 1;
             if let Err(refusal) = limits.check_interim(self.interim_count) {
                 self.outcome.refusal = Some(refusal.kind());
-                let phase = EndPhase::Head;
-                return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, phase));
+                return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head));
             }
             self.facts.expects_continue &= head.status != 100;
             if self.facts.version == Version::Http11 {

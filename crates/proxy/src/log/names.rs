@@ -101,6 +101,11 @@ impl LogNames {
         }
     }
 
+    /// Returns the names of no plan.
+    pub(super) fn none() -> Self {
+        Self { listeners: Rc::new([]), routes: Rc::new([]), pools: IdVec::from(Vec::new()) }
+    }
+
     /// Returns the names of a plan that differs only in the pools for which `is_changed` returns
     /// true.
     pub(crate) fn with_pools_of(&self, plan: &Plan, is_changed: impl Fn(PoolId) -> bool) -> Self {

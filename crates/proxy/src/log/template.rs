@@ -3,11 +3,15 @@
 
 use std::fmt::{self, Write as _};
 
-use server_shell::date::milliseconds;
+use server_shell::date::{WallClock, milliseconds};
 
 use super::escape::EscapeRule;
-use super::line::{LINE_BYTES_MAX, LogEntry, TARGET_BYTES_MAX, push_address, push_text, push_url};
-use super::sink::LineBuffer;
+use super::line::{
+    LINE_BYTES_MAX, LoadCounts, LogEntry, SecondCache, TARGET_BYTES_MAX, push_address, push_text, push_url,
+};
+use super::names::LogNames;
+use super::sink::{LineBuffer, render_to_vec};
+use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Protocol, Times};
 use crate::plan::{Fact, LogTemplate, Variable};
 use crate::template::{DurationForm, ExchangePart, FORMAT_BYTES_MAX, Piece};
 
@@ -212,6 +216,9 @@ impl ValueWriter<'_, '_> {
             ExchangePart::Connect => timers.tc_ns,
             ExchangePart::FirstByte => timers.tr_ns,
             ExchangePart::Response => timers.td_ns,
+            ExchangePart::Server => timers.tc_ns.map(|connect_ns| {
+                connect_ns + timers.tr_ns.unwrap_or_default() + timers.td_ns.unwrap_or_default()
+            }),
             ExchangePart::Total => Some(timers.total_ns),
         };
         let Some(time_ns) = time_ns else { return };
@@ -220,7 +227,7 @@ impl ValueWriter<'_, '_> {
             DurationForm::Milliseconds => self.out.number(time_ns / 1_000_000),
             // A sink takes as much as fits and does not fail.
             DurationForm::Seconds => {
-                drop(write!(self.out, "{}.{:03}", time_ns / 1_000_000_000, time_ns / 1_000_000 % 1_000))
+                let _ = write!(self.out, "{}.{:03}", time_ns / 1_000_000_000, time_ns / 1_000_000 % 1_000);
             }
         }
     }
@@ -232,4 +239,51 @@ fn without_port(host: &[u8]) -> &[u8] {
         Some(colon) if !host.ends_with(b"]") => &host[..colon],
         _ => host,
     }
+}
+
+/// Returns the line of a request all of whose texts are `value`. For fuzzing.
+pub(crate) fn line_of_values(format: &LogTemplate, value: &[u8]) -> Vec<u8> {
+    let mut captured = Vec::new();
+    for (variable, name) in captured_values(format) {
+        append_captured(&name, |out| out.extend_from_slice(value), &mut captured);
+        debug_assert!(is_captured(&variable));
+    }
+    let request = LoggedRequest {
+        method: value,
+        target: value,
+        protocol: Protocol::Http11,
+        host: value,
+        referer: value,
+        user_agent: value,
+        request_id: value,
+        captured: &captured,
+    };
+    let outcome = Outcome {
+        client: None,
+        client_port: 0,
+        listener: 0,
+        route: None,
+        pool: None,
+        server: None,
+        request: Some(request),
+        status: 200,
+        end: EndReason::Done,
+        phase: EndPhase::Over,
+        refusal: None,
+        times: Times::default(),
+        bytes_in: 0,
+        bytes_out: 0,
+        content_bytes_out: 0,
+        retries: 0,
+        reused: false,
+        wasted: false,
+        sticky: None,
+        tls_names: None,
+        server_name: None,
+        tls_error: None,
+    };
+    let names = LogNames::none();
+    let (mut seconds, load) = (SecondCache::default(), LoadCounts::default());
+    let entry = seconds.entry(&outcome, &names, &load, WallClock::ahead_by(0));
+    render_to_vec(LINE_BYTES_MAX, |out| push_line(out, format, &entry))
 }
