@@ -51,7 +51,8 @@ impl Value {
 
     fn write(&self, out: &mut String) {
         match self {
-            Self::Text(text) => write_text(text, out),
+            // `${` begins a variable of the environment.
+            Self::Text(text) => write_text(&text.replace("${", "$${"), out),
             Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
             // Writing to a String cannot fail.
             Self::Number(number) => drop(write!(out, "{number}")),

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use crate::document::{Document, Names, Origin, Origins, Section, Value};
 use crate::left::{Kind, Report};
 use crate::rules::{
-    Action, Change, CompiledRoute, Compiler, Condition, PathTest, Rule, TooLong, count_rules, has_path_test,
-    write_condition,
+    Action, Change, CompiledRoute, Compiler, Condition, PathTest, RouteSetting, Rule, TooLong, count_rules,
+    has_path_test, write_condition,
 };
 use crate::text::Template;
 use crate::{Import, ParseError, Program, Surroundings};
@@ -247,7 +247,17 @@ fn clean_start(wanted: &str) -> &str {
 
 fn write_action(action: &Action, section: &mut Section) {
     let (key, value) = match action {
-        Action::Pool(name) => ("pool", Value::text(name)),
+        Action::Pool(name, settings) => {
+            section.set("pool", Value::text(name), &[]);
+            for RouteSetting { table, key, value, origin } in settings {
+                let origins = std::slice::from_ref(origin);
+                match *table {
+                    "" => section.set(key, value.clone(), origins),
+                    table => section.set_in(table, key, value.clone(), origins),
+                }
+            }
+            return;
+        }
         Action::Deny(403) => ("deny", Value::Bool(true)),
         Action::Deny(status) => ("deny", Value::Number(u64::from(*status))),
         Action::SilentDrop => ("silent-drop", Value::Bool(true)),

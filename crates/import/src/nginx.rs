@@ -2,10 +2,12 @@
 
 mod lexer;
 mod location;
+mod log;
 mod phases;
 mod pool;
 mod scope;
 mod server;
+mod settings;
 mod stream;
 mod table;
 mod variables;
@@ -173,12 +175,33 @@ fn add_log(scope: &Scope, draft: &mut Draft<'_>) {
     };
     let mut section = Section::of_array("log", vec![Rc::clone(origin)]);
     section.set("to", Value::text(target), &[]);
-    section.set("format", Value::text("combined"), &[]);
+    set_log_format(scope, &mut section, draft);
     match draft.document.logs.first() {
         None => draft.document.logs.push(section),
         Some(known) if known.equals(&section) => {}
         Some(_) => {
             draft.leave(Kind::NotSupported, origin, "a log has the requests of all listeners: there is one")
         }
+    }
+}
+
+/// Sets the format of a scope's log.
+fn set_log_format(scope: &Scope, section: &mut Section, draft: &mut Draft<'_>) {
+    let name = scope.access_log_format.as_str();
+    let Some((format, (_, origin))) = scope.log_formats.get(name).zip(scope.access_log.as_ref()) else {
+        return section.set("format", Value::text("combined"), &[]);
+    };
+    let Some(converted) = format.convert() else {
+        let text = format!("weir cannot have the format '{name}': the log has the format combined");
+        draft.leave(Kind::NotSupported, origin, text);
+        return section.set("format", Value::text("combined"), &[]);
+    };
+    if !converted.unknown.is_empty() {
+        let text = format!("weir has no value for {}: the lines have '-'", converted.unknown.join(", "));
+        draft.leave(Kind::NotSupported, origin, text);
+    }
+    section.set("format", Value::text(converted.text), &[]);
+    if format.is_json {
+        section.set("escape", Value::text("json"), &[]);
     }
 }

@@ -11,23 +11,34 @@ pub(crate) use compile::{CompiledRoute, Compiler, TooLong};
 pub(crate) use condition::{Condition, PathTest, Test, ValueTest};
 pub(crate) use write::write_condition;
 
-use crate::document::{Origin, Origins};
+use crate::document::{Origin, Origins, Value};
 use crate::text::Template;
 
 /// Action that ends the processing of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    Pool(String),
-    Redirect { status: u16, location: Template },
-    Return { status: u16, content_type: Option<String>, body: String },
+    /// Forwards to a pool, with the settings of the route.
+    Pool(String, Vec<RouteSetting>),
+    Redirect {
+        status: u16,
+        location: Template,
+    },
+    Return {
+        status: u16,
+        content_type: Option<String>,
+        body: String,
+    },
     Deny(u16),
     SilentDrop,
-    Tarpit { delay_ms: Option<u64>, status: u16 },
+    Tarpit {
+        delay_ms: Option<u64>,
+        status: u16,
+    },
 }
 
 impl Action {
     pub(crate) fn forwards(&self) -> bool {
-        matches!(self, Self::Pool(_))
+        matches!(self, Self::Pool(..))
     }
 
     /// Returns a measure of its text, in bytes.
@@ -35,8 +46,27 @@ impl Action {
         match self {
             Self::Return { body, .. } => 64 + body.len(),
             Self::Redirect { location, .. } => 64 + location.weight(),
+            Self::Pool(_, settings) => 32 + 64 * settings.len(),
             _ => 32,
         }
+    }
+}
+
+/// Setting of a route that forwards.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RouteSetting {
+    /// Table of the key; empty: the route itself.
+    pub(crate) table: &'static str,
+    pub(crate) key: &'static str,
+    pub(crate) value: Value,
+    pub(crate) origin: Rc<Origin>,
+}
+
+impl RouteSetting {
+    /// Creates a setting; the path is the key, behind the name of its table and a dot.
+    pub(crate) fn new(path: &'static str, value: Value, origin: &Rc<Origin>) -> Self {
+        let (table, key) = path.split_once('.').unwrap_or(("", path));
+        Self { table, key, value, origin: Rc::clone(origin) }
     }
 }
 

@@ -23,13 +23,16 @@ mod messages;
 mod overload;
 mod overload_lints;
 mod pools;
+mod route_settings;
 mod routes;
 mod schema;
 mod sni;
+mod sources;
 mod templates;
 mod tls;
 mod validate;
 mod value;
+mod variables;
 
 #[cfg(test)]
 mod test_certificates;
@@ -39,9 +42,10 @@ mod tests;
 mod tests_directives;
 
 use record::units::format_plural;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use record::document::{Problems, TomlDocument};
+use record::document::Problems;
 use record::problem::InputProblem;
 
 use crate::plan::{
@@ -53,11 +57,14 @@ pub use schema::{reference, schema};
 pub use validate::REGEX_BYTES_MAX;
 
 pub(crate) use record::problem::suggestion;
+pub(crate) use variables::check_variables;
 
-use value::{Section, TableReader};
+use value::Section;
 
 /// Minimum length of an admin token in bytes.
 const TOKEN_BYTES_MIN: usize = 16;
+/// Maximum size of a file with one.
+const TOKEN_FILE_BYTES_MAX: usize = 4096;
 
 #[derive(Clone, Debug)]
 pub struct ParsedConfig {
@@ -74,22 +81,20 @@ pub struct ParsedConfig {
 ///
 /// # Errors
 /// Returns all problems, in the file's order. For a file that is not TOML, these are all syntax
-/// errors, and the problems with keys on other lines.
+/// errors, and the problems with keys on other lines. Files of `include` are read, too.
 pub fn parse(file_name: &str, text: &str) -> Result<ParsedConfig, Vec<InputProblem>> {
     let mut problems = Problems::default();
-    let document = TomlDocument::parse(text);
-    if !document.is_readable() {
-        TableReader::new(&mut problems, true).read_section("", document.table(), 0);
-        document.report_syntax_errors(&mut problems);
-        return Err(problems.into_input_problems(file_name, text));
+    let (root, sources) = sources::read(file_name, text, &variables::process_variable, &mut problems);
+    if !sources.is_readable {
+        return Err(sources.locate(problems).0);
     }
-    document.report_syntax_errors(&mut problems);
-    let root = TableReader::new(&mut problems, false).read_section("", document.table(), 0);
+    root.report_missing_keys(&mut problems);
     let mut lints = Problems::default();
     let mut plan = build_plan(&root, &mut problems, &mut lints);
     plan.source = text.into();
-    let (located_errors, warnings) = problems.into_problems(file_name, text);
-    let (_, overload_lints) = lints.into_problems(file_name, text);
+    plan.included = sources.watched_paths();
+    let (located_errors, warnings) = sources.locate(problems);
+    let (_, overload_lints) = sources.locate(lints);
     if located_errors.is_empty() {
         Ok(ParsedConfig { plan, warnings, overload_lints })
     } else {
@@ -106,7 +111,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         .iter()
         .map(|section| listeners::parse_listener(section, &pool_names, problems))
         .collect();
-    let known_names = routes::KnownNames { listeners: &listeners, pools: &pool_names };
+    let known_names = routes::KnownNames { listeners: &listeners, pools: &pool_names, pool_plans: &pools };
     let route_sections = root.tables("route");
     let mut routes: Vec<_> = route_sections
         .iter()
@@ -140,6 +145,8 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
             .text("control")
             .and_then(|text| problems.ok_or_report(text.offset, validate::parse_socket_path(&text.value))),
         source: "".into(),
+        included: Vec::new(),
+        given: route_settings::given_settings(&listener_sections, &pool_sections),
         listeners: listeners.into(),
         routes: routes.into(),
         pools: pools.into_iter().map(Arc::new).collect(),
@@ -161,20 +168,37 @@ fn parse_admin_access(root: &Section, problems: &mut Problems) -> AdminAccess {
     let hosts =
         hosts.filter_map(|text| problems.ok_or_report(text.offset, validate::parse_host(&text.value)));
     let hosts = hosts.collect();
-    let token = root.text("admin-token").and_then(|text| {
-        if text.value.len() < TOKEN_BYTES_MIN {
-            let message = format!("the token is too short: write at least {TOKEN_BYTES_MIN} bytes");
-            problems.add_error(text.offset, message);
-            return None;
-        }
-        Some(Secret::new(text.value.as_bytes()))
-    });
-    for key in ["admin-hosts", "admin-token"] {
+    let (token, token_file) = parse_admin_token(root, problems);
+    for key in ["admin-hosts", "admin-token", "admin-token-file"] {
         if let Some(offset) = root.key_offset(key).filter(|_| root.key_offset("admin").is_none()) {
             problems.warn(offset, format!("'{key}' has no effect without `admin`"));
         }
     }
-    AdminAccess { hosts, token }
+    AdminAccess { hosts, token, token_file }
+}
+
+fn parse_admin_token(root: &Section, problems: &mut Problems) -> (Option<Secret>, Option<PathBuf>) {
+    let check_length = |token: &[u8]| match token.len() {
+        TOKEN_BYTES_MIN.. => Ok(Secret::new(token)),
+        _ => Err(format!("the token is too short: write at least {TOKEN_BYTES_MIN} bytes")),
+    };
+    let token = root
+        .text("admin-token")
+        .and_then(|text| problems.ok_or_report(text.offset, check_length(text.value.as_bytes())));
+    let Some(file) = root.text("admin-token-file") else { return (token, None) };
+    if root.key_offset("admin-token").is_some() {
+        let text = "`admin-token` and `admin-token-file` exclude each other: remove one of them";
+        problems.add_error(file.offset, text);
+    }
+    let path = PathBuf::from(&*file.value);
+    validate::warn_of_world_readable(&path, file.offset, problems);
+    let content =
+        problems.ok_or_report(file.offset, validate::read_bounded_file(&path, TOKEN_FILE_BYTES_MAX));
+    let in_file = |text: String| format!("{}: {text}", path.display());
+    let token = content.and_then(|content| {
+        problems.ok_or_report(file.offset, check_length(content.trim_ascii()).map_err(in_file))
+    });
+    (token, Some(path))
 }
 
 fn parse_pin(root: &Section, problems: &mut Problems) -> Vec<usize> {
@@ -237,10 +261,12 @@ fn parse_logs(sections: &[Section], problems: &mut Problems) -> Vec<LogPlan> {
             );
             problems.add_error(target_text.offset, text);
         }
-        let format = section.text("format").map(|text| text.value);
+        if let Some(offset) = section.key_offset("sample").filter(|_| section.flag("only-errors")) {
+            problems.warn(offset, "'sample' has no effect with only-errors: errors are always logged");
+        }
         logs.push(LogPlan {
             target,
-            format: parse_log_format(format.as_deref().unwrap_or_default()),
+            format: templates::parse_log_format(section, problems),
             sample: section.float("sample").unwrap_or(1.0),
             only_errors: section.flag("only-errors"),
         });
@@ -248,8 +274,9 @@ fn parse_logs(sections: &[Section], problems: &mut Problems) -> Vec<LogPlan> {
     logs
 }
 
-fn parse_log_format(text: &str) -> LogFormat {
-    match text {
+/// Returns the format with a name; JSON for an unknown one.
+fn named_log_format(name: &str) -> LogFormat {
+    match name {
         "combined" => LogFormat::Combined,
         "haproxy" => LogFormat::Haproxy,
         _ => LogFormat::Json,

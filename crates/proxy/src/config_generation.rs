@@ -10,7 +10,7 @@ use rt::cores::CoreId;
 use crate::admission::ListenerLimits;
 use crate::log::LogNames;
 use crate::metrics::Metrics;
-use crate::plan::{IdVec, Plan, PoolId};
+use crate::plan::{IdVec, ListenerIndex, Plan, PoolId, RoutePlan, RouteSettings};
 use crate::pool::{CrossCoreState, Pool, SharedPool};
 use crate::route::{Buckets, Limiter, Router};
 
@@ -21,10 +21,16 @@ pub(crate) struct ConfigGeneration {
     pub(crate) pools: IdVec<PoolId, Rc<Pool>>,
     /// By route, one for each of its rate limits.
     pub(crate) limiters: Rc<RefCell<Vec<Vec<Limiter>>>>,
+    /// True if any route has settings of its own.
+    pub(crate) has_route_settings: bool,
+    /// By route and listener; empty for a route without settings of its own.
+    route_settings: RouteSettingsTable,
     pub(crate) metrics: Metrics,
     pub(crate) log_names: LogNames,
     pub(crate) listener_limits: Vec<Arc<ListenerLimits>>,
 }
+
+type RouteSettingsTable = Rc<[Box<[Rc<RouteSettings>]>]>;
 
 impl std::fmt::Debug for ConfigGeneration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -50,10 +56,14 @@ impl ConfigGeneration {
         let pools = shared.pools.enumerate().map(pool).collect();
         let of_route = |limits: &Vec<Arc<Buckets>>| limits.iter().cloned().map(Limiter::new).collect();
         let limiters = shared.rate_limits.iter().map(of_route).collect();
+        let settings_of =
+            |route: &RoutePlan| route.settings.by_listener.iter().cloned().map(Rc::new).collect();
         Self {
             router: Rc::new(Router::new(&plan)),
             pools,
             limiters: Rc::new(RefCell::new(limiters)),
+            has_route_settings: plan.routes.iter().any(|route| !route.settings.by_listener.is_empty()),
+            route_settings: plan.routes.iter().map(settings_of).collect(),
             metrics: Metrics::new(&plan),
             log_names: LogNames::new(&plan),
             listener_limits: shared.listener_limits.clone(),
@@ -76,11 +86,18 @@ impl ConfigGeneration {
             router: Rc::clone(&self.router),
             pools: self.pools.enumerate().map(pool).collect(),
             limiters: Rc::clone(&self.limiters),
+            has_route_settings: self.has_route_settings,
+            route_settings: Rc::clone(&self.route_settings),
             metrics: self.metrics.with_pools_changed(&plan, is_changed),
             log_names: self.log_names.with_pools_of(&plan, is_changed),
             listener_limits: self.listener_limits.clone(),
             plan,
         }
+    }
+
+    /// Returns the settings of a route with settings of its own.
+    pub(crate) fn route_settings(&self, route: usize, listener: ListenerIndex) -> Option<&Rc<RouteSettings>> {
+        self.route_settings.get(route)?.get(listener)
     }
 
     /// Moves counters of the pools into the metrics: of requests away from their key's server, and of

@@ -27,7 +27,7 @@ use rt::timers::Timers;
 use crate::admission::ListenerLimits;
 pub(crate) use crate::config_generation::ConfigGeneration;
 use crate::exchange_state::Exchange;
-use crate::log::{self, CoreLog, LoadCounts};
+use crate::log::{self, CapturedValue, CoreLog, LoadCounts};
 use crate::metrics::{ServerSlots, Snapshot};
 use crate::outcome::{Outcome, RejectReason};
 use crate::plan::{ListenerPlan, Plan};
@@ -341,6 +341,11 @@ impl Core {
     /// Returns whether a log needs more of a request than its first line.
     pub(crate) fn needs_header_fields(&self) -> bool {
         self.logs.needs_header_fields()
+    }
+
+    /// Returns the values that a log captures from a request's head.
+    pub(crate) fn captured_log_values(&self) -> Rc<[CapturedValue]> {
+        self.logs.captured()
     }
 
     /// Records a request's outcome in log and metrics.

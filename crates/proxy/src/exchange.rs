@@ -31,6 +31,7 @@ mod queued;
 mod request;
 mod response;
 mod retries;
+mod route_settings;
 mod server_selection;
 mod session_dump;
 mod splice;
@@ -200,6 +201,9 @@ impl Exchange {
     ) -> StepResult {
         let wait = self.current_wait(client);
         if let Some(kind) = self.expired_timeout(ctx, client, wait) {
+            if kind == TimeoutKind::FirstByte && self.may_retry_timeout(ctx.core) {
+                return self.retry_result(ctx, client, EndReason::ServerTimeout);
+            }
             let (end, phase) = match kind {
                 TimeoutKind::ClientWrite => (EndReason::WriteTimeout, self.phase()),
                 TimeoutKind::RequestBody => (EndReason::BodyTimeout, EndPhase::Request),
@@ -238,9 +242,9 @@ impl Exchange {
         let Some(slot) = &self.slot else {
             return Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
         };
-        let server_timeouts = &slot.pool.plan().timeouts;
+        let (client_timeouts, server_timeouts) = self.timeouts(client, slot);
         let (kind, timeout_ns) = if !self.is_response_flushed() {
-            (TimeoutKind::ClientWrite, client.timeouts().write_ns)
+            (TimeoutKind::ClientWrite, client_timeouts.write_ns)
         } else if !self.request_relay.is_flushed() && !self.attempt.is_request_broken {
             (TimeoutKind::ServerWrite, server_timeouts.idle_ns)
         } else if self.facts.is_streaming
@@ -251,7 +255,7 @@ impl Exchange {
             && !self.attempt.is_request_broken
             && self.response != ResponseProgress::Body
         {
-            (TimeoutKind::RequestBody, client.timeouts().body_idle_ns)
+            (TimeoutKind::RequestBody, client_timeouts.body_idle_ns)
         } else if self.response == ResponseProgress::Head {
             (TimeoutKind::FirstByte, server_timeouts.first_byte_ns)
         } else {

@@ -14,7 +14,7 @@ use stages::{Attempt, ProgressTimers, RequestFacts, SlotTerms};
 pub(crate) use stages::{Connecting, DetachedNames};
 
 use crate::config_generation::ConfigGeneration;
-use crate::plan::{Priority, ServerId};
+use crate::plan::{Priority, RouteSettings, ServerId};
 use crate::pool::{NO_DEADLINE, Pool, Ticket};
 use crate::relay::Relay;
 use crate::route::values::KeptValues;
@@ -30,6 +30,8 @@ pub(crate) struct Exchange {
     pub(crate) listener: usize,
     pub(crate) facts: RequestFacts,
     pub(crate) terms: SlotTerms,
+    /// Settings of a route that has some of its own.
+    pub(crate) own_settings: Option<Rc<RouteSettings>>,
     pub(crate) slot: Option<ServerSlot>,
     pub(crate) server: Option<ServerConn>,
     pub(crate) attempt: Attempt,
@@ -86,6 +88,7 @@ impl Exchange {
             listener: 0,
             facts: RequestFacts::default(),
             terms: SlotTerms::default(),
+            own_settings: None,
             slot: None,
             server: None,
             attempt: Attempt::default(),
@@ -106,6 +109,7 @@ impl Exchange {
         self.stage = ExchangeStage::Unused;
         self.generation = None;
         self.detached = None;
+        self.own_settings = None;
         self.server = None;
         self.request_relay.reset();
         self.response_relay.reset();

@@ -4,6 +4,7 @@
 
 mod balance;
 mod request;
+mod settings;
 mod texts;
 
 use std::fmt;
@@ -368,7 +369,10 @@ fn route_lines(
         texts::rule_lines(rule, (request, client, path), &values, lines);
     }
     match &route.action {
-        Action::Forward(pool) => pool_lines(plan, *pool, Some((request, &values)), lines),
+        Action::Forward(pool) => {
+            settings::setting_lines(plan, index, (request.listener, *pool), lines);
+            pool_lines(plan, *pool, Some((request, &values)), lines);
+        }
         Action::Redirect { status, location } => lines.push(texts::location_line(*status, location, &values)),
         Action::Return { status, content_type, body } => {
             lines.extend(texts::body_lines(*status, content_type, body, &values));
@@ -414,6 +418,8 @@ mod tests {
 [listener.web]
 bind = "127.0.0.1:8080"
 pool = "app"
+body-max = "1m"
+forwarding = { via = "edge" }
 [listener.db]
 bind = "127.0.0.1:5432"
 mode = "tcp"
@@ -442,12 +448,15 @@ rewrite-prefix = "/v1"
 set-request-header = { x-env = "prod" }
 rate-limit = { rate = 5 }
 pool = "app"
+timeouts = { first-byte = "9s" }
+forwarding = { request-id = false }
 [[route]]
 name = "old"
 path = "/old"
 redirect = { location = "https://{host}/new{query}" }
 [pool.app]
 servers = [{ address = "127.0.0.1:9001", name = "a", weight = 3 }]
+timeouts = { first-byte = "8s", idle = "7s" }
 "#;
 
     fn explained(request: &str, headers: &[&str], source: &str) -> (String, Option<usize>) {
@@ -475,6 +484,23 @@ match       route api
 rate limit  5 requests/s, burst 5, key source; status 429
 target      becomes /v1/a?debug=2
 change      request: set x-env: prod
+setting     timeouts.total no limit (default)
+setting     timeouts.per-try no limit (default)
+setting     timeouts.connect 5s (default)
+setting     timeouts.first-byte 9s (route)
+setting     timeouts.idle 7s (pool)
+setting     timeouts.tunnel 1h (default)
+setting     timeouts.body 1h (default)
+setting     timeouts.body-idle 30s (default)
+setting     body-max 1048576 B (listener)
+setting     buffer-request 8192 B (default)
+setting     retries 1 (default)
+setting     retry-on none (default)
+setting     forwarding.x-forwarded true (default)
+setting     forwarding.forwarded-for append (default)
+setting     forwarding.forwarded false (default)
+setting     forwarding.via edge (listener)
+setting     forwarding.request-id false (route)
 pool        app, random-of-two
 server      a at 127.0.0.1:9001, weight 3
 ";

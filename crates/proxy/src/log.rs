@@ -1,4 +1,4 @@
-//! Access logs: one line per outcome, in one of three formats. `server_shell` writes the lines of all
+//! Access logs: one line per outcome, in one of three formats or that of a text with values. `server_shell` writes the lines of all
 //! cores to all targets.
 //!
 //! A core never waits: it drops and counts lines when a target is slower than the requests. Nothing
@@ -14,11 +14,13 @@ mod line;
 mod names;
 mod secret;
 mod sink;
+mod template;
 #[cfg(test)]
 mod tests;
 
 use std::cell::RefCell;
 use std::io::{self, Write};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use server_shell::date::milliseconds;
@@ -29,6 +31,7 @@ pub(crate) use line::{LoadCounts, Timers};
 pub(crate) use names::LogNames;
 pub(crate) use server_shell::date::{WallClock, http_date};
 pub(crate) use server_shell::log::{LineCounters, LogTarget, LogWriter, TargetCounts};
+pub(crate) use template::{CapturedValue, append_captured, line_of_values};
 
 use crate::outcome::{EndReason, Outcome};
 use crate::plan::{LogFormat, LogPlan};
@@ -67,6 +70,8 @@ impl LogSender {
 pub(crate) struct CoreLog {
     state: RefCell<CoreLogState>,
     wants_fields: bool,
+    /// Values that are captured when a head arrives.
+    captured: Rc<[CapturedValue]>,
     line_counters: LineCounters,
 }
 
@@ -110,13 +115,19 @@ impl CoreLog {
         let wants_fields = targets.iter().any(|target| target.plan.format != LogFormat::Haproxy);
         let rng = fastrand::Rng::with_seed(fastrand::u64(..) ^ core as u64);
         let state = RefCell::new(CoreLogState { targets, seconds: SecondCache::default(), rng });
-        Self { state, wants_fields, line_counters: sender.line_counters() }
+        let captured = captured_values(&sender.plans);
+        Self { state, wants_fields, captured, line_counters: sender.line_counters() }
     }
 
     /// Returns whether host, referrer, user agent and request id must be captured at all.
     #[inline]
     pub(crate) fn wants_fields(&self) -> bool {
         self.wants_fields
+    }
+
+    /// Returns the values that are captured when a head arrives.
+    pub(crate) fn captured(&self) -> &Rc<[CapturedValue]> {
+        &self.captured
     }
 
     pub(crate) fn line_counters(&self) -> &LineCounters {
@@ -158,6 +169,20 @@ impl CoreLog {
     }
 }
 
+/// Returns the values of all logs that are captured when a head arrives, each once.
+fn captured_values(logs: &[LogPlan]) -> Rc<[CapturedValue]> {
+    let mut captured: Vec<CapturedValue> = Vec::new();
+    for log in logs {
+        let LogFormat::Template(template) = &log.format else { continue };
+        for value in template::captured_values(template) {
+            if !captured.contains(&value) {
+                captured.push(value);
+            }
+        }
+    }
+    captured.into()
+}
+
 /// Returns whether the request failed. `only-errors` and `sample` always log such requests.
 fn is_failure(outcome: &Outcome<'_>) -> bool {
     outcome.status >= 500 || !matches!(outcome.end, EndReason::Done | EndReason::LocalResponse)
@@ -173,7 +198,7 @@ impl CoreTarget {
     fn push(&mut self, entry: &LogEntry<'_>) {
         let (buffer, position) = self.batches.buffer();
         let out = &mut LineBuffer::new(buffer, position);
-        push_line(out, &self.prefix, self.plan.format, entry);
+        push_line(out, &self.prefix, &self.plan.format, entry);
         match out.is_full() {
             // Only names in the config that are thousands of bytes long can cause that.
             true => self.batches.drop_line(),
@@ -186,12 +211,13 @@ impl CoreTarget {
 }
 
 #[inline]
-fn push_line(out: &mut LineBuffer<'_>, prefix: &LinePrefix, format: LogFormat, entry: &LogEntry<'_>) {
+fn push_line(out: &mut LineBuffer<'_>, prefix: &LinePrefix, format: &LogFormat, entry: &LogEntry<'_>) {
     prefix.push(out, entry);
     match format {
         LogFormat::Json => json::push_line(out, entry),
         LogFormat::Combined => combined::push_line(out, entry),
         LogFormat::Haproxy => haproxy::push_line(out, entry),
+        LogFormat::Template(template) => template::push_line(out, template, entry),
     }
 }
 
@@ -200,7 +226,7 @@ impl LinePrefix {
         let mut text = Vec::new();
         let process = std::process::id();
         // Writing to a Vec cannot fail.
-        let _ = match (&log.target, log.format) {
+        let _ = match (&log.target, &log.format) {
             (LogTarget::SyslogUdp(_), _) => {
                 write!(text, " {} weir {process} access - ", host_name())
             }
@@ -209,7 +235,7 @@ impl LinePrefix {
             _ => Ok(()),
         };
         let text = text.into_boxed_slice();
-        match (&log.target, log.format) {
+        match (&log.target, &log.format) {
             (LogTarget::SyslogUdp(_), _) => Self::Rfc5424(text),
             (LogTarget::SyslogUnix(_), _) => Self::Local(text),
             (_, LogFormat::Haproxy) => Self::Process(text),

@@ -70,7 +70,7 @@ end_reasons! {
     QueueFull, "queue_full", b'P', 503, "the pool's queue was full";
     QueueTimeout, "queue_timeout", b's', 503, "the queue timeout expired";
     QueueShed, "queue_shed", b'P', 503, "evicted from the pool's queue by a more urgent or newer request";
-    DeadlineExceeded, "deadline_exceeded", b's', 504, "the response would miss the client's deadline";
+    DeadlineExceeded, "deadline_exceeded", b's', 504, "the response would miss the deadline of the client or of its route";
     NoBuffer, "no_buffer", b'R', 503, "no free buffer";
     NoDescriptor, "no_descriptor", b'R', 503, "no free descriptor, port or memory for a server connection";
     NoSourceAddress, "no_source_address", b'R', 503, "this host has no address of the pool's `source`, or none of the server's family";
@@ -234,6 +234,8 @@ pub(crate) struct LoggedRequest<'a> {
     pub(crate) user_agent: &'a [u8],
     /// Request id; empty: none.
     pub(crate) request_id: &'a [u8],
+    /// Values that a log has captured from the head, see [`crate::log`].
+    pub(crate) captured: &'a [u8],
 }
 
 /// Timestamps of a request; [`MonotonicTime::ZERO`]: not reached.

@@ -17,10 +17,11 @@ mod ids;
 mod network;
 mod network_set;
 mod overload;
+mod route_settings;
 mod sni;
 mod tls;
 
-pub use crate::template::{Fact, Template, Text, Variable};
+pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, Template, Text, Variable};
 pub use acme::{AcmeChallenge, AcmePlan};
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
 pub use condition::{CertificatePart, Condition, DayTime, PercentCondition};
@@ -37,6 +38,8 @@ pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
     TokenRate,
 };
+pub use route_settings::{GivenSettings, OwnSettings, RetryOn, RouteSettings};
+pub(crate) use route_settings::{SETTINGS, SettingOwner};
 pub use server_shell::log::LogTarget;
 pub(crate) use sni::SniMatch;
 pub use sni::{SniPlan, SniRoute};
@@ -70,16 +73,28 @@ pub struct Plan {
     pub control: Option<PathBuf>,
     /// Text of the config; for a plan made from flags, the equivalent config.
     pub source: Arc<str>,
+    /// Included files, and the directories of patterns, which a reload reads again.
+    pub included: Vec<PathBuf>,
     pub listeners: Arc<[ListenerPlan]>,
     /// Routes in the order in which they are tried; the first match decides.
     pub routes: Arc<[RoutePlan]>,
     /// Pools. A pool is shared with the previous plan while it stays the same.
     pub pools: IdVec<PoolId, Arc<PoolPlan>>,
+    /// Settings that listeners and pools have in the config.
+    pub given: GivenSettings,
 }
 
 impl Plan {
-    /// Returns the files of the conditions, which a reload reads again.
-    pub(crate) fn condition_files(&self) -> Vec<&Path> {
+    /// Returns the files of the config's texts, lists and secrets that a reload reads again, and directories of
+    /// included files.
+    pub(crate) fn read_again(&self) -> Vec<&Path> {
+        let keys = self.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_deref());
+        let own = self.included.iter().map(PathBuf::as_path).chain(self.admin_access.token_file.as_deref());
+        own.chain(keys).chain(self.condition_files()).collect()
+    }
+
+    /// Returns the files of the conditions.
+    fn condition_files(&self) -> Vec<&Path> {
         let mut files = Vec::new();
         for route in &*self.routes {
             let rules = route.texts.iter().flat_map(|texts| &texts.rules).map(|rule| &rule.when);
@@ -162,6 +177,8 @@ pub struct AdminAccess {
     pub hosts: Vec<Box<str>>,
     /// Token that requests must carry; `None`: none.
     pub token: Option<Secret>,
+    /// File with the token.
+    pub token_file: Option<PathBuf>,
 }
 
 /// Protocol of a listener.
@@ -210,6 +227,8 @@ pub struct RoutePlan {
     /// Maximum request rates; beyond one of them, the route responds itself.
     pub rate_limits: Vec<RateLimit>,
     pub priority: Priority,
+    /// Settings instead of those of its listeners and its pool.
+    pub settings: OwnSettings,
     pub action: Action,
 }
 
@@ -489,7 +508,7 @@ pub struct LogPlan {
     pub only_errors: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// One JSON object per line.
     Json,
@@ -497,6 +516,8 @@ pub enum LogFormat {
     Combined,
     /// HAProxy's HTTP log format (`option httplog`).
     Haproxy,
+    /// A text with values.
+    Template(Arc<LogTemplate>),
 }
 
 /// Fields added to requests that tell servers where a request came from.

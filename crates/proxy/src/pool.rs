@@ -369,6 +369,14 @@ impl Pool {
         }
     }
 
+    /// Counts a response that is replaced by that of another server.
+    pub(crate) fn note_retried_status(&self, server: ServerId, status: u16, now: MonotonicTime) {
+        if self.detects_outliers {
+            let signal = classify_status(status, &self.plan().outlier);
+            self.shared.record_signal(&self.plan().outlier, server, signal, now);
+        }
+    }
+
     /// Completes the probe if the server's response is successful. `status` is 0 if there is none.
     #[inline]
     pub(crate) fn note_response(&self, server: ServerId, status: u16, now: MonotonicTime) {

@@ -231,6 +231,7 @@ buffered: the head, and a body up to 16 KiB.
 | an idle connection ended before the server received any byte | all | the same server, on a new connection |
 | an HTTP/2 server has not processed the request | all | the same server, on the same connection or another one |
 | an idle connection ended or was reset | GET, HEAD, OPTIONS, TRACE, PUT, DELETE | the same server, on a new connection |
+| a status, or no response in time, of the route's `retry-on` | GET, HEAD, OPTIONS, TRACE, PUT, DELETE | another server if there is one |
 
 The server has received nothing if it closed its stream in order (FIN) and has acknowledged none of the bytes: \
 its FIN acknowledges everything received before, and later bytes reach a closed socket, or one \
@@ -239,6 +240,19 @@ An end on a unix socket is no proof either. In these cases a POST or PATCH is 50
 
 Each row but the third and the fourth counts toward `retries` and needs the pool's `retry-budget`. The third is free, \
 and disabled by `retries = 0`; the fourth is free, up to 16 times a request. Close idle connections before the server does (`idle-timeout`) to avoid the last two.
+";
+
+/// Inheritance of settings.
+const ROUTE_SETTINGS: &str = "
+## Settings of a route
+
+A setting of a request is that of its route, otherwise that of its pool, otherwise that of its listener, otherwise the \
+default. `weir proxy --explain` prints each one with its origin. A route's `body-max` may be more or less than that of its \
+listener. Fields that its `forwarding` does not send are removed as before; only conditions see the request id by the name \
+of the listener.
+
+`retry-on` sends a request with an idempotent method (RFC 9110 §9.2.2) again although a server has answered, or may still \
+work on it. All of `retries` counts together. The client gets the last response, or 504 if there is none.
 ";
 
 /// Conditions of routes beyond their plain keys.
@@ -297,8 +311,7 @@ pool = \"app\"
     for fact in Fact::ALL {
         let _ = writeln!(text, "| `{{{}}}` | {} | {} |", fact.name(), places(fact.scope()), fact.doc());
     }
-    for (name, doc) in FAMILIES {
-        let scope = if name == "1" { Scope::Route } else { Scope::Key };
+    for (name, scope, doc) in FAMILIES {
         let _ = writeln!(text, "| `{{{name}}}` | {} | {doc} |", places(scope));
     }
     text + "
@@ -320,12 +333,14 @@ fn places(scope: Scope) -> &'static str {
         Scope::Key => "all texts",
         Scope::Route => "all texts of a route",
         Scope::Message => "fields, locations, bodies",
-        Scope::Response => "fields of responses",
+        Scope::Response => "fields of responses, logs",
+        Scope::Log => "logs",
     }
 }
 
 pub fn reference() -> String {
     let mut text = config::reference();
+    text += ROUTE_SETTINGS;
     text += CONDITIONS;
     text += &values_reference();
     text += REQUEST_RULES;

@@ -4,10 +4,13 @@
 
 mod escape;
 mod location;
+mod log_format;
 mod parse;
 
 pub(crate) use escape::Escape;
 pub(crate) use location::append_encoded;
+pub(crate) use log_format::FORMAT_BYTES_MAX;
+pub use log_format::LogTemplate;
 pub(crate) use parse::{Scope, TemplateError, parse, parse_value};
 
 /// Maximum length of a rendered text in bytes: as long as the largest head.
@@ -31,6 +34,13 @@ enum Part {
     Value(Variable, Box<str>),
 }
 
+/// A part of a text.
+pub(crate) enum Piece<'a> {
+    Literal(&'a str),
+    /// A value, and its default.
+    Value(&'a Variable, &'a str),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
     /// A fact about the request, its client or its response.
@@ -42,6 +52,47 @@ pub enum Variable {
     Cookie(Box<str>),
     /// A group of the route's regular expression, by its number.
     Capture(usize),
+    /// Time that a request spent in a part of its exchange.
+    Duration(ExchangePart, DurationForm),
+}
+
+/// Declares the words of a part of a name.
+macro_rules! words {
+    ($(#[$attribute:meta])* $name:ident: $($variant:ident, $word:literal, $doc:literal;)*) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl $name {
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            pub(crate) fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+        }
+    };
+}
+
+words! {
+    /// Part of an exchange, between two of its times.
+    ExchangePart:
+    Head, "head", "receiving the head of the request";
+    Queue, "queue", "waiting for a slot at a server";
+    Connect, "connect", "connecting to it";
+    FirstByte, "first-byte", "waiting for the head of the response";
+    Response, "response", "forwarding the response";
+    Server, "server", "with a server, from the slot at it to the end";
+    Total, "total", "all, from the first byte of the request";
+}
+
+words! {
+    /// Unit and form of a duration.
+    DurationForm:
+    Seconds, "s", "seconds with three decimals";
+    Milliseconds, "ms", "milliseconds";
+    Microseconds, "us", "microseconds";
 }
 
 /// Declares the facts. Each row has the name in a text, the scope from which on it is known, and its meaning.
@@ -100,17 +151,37 @@ facts! {
     ClientPem, "tls.client.pem", Key, "The certificate in PEM, percent-encoded.";
     Server, "server", Response, "The name of the server that responded; missing in the proxy's own responses.";
     Status, "status", Response, "The status of the response.";
+    Target, "target", Log, "The target as received; values of parameters with names of secrets are `***`.";
+    Protocol, "protocol", Log, "`HTTP/1.0`, `HTTP/1.1` or `HTTP/2.0`.";
+    TimeMillis, "time.ms", Log, "The time of the first byte in UTC, with milliseconds: `2026-11-28T12:00:00.123Z`.";
+    TimeClf, "time.clf", Log, "The time of the end, as in the combined format: `28/Nov/2026:12:00:00 +0000`.";
+    End, "end", Log, "The end code.";
+    Termination, "termination", Log, "HAProxy's termination code: cause and phase of the end.";
+    Refusal, "refusal", Log, "The reason for rejecting a message.";
+    BytesIn, "bytes.in", Log, "Bytes received from the client, including the head.";
+    BytesOut, "bytes.out", Log, "Bytes sent to the client, including the head.";
+    BytesContent, "bytes.content", Log, "Content bytes sent to the client.";
+    Retries, "retries", Log, "The number of retries.";
+    Reused, "reused", Log, "`true` if the server connection was reused.";
+    TlsError, "tls.error", Log, "The reason that a TLS handshake ended the request.";
 }
 
 /// Families of values with a name of their own, and their meanings.
-pub(crate) const FAMILIES: [(&str, &str); 4] = [
-    ("query.NAME", "The first value of a parameter of the query, decoded."),
+pub(crate) const FAMILIES: [(&str, Scope, &str); 5] = [
+    ("query.NAME", Scope::Key, "The first value of a parameter of the query, decoded."),
     (
         "header.NAME",
+        Scope::Key,
         "The first value of a field of the request, as it is forwarded before the changes of the route.",
     ),
-    ("cookie.NAME", "The value of a cookie."),
-    ("1", "A group of the route's `path-regex`, by number or, for `(?P<name>…)`, by name."),
+    ("cookie.NAME", Scope::Key, "The value of a cookie."),
+    ("1", Scope::Route, "A group of the route's `path-regex`, by number or, for `(?P<name>…)`, by name."),
+    (
+        "duration.PART.UNIT",
+        Scope::Log,
+        "The time that the request spent in a part of its exchange: `head`, `queue`, `connect`, `first-byte`, `response`, `server` (`connect` to `response`) or `total`, \
+         in `s` (with three decimals), `ms` or `us`.",
+    ),
 ];
 
 /// Source of the values of a text.
@@ -160,6 +231,14 @@ impl Template {
         self.parts.iter().filter_map(|part| match part {
             Part::Value(variable, _) => Some(variable),
             Part::Literal(_) => None,
+        })
+    }
+
+    /// Returns the literals, and the values with their defaults.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        self.parts.iter().map(|part| match part {
+            Part::Literal(text) => Piece::Literal(text),
+            Part::Value(variable, default) => Piece::Value(variable, default),
         })
     }
 

@@ -53,6 +53,10 @@ impl<'t> TomlDocument<'t> {
         &self.table
     }
 
+    pub fn table_mut(&mut self) -> &mut DeTable<'t> {
+        &mut self.table
+    }
+
     /// Consumes the document for its top-level table.
     #[must_use]
     pub fn into_table(self) -> DeTable<'t> {
@@ -144,6 +148,26 @@ impl Problems {
     pub fn append(&mut self, mut other: Self) {
         self.errors.append(&mut other.errors);
         self.warnings.append(&mut other.warnings);
+    }
+
+    /// Moves all problems behind `base` bytes of other files.
+    pub fn shift(&mut self, base: usize) {
+        for located in self.errors.iter_mut().chain(&mut self.warnings) {
+            located.offset += base;
+        }
+    }
+
+    /// Removes the problems in a range of offsets, and returns them with offsets from its start.
+    #[must_use]
+    pub fn take_range(&mut self, range: std::ops::RangeInclusive<usize>) -> Self {
+        let take = |problems: &mut Vec<Located<String>>| {
+            let (mut own, others): (Vec<_>, Vec<_>) =
+                std::mem::take(problems).into_iter().partition(|located| range.contains(&located.offset));
+            own.iter_mut().for_each(|located| located.offset -= range.start());
+            *problems = others;
+            own
+        };
+        Self { errors: take(&mut self.errors), warnings: take(&mut self.warnings) }
     }
 
     /// Returns problems and warnings, each sorted by position and without duplicates.

@@ -5,6 +5,7 @@ mod actions;
 mod balance;
 mod check;
 mod life;
+mod route_settings;
 mod routes;
 mod sockets;
 mod source;

@@ -98,7 +98,7 @@ pub(super) fn rules(directive: &Directive, arguments: &[String], draft: &mut Dra
     for (change, origin) in proxy.changes {
         rules.push(Rule::Change(Condition::Always, change, origin));
     }
-    rules.push(Rule::Act(Action::Pool(pool), Vec::new()));
+    rules.push(Rule::Act(Action::Pool(pool, Vec::new()), Vec::new()));
     rules
 }
 

@@ -7,7 +7,7 @@ use super::settings::{Global, Proxy, ProxyKind, forwardfor_problem};
 use crate::document::{Origin, Origins, Section, Value};
 use crate::draft::{Draft, time_value};
 use crate::left::Kind;
-use crate::rules::{Action, Condition, Rule, Test, has_path_test, specialise};
+use crate::rules::{Action, Condition, RouteSetting, Rule, Test, has_path_test, specialise};
 
 /// Listeners of one frontend that share their rules.
 struct ListenerGroup {
@@ -237,7 +237,7 @@ fn add_http(
             continue;
         };
         let pool = add_pool(backend, proxies, global, pools, false, draft);
-        let inner = backend_rules(&proxies[backend], backend != index, pool, draft);
+        let inner = backend_rules((&proxies[backend], proxy), backend != index, pool, draft);
         rules.push(Rule::When(condition.clone(), inner.into(), vec![Rc::clone(origin)]));
     }
     let default = default_pool(index, proxies, global, pools, false, draft);
@@ -246,8 +246,8 @@ fn add_http(
         Some(pool) => {
             let backend = proxy.default_backend.as_ref().and_then(|(name, _)| find_backend(name, proxies));
             let inner = match backend.filter(|&backend| backend != index) {
-                Some(backend) => backend_rules(&proxies[backend], true, pool, draft),
-                None => vec![Rule::Act(Action::Pool(pool), Vec::new())],
+                Some(backend) => backend_rules((&proxies[backend], proxy), true, pool, draft),
+                None => vec![Rule::Act(Action::Pool(pool, route_settings(proxy, proxy, draft)), Vec::new())],
             };
             rules.push(Rule::When(Condition::Always, inner.into(), origins));
         }
@@ -290,16 +290,64 @@ fn section_rules(proxy: &Proxy) -> Vec<Rule> {
     refused.chain(proxy.phases.rules().cloned()).collect()
 }
 
-fn backend_rules(backend: &Proxy, has_own_rules: bool, pool: String, draft: &mut Draft<'_>) -> Vec<Rule> {
-    if backend.kind == ProxyKind::Backend
-        && let Some((words, origin)) = &backend.forwardfor
-        && forwardfor_problem(words).is_none()
-    {
-        draft.leave(Kind::Differs, origin, "weir sends X-Forwarded-For for all pools of a listener");
-    }
+fn backend_rules(
+    (backend, frontend): (&Proxy, &Proxy),
+    has_own_rules: bool,
+    pool: String,
+    draft: &mut Draft<'_>,
+) -> Vec<Rule> {
+    let settings = route_settings(backend, frontend, draft);
     let mut rules = if has_own_rules { section_rules(backend) } else { Vec::new() };
-    rules.push(Rule::Act(Action::Pool(pool), Vec::new()));
+    rules.push(Rule::Act(Action::Pool(pool, settings), Vec::new()));
     rules
+}
+
+/// Returns the settings of the routes from a frontend to a backend.
+fn route_settings(backend: &Proxy, frontend: &Proxy, draft: &mut Draft<'_>) -> Vec<RouteSetting> {
+    let mut settings = retry_settings(backend, draft);
+    // HAProxy sends the field if one of both says so.
+    if let (None, Some((words, origin))) = (&frontend.forwardfor, &backend.forwardfor) {
+        match forwardfor_problem(words) {
+            Some(reason) => draft.leave(Kind::NotSupported, origin, reason),
+            None => {
+                settings.push(RouteSetting::new("forwarding.x-forwarded", Value::Bool(true), origin));
+                if words.first().is_some_and(|word| word == "if-none") {
+                    let value = Value::text("if-none");
+                    settings.push(RouteSetting::new("forwarding.forwarded-for", value, origin));
+                }
+            }
+        }
+    }
+    settings
+}
+
+/// Converts `retry-on`.
+fn retry_settings(backend: &Proxy, draft: &mut Draft<'_>) -> Vec<RouteSetting> {
+    let Some((words, origin)) = &backend.retry_on else { return Vec::new() };
+    let mut results = Vec::new();
+    for word in words {
+        match word.as_str() {
+            // A connection that fails is always retried, unless there is no retry.
+            "conn-failure" => {}
+            "none" => return vec![RouteSetting::new("retries", Value::Number(0), origin)],
+            "response-timeout" => results.push("timeout"),
+            "all-retryable-errors" => {
+                results.extend(["timeout", "500", "502", "503", "504"]);
+                let text = "a request is not sent again after an empty or invalid response, nor after 425";
+                draft.leave(Kind::Differs, origin, text);
+            }
+            status if status.parse::<u16>().is_ok_and(|status| (400..600).contains(&status)) => {
+                results.push(status);
+            }
+            other => draft.leave(Kind::Differs, origin, format!("weir does not retry after '{other}'")),
+        }
+    }
+    if results.is_empty() {
+        return Vec::new();
+    }
+    let text = "a request that is not idempotent, and that a server may have received, is not sent again";
+    draft.leave(Kind::Differs, origin, text);
+    vec![RouteSetting::new("retry-on", Value::texts(results), origin)]
 }
 
 /// Adds the listeners of a section: one for all binds with the same settings.
@@ -482,5 +530,30 @@ fn add_logs(global: &Global, proxies: &[Proxy], draft: &mut Draft<'_>) {
         section.set("to", Value::text(target), &[]);
         section.set("format", Value::text("haproxy"), &[]);
         draft.document.logs.push(section);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fuzzing::NoSurroundings;
+    use crate::{Program, convert};
+
+    #[test]
+    fn settings_of_a_backend_are_those_of_its_routes() {
+        let text = "frontend f\n  mode http\n  bind :80\n  use_backend a if { path_beg /a/ }\n  default_backend b\n\
+                    backend a\n  mode http\n  option forwardfor if-none\n  retry-on conn-failure 503 response-timeout\n  server s 10.0.0.1:80\n\
+                    backend b\n  mode http\n  retry-on none\n  server s 10.0.0.2:80\n";
+        let import = convert(Program::Haproxy, "t.cfg", text, &mut NoSurroundings).unwrap();
+        let config = &import.config;
+        let mut routes = config.split("[[route]]").skip(1).filter(|route| route.contains("pool = "));
+        let (a, b) = (routes.next().unwrap(), routes.next().unwrap());
+        assert!(a.contains("retry-on = [\"503\", \"timeout\"]"), "{config}");
+        assert!(a.contains("x-forwarded = true") && a.contains("forwarded-for = \"if-none\""), "{config}");
+        assert!(b.contains("retries = 0") && !b.contains("forwarded"), "{config}");
+        assert!(
+            import.report.iter().any(|left| left.to_string().contains("not idempotent")),
+            "{:?}",
+            import.report
+        );
     }
 }

@@ -64,6 +64,8 @@ pub(super) struct Proxy {
     pub(super) maxconn: Option<Set<u64>>,
     pub(super) backlog: Option<Set<u64>>,
     pub(super) retries: Option<Set<u64>>,
+    /// Results after which another server is tried.
+    pub(super) retry_on: Option<Set<Vec<String>>>,
     pub(super) balance: Option<Set<Vec<String>>>,
     pub(super) reuse: Option<Set<String>>,
     pub(super) check: Check,
@@ -116,6 +118,7 @@ impl Proxy {
             "maxconn" => self.maxconn = number.map(|number| (number, Rc::clone(origin))),
             "backlog" => self.backlog = number.map(|number| (number.clamp(1, 65_535), Rc::clone(origin))),
             "retries" => self.retries = number.map(|number| (number.min(10), Rc::clone(origin))),
+            "retry-on" => self.retry_on = Some((line.rest(1).to_vec(), Rc::clone(origin))),
             "balance" => self.balance = Some((line.rest(1).to_vec(), Rc::clone(origin))),
             "http-reuse" => self.set_reuse(value, origin, draft),
             "cookie" => self.sticky = Some((line.rest(1).to_vec(), Rc::clone(origin))),

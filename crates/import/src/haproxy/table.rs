@@ -37,6 +37,7 @@ pub(crate) const TABLE: &[Row] = &[
     to("backlog", "`backlog`", "backlog 200", "backlog = 200"),
     to("balance", "`balance` and `hash`; without it, round-robin", "backend b\n  balance leastconn\n  server s 10.0.0.1:80", "balance = \"least-connections\""),
     to("retries", "`retries`, at most 10, and only if no attempt can have had an effect; without it, 3", "backend b\n  retries 2\n  server s 10.0.0.1:80", "retries = 2"),
+    to("retry-on", "`retry-on` of the routes to the backend, for idempotent requests and within the `retry-budget`", "backend b\n  retry-on 503 response-timeout\n  server s 10.0.0.1:80", "retry-on = [\"503\", \"timeout\"]"),
     to("stats enable", "`admin`, if the section has nothing else", "listen stats\n  mode http\n  bind 127.0.0.1:8404\n  stats enable", "admin = \"127.0.0.1:8404\""),
     to("stats uri", "the page has the path / in weir", "listen stats\n  mode http\n  bind 127.0.0.1:8404\n  stats uri /stats", "admin = \"127.0.0.1:8404\""),
     to("stats refresh", "the page refreshes itself", "listen stats\n  mode http\n  bind 127.0.0.1:8404\n  stats refresh 10s", "admin = \"127.0.0.1:8404\""),

@@ -7,6 +7,7 @@ use super::phases::{Converter, always_returns};
 use super::pool::Upstream;
 use super::scope::Scope;
 use super::server::Server;
+use super::settings::Common;
 use super::variables::implied;
 use crate::directive::Directive;
 use crate::document::Origin;
@@ -135,10 +136,10 @@ fn is_of_location(name: &str) -> bool {
 pub(super) fn server_rules(
     server: &Server,
     upstreams: &[Upstream],
-    sends_client_address: bool,
+    common: Common,
     draft: &mut Draft<'_>,
 ) -> Vec<Rule> {
-    let mut converter = Converter { server, sends_client_address, upstreams, draft };
+    let mut converter = Converter { server, common, upstreams, draft };
     if let Some(origin) = &server.scope.refused {
         return vec![Rule::refuse(Condition::Always, origin)];
     }

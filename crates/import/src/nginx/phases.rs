@@ -6,6 +6,7 @@ use super::location::{Location, LocationKind};
 use super::pool::{Destination, Upstream, add as add_pool};
 use super::scope::{Scope, leave};
 use super::server::{Server, is_client_address};
+use super::settings::{Common, route_settings};
 use super::variables::{condition, implied, template};
 use crate::directive::Directive;
 use crate::document::Origin;
@@ -26,8 +27,7 @@ const FALLBACKS_MAX: usize = 4;
 /// Converts the locations of one server.
 pub(super) struct Converter<'a, 'd> {
     pub(super) server: &'a Server,
-    /// True if a listener of the config sends `X-Forwarded-For`.
-    pub(super) sends_client_address: bool,
+    pub(super) common: Common,
     pub(super) upstreams: &'a [Upstream],
     pub(super) draft: &'a mut Draft<'d>,
 }
@@ -347,13 +347,14 @@ impl Converter<'_, '_> {
             );
             return vec![Rule::Act(Action::Deny(501), vec![Rc::clone(origin)])];
         };
-        let pool = add_pool(&destination, self.upstreams, &location.scope, origin, self.draft);
+        let pool = add_pool(&destination, self.upstreams, (&location.scope, self.common), origin, self.draft);
         let Some(pool) = pool else { return vec![Rule::Act(Action::Deny(502), vec![Rc::clone(origin)])] };
         let mut rules = self.request_changes(&location.scope, &destination);
         if let Some(uri) = &destination.uri {
             rules.extend(self.rewrite_of_uri(location, uri, origin));
         }
-        rules.push(Rule::Act(Action::Pool(pool), vec![Rc::clone(origin)]));
+        let settings = route_settings(&location.scope, self.common, &location.origin, self.draft);
+        rules.push(Rule::Act(Action::Pool(pool, settings), vec![Rc::clone(origin)]));
         rules
     }
 
@@ -426,7 +427,7 @@ impl Converter<'_, '_> {
             .set_headers
             .iter()
             .any(|(name, value, _)| name.eq_ignore_ascii_case("x-forwarded-for") && is_client_address(value));
-        if self.sends_client_address && !has_client_address {
+        if self.common.sends_client_address && !has_client_address {
             let origin =
                 implied(&self.server.origin, "without proxy_set_header, there is no X-Forwarded-For");
             add(Change::RemoveRequest("X-Forwarded-*".into()), &origin);

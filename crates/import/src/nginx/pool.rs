@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::scope::{Scope, Time, leave};
+use super::settings::Common;
 use super::variables::milliseconds;
 use crate::directive::Directive;
 use crate::document::{Origin, Section, Value};
@@ -225,7 +226,7 @@ pub(crate) fn address(text: &str, port: u16) -> Option<String> {
 pub(super) fn add(
     destination: &Destination,
     upstreams: &[Upstream],
-    scope: &Scope,
+    (scope, common): (&Scope, Common),
     origin: &Rc<Origin>,
     draft: &mut Draft<'_>,
 ) -> Option<String> {
@@ -260,7 +261,7 @@ pub(super) fn add(
                 section.set("servers", Value::List(direct.map(Value::text).into_iter().collect()), &[])
             }
         }
-        write_times(scope, section);
+        write_times(scope, common, section);
         if destination.is_http2 {
             section.set("http", Value::text("2"), &[]);
         }
@@ -277,7 +278,11 @@ pub(super) fn add(
     Some(name)
 }
 
-fn write_times(scope: &Scope, section: &mut Section) {
+fn write_times(scope: &Scope, common: Common, section: &mut Section) {
+    if common.has_server_times {
+        // nginx's default; each route has its own.
+        return section.set_in("timeouts", "idle", Value::text("60s"), &[]);
+    }
     if let Some((ms, origin)) = scope.time(Time::Connect) {
         section.set_in("timeouts", "connect", time_value(ms), &[origin]);
     }

@@ -1,7 +1,9 @@
 //! Settings that a block of nginx inherits from the blocks around it.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::log::LogFormat;
 use super::variables::{bytes, milliseconds};
 use crate::directive::Directive;
 use crate::document::Origin;
@@ -40,10 +42,17 @@ pub(super) struct Scope {
     pub(super) hidden: Vec<Set<String>>,
     pub(super) times: Vec<(Time, u64, Rc<Origin>)>,
     pub(super) body_max: Option<Set<u64>>,
+    /// Results after which another server is tried.
+    pub(super) next_upstream: Option<Set<Vec<String>>>,
+    pub(super) next_tries: Option<Set<u64>>,
     pub(super) default_type: Option<String>,
     pub(super) access: Vec<Access>,
     pub(super) trusted: Vec<Set<String>>,
     pub(super) access_log: Option<Set<String>>,
+    /// Name of its format.
+    pub(super) access_log_format: String,
+    /// Formats of logs by name, shared by all scopes.
+    pub(super) log_formats: Rc<BTreeMap<String, LogFormat>>,
     pub(super) certificate: Option<Set<String>>,
     pub(super) certificate_key: Option<String>,
     pub(super) client_ca: Option<Set<String>>,
@@ -127,6 +136,7 @@ impl Scope {
                 Some(number) => self.body_max = Some((number, Rc::clone(origin))),
                 None => draft.leave(Kind::NotSupported, origin, "this is no size"),
             },
+            "proxy_next_upstream" | "proxy_next_upstream_tries" => self.set_next_upstream(directive),
             "default_type" => self.default_type = Some(first.to_owned()),
             "allow" | "deny" => self.add_access(directive, draft),
             "set_real_ip_from" => match network(first) {
@@ -134,7 +144,8 @@ impl Scope {
                 None if first == "unix:" => self.trusted.push(("unix".to_owned(), Rc::clone(origin))),
                 None => draft.leave(Kind::NotSupported, origin, "trusted peers are networks"),
             },
-            "access_log" => self.access_log = set(first),
+            "access_log" => self.set_access_log(directive),
+            "log_format" => self.add_log_format(directive),
             _ => return self.apply_client(directive, draft) || self.apply_tls(directive),
         }
         true
@@ -191,6 +202,29 @@ impl Scope {
             _ => return false,
         }
         true
+    }
+
+    fn set_next_upstream(&mut self, directive: &Directive) {
+        let origin = || Rc::clone(&directive.origin);
+        match directive.name() {
+            "proxy_next_upstream" => self.next_upstream = Some((directive.arguments().to_vec(), origin())),
+            _ => self.next_tries = directive.argument(0).parse().ok().map(|tries| (tries, origin())),
+        }
+    }
+
+    fn set_access_log(&mut self, directive: &Directive) {
+        self.access_log = Some((directive.argument(0).to_owned(), Rc::clone(&directive.origin)));
+        self.access_log_format = directive.argument(1).to_owned();
+    }
+
+    fn add_log_format(&mut self, directive: &Directive) {
+        let mut parts = directive.arguments().get(1..).unwrap_or_default();
+        let is_json = parts.first().is_some_and(|first| first == "escape=json");
+        if parts.first().is_some_and(|first| first.starts_with("escape=")) {
+            parts = &parts[1..];
+        }
+        let format = LogFormat { text: parts.concat(), is_json };
+        Rc::make_mut(&mut self.log_formats).insert(directive.argument(0).to_owned(), format);
     }
 
     fn set_time(&mut self, time: Time, directive: &Directive, draft: &mut Draft<'_>) {

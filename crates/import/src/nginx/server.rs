@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::location::{Location, server_rules};
 use super::pool::Upstream;
 use super::scope::{Scope, Time, leave};
+use super::settings::{Common, body_max, size_value};
 use super::variables::host_regex;
 use crate::directive::Directive;
 use crate::document::{Origin, Origins, Section, Value};
@@ -16,7 +17,7 @@ use crate::rules::{Condition, Rule, Test, ValueTest, specialise};
 use crate::text::escape_regex;
 
 /// nginx's limit of bodies without `client_max_body_size`.
-const BODY_MAX: u64 = 1 << 20;
+pub(super) const BODY_MAX: u64 = 1 << 20;
 
 /// One `listen`.
 #[derive(Clone, Debug)]
@@ -165,7 +166,7 @@ impl Server {
     }
 
     /// Returns its scope and those of its locations.
-    fn scopes(&self) -> impl Iterator<Item = &Scope> {
+    pub(super) fn scopes(&self) -> impl Iterator<Item = &Scope> {
         std::iter::once(&self.scope).chain(self.locations.iter().flat_map(Location::scopes))
     }
 
@@ -230,6 +231,7 @@ struct Group {
 
 /// Adds the listeners and routes of all servers.
 pub(super) fn assemble(servers: &[Server], upstreams: &[Upstream], draft: &mut Draft<'_>) {
+    let common = Common::of(servers);
     let mut rules: Vec<Option<Vec<Rule>>> = vec![None; servers.len()];
     let mut names: Vec<Vec<Vec<(Rank, Condition)>>> = Vec::new();
     for server in servers {
@@ -268,13 +270,13 @@ pub(super) fn assemble(servers: &[Server], upstreams: &[Upstream], draft: &mut D
                 all.push(Rule::refuse(condition, origin));
                 continue;
             }
-            let inner = rules_of(index, servers, upstreams, &mut rules, draft);
+            let inner = rules_of(index, servers, (upstreams, common), &mut rules, draft);
             all.push(Rule::When(condition, inner.into(), vec![Rc::clone(&servers[index].origin)]));
         }
         if let Some(origin) = refused.get(&group.default) {
             all.push(Rule::refuse(Condition::Always, origin));
         }
-        let last = rules_of(group.default, servers, upstreams, &mut rules, draft);
+        let last = rules_of(group.default, servers, (upstreams, common), &mut rules, draft);
         all.push(Rule::When(Condition::Always, last.into(), vec![Rc::clone(&servers[group.default].origin)]));
         let (has_tls, port) =
             group.addresses.first().map_or((false, None), |listen| (listen.has_tls, listen.port));
@@ -325,7 +327,16 @@ fn add_unused(upstreams: &[&Upstream], draft: &mut Draft<'_>) {
         let text = format!("http://{}", upstream.name);
         let Some(destination) = super::pool::Destination::parse(&text) else { continue };
         let origin = Rc::new(Origin { file: "".into(), line: 1, text });
-        let pool = super::pool::add(&destination, &[(*upstream).clone()], &Scope::default(), &origin, draft);
+        let pool = {
+            let scope = Scope::default();
+            super::pool::add(
+                &destination,
+                &[(*upstream).clone()],
+                (&scope, Common::default()),
+                &origin,
+                draft,
+            )
+        };
         if let (0, Some(pool)) = (index, pool) {
             let mut section = Section::named("listener", "web", Vec::new());
             section.note("The source has no server: this is a default.");
@@ -353,16 +364,14 @@ fn join_units(units: Vec<(Rank, usize, Condition)>) -> Vec<(Rank, usize, Conditi
 fn rules_of(
     index: usize,
     servers: &[Server],
-    upstreams: &[Upstream],
+    (upstreams, common): (&[Upstream], Common),
     known: &mut [Option<Vec<Rule>>],
     draft: &mut Draft<'_>,
 ) -> Vec<Rule> {
     if let Some(rules) = &known[index] {
         return rules.clone();
     }
-    let mut scopes = servers.iter().flat_map(Server::scopes);
-    let sends_client_address = scopes.any(|scope| !client_address_origins(scope).is_empty());
-    let rules = server_rules(&servers[index], upstreams, sends_client_address, draft);
+    let rules = server_rules(&servers[index], upstreams, common, draft);
     known[index] = Some(rules.clone());
     rules
 }
@@ -521,7 +530,7 @@ fn add_listener(group: &Group, servers: &[Server], draft: &mut Draft<'_>) -> Str
             );
         }
     }
-    write_body_max(&members, &mut section, draft);
+    write_body_max(&members, &mut section);
     for (time, key) in [
         (Time::ClientHeader, "head"),
         (Time::ClientBody, "body-idle"),
@@ -537,30 +546,16 @@ fn add_listener(group: &Group, servers: &[Server], draft: &mut Draft<'_>) -> Str
     name
 }
 
-fn write_body_max(members: &[&Server], section: &mut Section, draft: &mut Draft<'_>) {
+fn write_body_max(members: &[&Server], section: &mut Section) {
     let scopes = members.iter().flat_map(|server| server.scopes());
-    let limits = scopes.map(|scope| match &scope.body_max {
-        Some((bytes, origin)) => (*bytes, Some(origin)),
-        None => (BODY_MAX, None),
-    });
-    let limits: Vec<(u64, Option<&Rc<Origin>>)> = limits.collect();
+    let limits = scopes.map(|scope| (body_max(scope), scope.body_max.as_ref().map(|(_, origin)| origin)));
     // 0 is no limit.
     let key = |bytes: u64| if bytes == 0 { u64::MAX } else { bytes };
-    let Some((largest, origin)) = limits.iter().copied().max_by_key(|(bytes, _)| key(*bytes)) else { return };
-    if let Some((_, Some(smaller))) =
-        limits.iter().find(|(bytes, origin)| *bytes != largest && origin.is_some())
-    {
-        let text = "body-max is a limit of the listener: it has the largest one of its servers and locations";
-        draft.leave(Kind::NotSupported, smaller, text);
-    }
+    // Routes have the smaller ones.
+    let Some((largest, origin)) = limits.max_by_key(|(bytes, _)| key(*bytes)) else { return };
     if largest > 0 {
-        let value = if largest % (1 << 20) == 0 {
-            Value::text(format!("{}m", largest >> 20))
-        } else {
-            Value::Number(largest)
-        };
         let origins: Origins = origin.into_iter().map(Rc::clone).collect();
-        section.set("body-max", value, &origins);
+        section.set("body-max", size_value(largest), &origins);
     }
 }
 
@@ -589,7 +584,7 @@ fn write_forwarding(members: &[&Server], section: &mut Section) {
 }
 
 /// Returns the directives of a scope that send `X-Forwarded-For`.
-fn client_address_origins(scope: &Scope) -> Vec<&Rc<Origin>> {
+pub(super) fn client_address_origins(scope: &Scope) -> Vec<&Rc<Origin>> {
     let set = scope.set_headers.iter();
     let own = set
         .filter(|(name, value, _)| name.eq_ignore_ascii_case("x-forwarded-for") && is_client_address(value));

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::pool::{Destination, Upstream, add as add_pool};
 use super::scope::{Scope, leave};
 use super::server::listen_address;
+use super::settings::Common;
 use crate::directive::Directive;
 use crate::document::{Section, Value};
 use crate::draft::Draft;
@@ -45,7 +46,13 @@ fn add_server(server: &Directive, upstreams: &[Upstream], draft: &mut Draft<'_>)
                 let destination = Destination::parse(&format!("http://{}", directive.argument(0)));
                 origins.push(Rc::clone(&directive.origin));
                 pool = destination.and_then(|destination| {
-                    add_pool(&destination, upstreams, &Scope::default(), &directive.origin, draft)
+                    add_pool(
+                        &destination,
+                        upstreams,
+                        (&Scope::default(), Common::default()),
+                        &directive.origin,
+                        draft,
+                    )
                 });
                 if pool.is_none() {
                     draft.leave(

@@ -1,7 +1,6 @@
 //! Server selection settings of a pool beyond `balance`: the `hash` and `sticky` tables. Also warns
 //! about settings without effect and about settings with a misleading one.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use record::document::{Located, Problems};
@@ -135,16 +134,7 @@ fn check_key_length(key: &[u8]) -> Result<&[u8], ValueError> {
 }
 
 fn read_key_file(path: &Path) -> Result<Secret, ValueError> {
-    let failed = |error| ValueError::File { path: path.into(), error };
-    let metadata = fs::metadata(path).map_err(failed)?;
-    // Reading a device or a FIFO may never end, or never begin.
-    if !metadata.is_file() {
-        return Err(ValueError::NotAFile(path.into()));
-    }
-    if metadata.len() > KEY_BYTES_MAX as u64 {
-        return Err(ValueError::LargeFile { path: path.into(), bytes_max: KEY_BYTES_MAX });
-    }
-    let bytes = fs::read(path).map_err(failed)?;
+    let bytes = validate::read_bounded_file(path, KEY_BYTES_MAX)?;
     let in_file = |error| ValueError::FileContent { path: path.into(), error: Box::new(error) };
     check_key_length(bytes.trim_ascii()).map(Secret::new).map_err(in_file)
 }
@@ -176,6 +166,7 @@ pub(super) fn warn_of_unreachable_servers(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;

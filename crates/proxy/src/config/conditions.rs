@@ -1,6 +1,5 @@
 //! Converts the conditions of a route: its plain keys, and `when`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ type ParsePath = fn(&str) -> Result<PathCondition, ValueError>;
 /// Maximum depth of conditions inside each other.
 const DEPTH_MAX: usize = 8;
 /// Maximum size of a file with a list: enough for a million networks.
-const LIST_BYTES_MAX: u64 = 64 << 20;
+const LIST_BYTES_MAX: usize = 64 << 20;
 /// Keys of a condition that a route can have, too.
 const PLAIN_KEYS: [&str; 10] = [
     "listener",
@@ -194,12 +193,7 @@ fn parse_source_file(section: &Section, problems: &mut Problems) -> Option<Condi
 }
 
 fn read_networks(path: &Path) -> Result<NetworkSet, ValueError> {
-    let file = |error| ValueError::File { path: path.into(), error };
-    let bytes = fs::metadata(path).map_err(file)?.len();
-    if bytes > LIST_BYTES_MAX {
-        return Err(ValueError::LargeFile { path: path.into(), bytes_max: LIST_BYTES_MAX as usize });
-    }
-    let text = fs::read_to_string(path).map_err(file)?;
+    let text = validate::read_text_file(path, LIST_BYTES_MAX)?;
     let mut networks = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let entry = line.split('#').next().unwrap_or_default().trim();

@@ -34,6 +34,8 @@ pub(super) enum ValueKind {
     /// A rate, more than 0: a number per second, or a text with a decimal multiplier and `/s`, `/m` or `/h`.
     Rate,
     Choice(&'static [&'static str]),
+    /// One of a few words, or a text with values; the string describes it.
+    ChoiceOrText(&'static [&'static str], &'static str),
     /// A status code, from minimum to maximum.
     Status(u64, u64),
     True,
@@ -110,6 +112,7 @@ const SIZE_MAX: u64 = 1 << 50;
 
 directives! {
     "" {
+        "include", Texts("a file, or a pattern"), Unset("none"), "'/tmp/no-such-*.toml'", "'/no/such/file.toml'", "Further files with keys and tables of this table, by paths relative to this file; the names of files may have `*` and `?`. Their routes and logs come behind those of the including file, in the order of the patterns and of the names. They may include others, up to 8 levels deep, 1,000 files and 64 MiB. A reload reads them again.";
         "threads", Integer(1, 1024), Unset("one per CPU"), "2", "0", "Number of threads, each with an event loop of its own.";
         "pin", Text("a list of CPUs"), Unset("not pinned"), "'0'", "'3-1'", "CPUs to pin the threads to: `0,2-3`, or `all`.";
         "connections-max", Count(1, COUNT_MAX), Unset("as many as the descriptor limit allows"), "'20k'", "'many'", "Maximum number of open client connections on all listeners.";
@@ -117,6 +120,7 @@ directives! {
         "admin", Text("an address"), Unset("none"), "'127.0.0.1:8404'", "'8404'", "Address of the status page, `/status.json`, `/metrics` and `/health`.";
         "admin-hosts", Texts("a host name"), Unset("IP addresses and localhost only"), "'proxy.example.org'", "'a/b'", "Host names of `admin`. Requests for other names are rejected (421): a web page of another site could have sent them.";
         "admin-token", Secret, Unset("none"), "'a token of sixteen or more'", "'short'", "Token that requests to `admin` must contain, at least 16 bytes: as `Authorization: Bearer TOKEN`, or as the password of any user. `/health` needs none.";
+        "admin-token-file", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "File with `admin-token`, such as `${CREDENTIALS_DIRECTORY}/admin-token` with `LoadCredential=` of systemd; space around it does not count. A reload reads it again.";
         "control", Text("a path"), Unset("none"), "'/run/weir.sock'", "''", "Path of the unix socket for `weir ctl`; only root and the proxy's own user can connect (mode 0600). A new process gets the listening sockets there (`weir proxy --upgrade-from`).";
         "privileges", Table("privileges"), Unset("the defaults below"), "{ landlock = false }", "true", "User, group and privileges of the process after its sockets are bound.";
         "log", Entries("log[]", None), Unset("no log"), "[{ to = 'stdout' }]", "'stdout'", "Request logs, any number, written `[[log]]`.";
@@ -132,7 +136,8 @@ directives! {
     }
     "log[]" {
         "to", Text("a log target"), Required, "'file:/tmp/weir.log'", "'/tmp/weir.log'", "Target: `stdout`, `file:/path`, `syslog:127.0.0.1:514` (UDP) or `syslog:/dev/log`.";
-        "format", Choice(&["json", "combined", "haproxy"]), Literal("'json'"), "'combined'", "'xml'", "Format of a line.";
+        "format", ValueKind::ChoiceOrText(&["json", "combined", "haproxy"], "a text with values"), Literal("'json'"), "'{source} {method} {target} {status} {duration.total.ms}'", "'{statu}'", "Format of a line: a name, or a text with values (see \"Values\" below), up to 4 KiB and 64 values. A missing value is `-`.";
+        "escape", Choice(&["text", "json"]), Literal("'text'"), "'json'", "'xml'", "Escaping of the values of such a text. `text`: quotes, backslashes and all bytes but printable ASCII as `\\xNN`. `json`: as parts of strings in JSON, and a missing value is nothing.";
         "sample", Fraction, Literal("1.0"), "'10%'", "1.5", "Fraction of the requests to log, chosen at random. Errors are always logged.";
         "only-errors", Bool, Literal("false"), "true", "'no'", "Logs only requests that failed.";
     }
@@ -271,6 +276,12 @@ directives! {
         "add-response-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "Response fields to add, with values (see \"Values\" below).";
         "response", Entries("route[].response[]", None), Unset("none"), "[{ status = '5xx', set-header = { cache-control = 'no-store' } }]", "{ status = '5xx' }", "Rules for responses, also those of the proxy, written `[[route.response]]`, at most 6: each one that holds changes the fields, after the changes of the route.";
         "priority", Choice(&["high", "normal", "low"]), Literal("'normal'"), "'high'", "'urgent'", "Priority of its requests in a pool's queue. Higher priorities are served first; lower ones are evicted first from a full queue. One request in 16 comes from a class that was passed over.";
+        "timeouts", Table("route[].timeouts"), Unset("those of the pool and of the listener"), "{ first-byte = '5m' }", "'5m'", "Timeouts of its requests (see \"Settings of a route\" below).";
+        "body-max", Size(0, SIZE_MAX), Unset("`body-max` of the listener"), "'1g'", "'10x'", "Maximum size of a request body in bytes; larger is 413.";
+        "buffer-request", Size(0, 1 << 20), Unset("`buffer-request` of the listener"), "'64k'", "'2m'", "Bytes of a body to receive before the request takes a connection slot, as for a listener.";
+        "retries", Integer(0, 10), Unset("`retries` of the pool"), "2", "11", "Maximum number of retries of a request.";
+        "retry-on", Texts("statuses, or `timeout`"), Unset("none"), "['502-504', 'timeout']", "'5y'", "Results after which an idempotent request is sent to another server: responses with these statuses, and no response within `first-byte` or `per-try` (`timeout`). Only while retries, the retry budget and `total` allow it, and the request is still held; otherwise the client gets the response.";
+        "forwarding", Table("route[].forwarding"), Unset("`forwarding` of the listener"), "{ via = false }", "false", "Fields that inform servers about the origin of a request.";
         "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
         "redirect", Table("route[].redirect"), Unset("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: responds with a redirect.";
@@ -278,6 +289,23 @@ directives! {
         "deny", StatusOrTrue(400, 599), Unset("another action"), "404", "false", "Action: rejects with this status; `true`: 403.";
         "silent-drop", ValueKind::True, Unset("another action"), "true", "false", "Action: resets the connection so that clients beyond the first router receive nothing.";
         "tarpit", Table("route[].tarpit"), Unset("another action"), "{ delay = '5s' }", "'5s'", "Action: delays the request, then rejects it.";
+    }
+    "route[].timeouts" {
+        "total", Time, Unset("no limit"), "'10s'", "10", "Maximum time from the first byte of a request to the last of its response, all tries included, but not that of a tunnel; then 504. A queued request that could not be answered in time is 504 at once.";
+        "per-try", Time, Unset("no limit"), "'2s'", "'0s'", "Maximum time from the choice of a server to its response head; then another try if `retry-on` has `timeout`, and otherwise 504.";
+        "connect", Time, Unset("that of the pool"), "'1s'", "'1'", "Maximum time to connect; then 503.";
+        "first-byte", Time, Unset("that of the pool"), "'5m'", "2", "Maximum time from the last byte of the request to the response head; then 504.";
+        "idle", Time, Unset("that of the pool"), "'1m'", "'9999h'", "Maximum time without content of a response.";
+        "tunnel", Time, Unset("that of the pool"), "'8h'", "''", "Maximum time without a byte of a tunnel, a gRPC call or a stream of server-sent events.";
+        "body", Time, Unset("that of the listener"), "'10m'", "'0s'", "Maximum time from the first byte of a request to the last of its body; then 408.";
+        "body-idle", Time, Unset("that of the listener"), "'1m'", "'0s'", "Maximum time without content of an expected body; then 408.";
+    }
+    "route[].forwarding" {
+        "x-forwarded", Bool, Unset("that of the listener"), "false", "'for'", "Sends `X-Forwarded-For`, `-Proto` and `-Host`.";
+        "forwarded-for", Choice(&["append", "if-none"]), Unset("that of the listener"), "'if-none'", "'always'", "Action on `X-Forwarded-For` from a trusted peer.";
+        "forwarded", Bool, Unset("that of the listener"), "true", "'for'", "Sends `Forwarded` (RFC 7239).";
+        "via", TextOrFalse("a pseudonym"), Unset("that of the listener"), "false", "'two words'", "Pseudonym in `Via`; `false`: no `Via` is added.";
+        "request-id", TextOrFalse("a field name"), Unset("that of the listener"), "'x-id'", "'x id'", "Name of the field with the request id; `false`: none.";
     }
     "route[].when" {
         "all", Entries("route[].when", None), Unset("none"), "[{ method = 'GET' }, { tls = true }]", "{ tls = true }", "Conditions, all of which must hold.";

@@ -63,6 +63,12 @@ pub(super) enum ValueError {
     FileContent { path: PathBuf, error: Box<Self> },
     #[error("{path} is not a file", path = .0.display())]
     NotAFile(PathBuf),
+    #[error("'{0}' is not the name of a file, in which '*' and '?' are wildcards")]
+    FilePattern(Box<str>),
+    #[error("'{0}' has a wildcard in the name of a directory: only files may have one")]
+    DirectoryPattern(Box<str>),
+    #[error("{path} is not text in UTF-8", path = .0.display())]
+    NotText(PathBuf),
     #[error("{path} has more than {bytes_max} bytes", path = path.display())]
     LargeFile { path: PathBuf, bytes_max: usize },
     #[error("{path}:{line}: {error}", path = path.display())]

@@ -19,7 +19,7 @@ use crate::plan::{
 use super::directives::{ValueKind, find_directive};
 use super::errors::ValueError;
 use super::value::{Section, check_choice, parse_time_in_seconds};
-use super::{http2, listeners, parse_log_format, pools, routes, tls, validate};
+use super::{http2, listeners, named_log_format, pools, routes, tls, validate};
 
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// Name of the listener and of the pool.
@@ -109,6 +109,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         admin_access: Default::default(),
         control,
         source: as_config(text).into(),
+        included: Vec::new(),
         listeners: Arc::new([default_listener(bind, mode, tls)]),
         routes: (mode == Mode::Http)
             .then(|| routes::listener_route(0, DEFAULT_NAME, PoolId(0)))
@@ -123,6 +124,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
             ..pools::parse_pool(&pool, &mut ignored_problems)
         })]
         .into(),
+        given: Default::default(),
     };
     if flags.problems.is_empty() { Ok(plan) } else { Err(flags.problems) }
 }
@@ -199,7 +201,7 @@ fn log_entry(to: &str, format: &str) -> String {
 }
 
 fn log_plans(file: &str, format: &str) -> Vec<LogPlan> {
-    let log = |target| LogPlan { target, format: parse_log_format(format), sample: 1.0, only_errors: false };
+    let log = |target| LogPlan { target, format: named_log_format(format), sample: 1.0, only_errors: false };
     LogTarget::from_flag(file).map(log).into_iter().collect()
 }
 
@@ -308,7 +310,7 @@ impl FlagParser {
     fn parse_choice(&mut self, flag: &str, table: &'static str, key: &str, text: &str) -> Box<str> {
         let default = Section::empty(table).text(key).map(|text| text.value).unwrap_or_default();
         let choices = match find_directive(table, key).map(|row| row.kind) {
-            Some(ValueKind::Choice(choices)) => choices,
+            Some(ValueKind::Choice(choices) | ValueKind::ChoiceOrText(choices, _)) => choices,
             _ => &[],
         };
         let parse = |text: &str| check_choice(text, choices).map(|()| text.into());
@@ -366,7 +368,7 @@ mod tests {
         let plan = from_flags(&text).unwrap();
         assert_eq!((plan.listeners[0].mode, plan.routes.len()), (Mode::Tcp(PoolId(0)), 0));
         let log = &plan.logs[0];
-        assert_eq!((&log.target, log.format), (&LogTarget::Stdout, LogFormat::Haproxy));
+        assert_eq!((&log.target, &log.format), (&LogTarget::Stdout, &LogFormat::Haproxy));
         assert_eq!(
             (plan.pools[PoolId(0)].balance, plan.pools[PoolId(0)].reuse),
             (Balance::RoundRobin, Reuse::Always)

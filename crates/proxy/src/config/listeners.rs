@@ -256,15 +256,8 @@ fn parse_timeouts(section: &Section) -> ClientTimeouts {
 }
 
 fn parse_forwarding(section: &Section, problems: &mut Problems) -> Forwarding {
-    let mut name = |key: &str| {
-        let text = section.text(key)?;
-        let check = match key {
-            "request-id" => validate::check_changed_field(&text.value, true),
-            _ => validate::check_field_name(&text.value),
-        };
-        problems.ok_or_report(text.offset, check.map(|()| text.value))
-    };
-    let (via, request_id) = (name("via"), name("request-id"));
+    let via = parse_field_of_forwarding(section, "via", problems);
+    let request_id = parse_field_of_forwarding(section, "request-id", problems);
     Forwarding {
         x_forwarded: section.flag("x-forwarded"),
         only_if_none: &*choice_text(section, "forwarded-for") == "if-none",
@@ -274,6 +267,21 @@ fn parse_forwarding(section: &Section, problems: &mut Problems) -> Forwarding {
         underscores: Underscores::Drop,
     }
 }
+
+/// Reads `via` or `request-id` of the fields of forwarding; `None`: false.
+pub(super) fn parse_field_of_forwarding(
+    section: &Section,
+    key: &str,
+    problems: &mut Problems,
+) -> Option<Box<str>> {
+    let text = section.text(key)?;
+    let check = match key {
+        "request-id" => validate::check_changed_field(&text.value, true),
+        _ => validate::check_field_name(&text.value),
+    };
+    problems.ok_or_report(text.offset, check.map(|()| text.value))
+}
+
 pub(super) fn parse_path_rule(name: &str) -> PathRule {
     match name {
         "strict" => PathRule::Strict,

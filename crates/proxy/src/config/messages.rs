@@ -90,6 +90,7 @@ impl ValueKind {
             Self::Secret => "write a secret in quotes".into(),
             Self::Rate => "write a rate (100, \"10k/s\", \"100/m\" or \"1k/h\")".into(),
             Self::Choice(choices) => format!("write one of {}", choices.join(", ")),
+            Self::ChoiceOrText(choices, form) => format!("write one of {}, or {form}", choices.join(", ")),
             Self::StatusOrTrue(min, max) => format!("write true or a status from {min} to {max}"),
             Self::Text(form) => format!("write {form} in quotes"),
             Self::TextOrFalse(form) => format!("write {form} in quotes, or false"),

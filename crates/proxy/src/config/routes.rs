@@ -5,8 +5,8 @@ use record::problem::suggestion;
 use regex::Regex;
 
 use crate::plan::{
-    Action, Conditions, IdVec, ListenerPlan, Mode, PathCondition, PoolId, Priority, RateKey, RateLimit,
-    ResponseRule, RouteChange, RoutePlan, RouteTexts, Text,
+    Action, Conditions, IdVec, ListenerPlan, Mode, OwnSettings, PathCondition, PoolId, PoolPlan, Priority,
+    RateKey, RateLimit, ResponseRule, RouteChange, RoutePlan, RouteTexts, Text,
 };
 use crate::template::Scope;
 
@@ -15,18 +15,24 @@ use super::health::parse_statuses;
 use super::listeners::{find_pool, parse_path_rule};
 use super::templates::{only_regex, parse_key, parse_text, route_texts};
 use super::value::{Matcher, Section};
-use super::{overload, validate};
+use super::{overload, route_settings, validate};
 
 /// Names that a route may use.
 pub(super) struct KnownNames<'a> {
     pub(super) listeners: &'a [ListenerPlan],
     pub(super) pools: &'a IdVec<PoolId, &'a str>,
+    pub(super) pool_plans: &'a [PoolPlan],
 }
 
 /// Keys for a route's action; a route has exactly one of them.
 const ACTION_KEYS: [&str; 6] = ["pool", "redirect", "return", "deny", "silent-drop", "tarpit"];
 /// Keys that have an effect only if the request is forwarded.
-const FORWARD_ONLY_KEYS: [&str; 6] = [
+const FORWARD_ONLY_KEYS: [&str; 11] = [
+    "timeouts",
+    "buffer-request",
+    "retries",
+    "retry-on",
+    "forwarding",
     "priority",
     "rewrite-prefix",
     "rewrite-path",
@@ -63,6 +69,7 @@ pub(super) fn parse_route(
         path_rule: section.text("path-rule").map(|text| parse_path_rule(&text.value)),
         rate_limits,
         priority: overload::parse_priority(section),
+        settings: route_settings::parse_settings(section, names, &action, problems),
         action,
     }
 }
@@ -77,6 +84,7 @@ pub(super) fn listener_route(listener: usize, name: &str, pool: PoolId) -> Route
         path_rule: None,
         rate_limits: Vec::new(),
         priority: Priority::Normal,
+        settings: OwnSettings::default(),
         action: Action::Forward(pool),
     }
 }

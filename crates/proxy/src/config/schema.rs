@@ -105,6 +105,7 @@ impl ValueKind {
                 { "type": "string", "pattern": RATE_PATTERN },
             ] }),
             Self::Choice(choices) => json!({ "enum": choices }),
+            Self::ChoiceOrText(choices, _) => choice_or_text_schema(choices),
             Self::StatusOrTrue(min, max) => json!({ "anyOf": [
                 { "const": true },
                 { "type": "integer", "minimum": min, "maximum": max },
@@ -151,6 +152,7 @@ impl ValueKind {
                 let choices: Vec<String> = choices.iter().map(|choice| format!("`{choice}`")).collect();
                 choices.join(", ")
             }
+            Self::ChoiceOrText(choices, form) => format!("{}, or {form}", Self::Choice(choices).describe()),
             Self::StatusOrTrue(..) => "`true` or a status".into(),
             Self::Text(form) => form.into(),
             Self::TextOrFalse(form) => format!("{form}, or `false`"),
@@ -165,6 +167,11 @@ impl ValueKind {
             Self::Matchers => "names with matchers".into(),
         }
     }
+}
+
+/// Returns the schema of one of a few words, or a text with values.
+fn choice_or_text_schema(choices: &[&str]) -> Json {
+    json!({ "anyOf": [{ "enum": choices }, { "type": "string", "pattern": "[{}]" }] })
 }
 
 /// Returns the schema of a matcher for a field or a parameter.

@@ -1,14 +1,19 @@
 //! Converts texts with values, and collects the facts about those of a route.
 
+use std::sync::Arc;
+
 use record::document::{Located, Problems};
 use regex::Regex;
 
 use crate::field_names::matches_removal;
 use crate::plan::{
-    Action, Condition, Conditions, Fact, PathCondition, RateKey, RateLimit, ResponseRule, RouteChange,
-    RouteTexts, Template, Text, Variable,
+    Action, Condition, Conditions, Fact, LogFormat, LogTemplate, PathCondition, RateKey, RateLimit,
+    ResponseRule, RouteChange, RouteTexts, Template, Text, Variable,
 };
 use crate::template::{Scope, TemplateError, parse, parse_value};
+
+use super::value::Section;
+use super::{named_log_format, validate};
 
 /// Parses a text. One with a fault is reported at its place, and stays literal.
 pub(super) fn parse_text(
@@ -19,8 +24,8 @@ pub(super) fn parse_text(
 ) -> Text {
     match parse(&text.value, scope, regex) {
         Ok(text) => text,
-        Err(error) => {
-            report(text.offset, &error, problems);
+        Err(errors) => {
+            report(text.offset, &errors, problems);
             Text::Literal(text.value.clone())
         }
     }
@@ -33,12 +38,31 @@ pub(super) fn parse_key(
     regex: Option<&Regex>,
     problems: &mut Problems,
 ) -> Option<Template> {
-    parse_value(&text.value, scope, regex).map_err(|error| report(text.offset, &error, problems)).ok()
+    parse_value(&text.value, scope, regex).map_err(|errors| report(text.offset, &errors, problems)).ok()
 }
 
-/// Reports a fault at its place: behind the quote with which the text starts.
-pub(super) fn report(offset: usize, error: &TemplateError, problems: &mut Problems) {
-    problems.add_error(offset + 1 + error.at, &error.fault);
+/// Reads the format of a log: one of those with a name, or a text with values.
+pub(super) fn parse_log_format(section: &Section, problems: &mut Problems) -> LogFormat {
+    let Some(text) = section.text("format").filter(|text| text.value.contains(['{', '}'])) else {
+        if let Some(offset) = section.key_offset("escape") {
+            problems.warn(offset, "'escape' has no effect without a format that has values");
+        }
+        return named_log_format(&section.text("format").map(|text| text.value).unwrap_or_default());
+    };
+    problems.ok_or_report(text.offset, validate::check_field_value(&text.value));
+    let is_json = section.text("escape").is_some_and(|escape| &*escape.value == "json");
+    let parsed =
+        parse(&text.value, Scope::Log, None).map_err(|errors| report(text.offset, &errors, problems));
+    let format =
+        parsed.ok().and_then(|parsed| problems.ok_or_report(text.offset, LogTemplate::new(parsed, is_json)));
+    format.map_or(LogFormat::Json, |format| LogFormat::Template(Arc::new(format)))
+}
+
+/// Reports faults at their places: behind the quote with which the text starts.
+pub(super) fn report(offset: usize, errors: &[TemplateError], problems: &mut Problems) {
+    for error in errors {
+        problems.add_error(offset + 1 + error.at, &error.fault);
+    }
 }
 
 /// Returns the only regular expression for the path among the conditions.

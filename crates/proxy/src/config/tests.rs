@@ -117,7 +117,7 @@ fn a_complete_config_is_parsed() {
     assert!(plan.privileges.no_new_privileges && !plan.privileges.landlock);
     assert_eq!((&plan.logs[0].target, plan.logs[0].sample), (&LogTarget::Stdout, 0.1));
     assert_eq!(plan.logs[1].target, LogTarget::SyslogUdp("127.0.0.1:514".parse().unwrap()));
-    assert_eq!((plan.logs[1].format, plan.logs[1].only_errors), (LogFormat::Haproxy, true));
+    assert_eq!((&plan.logs[1].format, plan.logs[1].only_errors), (&LogFormat::Haproxy, true));
     // Listeners are in the file's order, not sorted by name.
     let [web, db] = &plan.listeners[..] else { panic!("{:?}", plan.listeners) };
     assert_eq!((&*web.name, web.mode, &*db.name, db.mode), ("web", Mode::Http, "db", Mode::Tcp(PoolId(0))));
@@ -405,5 +405,41 @@ fn no_text_causes_a_panic() {
         if let Err(problems) = parse("t", &text.concat()) {
             assert!(problems.iter().all(|problem| problem.location.starts_with("t:")));
         }
+    }
+}
+
+/// Returns the examples of the page of features, each with the title of its section.
+fn feature_examples() -> Vec<(String, String)> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/features.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let sections = page.split("\n## ").skip(1);
+    let examples = sections.map(|section| {
+        let title = section.lines().next().unwrap().to_owned();
+        let code = section.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+        (title, code.unwrap_or_else(|| panic!("no example")).to_owned())
+    });
+    examples.collect()
+}
+
+#[test]
+fn each_feature_of_the_table_has_a_valid_example() {
+    const REST: &str =
+        "\n[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\nservers = ['127.0.0.1:9001']\n";
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/features.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("networks.txt"), "10.0.0.0/8\n").unwrap();
+    std::fs::write(directory.path().join("sites-a.toml"), "[[route]]\nhost = 'a'\ndeny = true\n").unwrap();
+    let examples = feature_examples();
+    let rows = page.lines().filter(|line| line.starts_with("| [")).count();
+    assert!(rows == examples.len() && rows >= 14, "{rows} rows, {} examples", examples.len());
+    for (title, example) in examples {
+        let anchor = title.to_lowercase().replace(' ', "-");
+        assert!(page.contains(&format!("| [{title}](#{anchor}) |")), "{title}");
+        let text = format!("{example}{REST}").replace("/etc/weir", directory.path().to_str().unwrap());
+        let parsed = parse("t", &text).unwrap_or_else(|problems| panic!("{title}: {problems:#?}"));
+        // An unconditional route hides that of the listener.
+        let others = parsed.warnings.iter().filter(|warning| !warning.text.contains("never"));
+        assert_eq!(others.count(), 0, "{title}: {:?}", parsed.warnings);
     }
 }

@@ -63,6 +63,8 @@ fn config(row: &Directive, line: &str) -> String {
         "route[].response[]" => {
             format!("{}{POOL}", route("[[route.response]]\nadd-header = { x-a = '1' }\n@\n"))
         }
+        "route[].timeouts" => format!("{}{POOL}", route("[route.timeouts]\n@\n")),
+        "route[].forwarding" => format!("{}{POOL}", route("[route.forwarding]\n@\n")),
         "route[].rate-limit" => format!("{}{POOL}", route("[route.rate-limit]\nrate = 1\n@\n")),
         "route[].redirect" => {
             format!("{LISTENER}[[route]]\n[route.redirect]\nlocation = '/'\n@\n{POOL}")
@@ -114,9 +116,15 @@ fn config(row: &Directive, line: &str) -> String {
     let (ticket_key, ocsp) = TestCertificates::shared_extras();
     let text = text
         .replace("/etc/weir/ticket.key", ticket_key)
-        .replace("/etc/weir/networks.txt", "/dev/null")
+        .replace("/etc/weir/networks.txt", empty_file())
         .replace("/etc/weir/site.ocsp", ocsp);
     text.replace("/etc/weir/site.pem", "SITE").replace("SITE", site).replace("/etc/weir/certs", directory)
+}
+
+/// Returns the path of an empty file.
+fn empty_file() -> &'static str {
+    static FILE: std::sync::OnceLock<tempfile::NamedTempFile> = std::sync::OnceLock::new();
+    FILE.get_or_init(|| tempfile::NamedTempFile::new().unwrap()).path().to_str().unwrap()
 }
 
 #[test]

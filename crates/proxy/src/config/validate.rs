@@ -285,6 +285,25 @@ pub(super) fn parse_source(text: &str, namespace: Option<&Path>) -> Result<IpAdd
     }
 }
 
+/// Reads a regular file. A device or a FIFO may never end, or never begin.
+pub(super) fn read_bounded_file(path: &Path, bytes_max: usize) -> Result<Vec<u8>, ValueError> {
+    let failed = |error| ValueError::File { path: path.into(), error };
+    let metadata = fs::metadata(path).map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(ValueError::NotAFile(path.into()));
+    }
+    if metadata.len() > bytes_max as u64 {
+        return Err(ValueError::LargeFile { path: path.into(), bytes_max });
+    }
+    fs::read(path).map_err(failed)
+}
+
+/// Reads a regular file with text in UTF-8.
+pub(super) fn read_text_file(path: &Path, bytes_max: usize) -> Result<String, ValueError> {
+    let invalid = |_| ValueError::NotText(path.into());
+    String::from_utf8(read_bounded_file(path, bytes_max)?).map_err(invalid)
+}
+
 /// Warns about a file with a key that every user can read.
 pub(super) fn warn_of_world_readable(path: &Path, offset: usize, problems: &mut Problems) {
     const OTHERS_READ: u32 = 0o004;

@@ -191,6 +191,81 @@ fn default_value(row: &Directive) -> Option<Value> {
     TableReader::new(&mut Problems::default(), true).read_value(row, &parsed)
 }
 
+impl Section {
+    /// Moves all offsets behind `base` bytes of other files.
+    pub(super) fn shift(&mut self, base: usize) {
+        self.offset += base;
+        self.given_keys.iter_mut().for_each(|(_, offset)| *offset += base);
+        for located in self.values.values_mut() {
+            located.offset += base;
+            match &mut located.value {
+                Value::Texts(texts) => texts.iter_mut().for_each(|text| text.offset += base),
+                Value::Pairs(pairs) => pairs.iter_mut().for_each(|pair| {
+                    pair.name.offset += base;
+                    pair.matcher.offset += base;
+                }),
+                Value::Table(section) => section.shift(base),
+                Value::Tables(sections) => sections.iter_mut().for_each(|section| section.shift(base)),
+                Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text(_) => {}
+            }
+        }
+    }
+
+    /// Adds the keys of another file: tables of lists and with names are added, other keys must be new.
+    pub(super) fn merge(&mut self, other: Self, problems: &mut Problems) {
+        self.key_count += other.key_count;
+        for (key, offset) in other.given_keys {
+            let is_list = matches!(
+                find_directive(self.path, key).map(|row| row.kind),
+                Some(ValueKind::Named(_) | ValueKind::Entries(..))
+            );
+            match self.key_offset(key) {
+                None => self.given_keys.push((key, offset)),
+                Some(_) if is_list || key == INCLUDE => {}
+                Some(_) => {
+                    problems.add_error(offset, format!("'{key}' is in another file, too: remove one of them"))
+                }
+            }
+        }
+        for (key, value) in other.values {
+            match (self.values.get_mut(key).map(|located| &mut located.value), value.value) {
+                (Some(Value::Tables(own)), Value::Tables(sections)) => {
+                    for section in sections {
+                        let is_duplicate =
+                            own.iter().any(|one| !one.name.is_empty() && one.name == section.name);
+                        if is_duplicate {
+                            let text =
+                                format!("'{}' is in another file, too: rename one of them", section.name);
+                            problems.add_error(section.offset, text);
+                        }
+                        own.push(section);
+                    }
+                }
+                (Some(_), _) => {}
+                (None, inner) => {
+                    self.values.insert(key, Located::new(inner, value.offset));
+                }
+            }
+        }
+    }
+
+    /// Reports the required keys that no file has.
+    pub(super) fn report_missing_keys(&self, problems: &mut Problems) {
+        let required_rows =
+            directives_of_table(self.path).filter(|row| row.default == DefaultValue::Required);
+        for row in required_rows.filter(|row| self.key_offset(row.key).is_none()) {
+            let text = match row.kind {
+                ValueKind::Named(_) => "no listener: add [listener.NAME] with bind".into(),
+                _ => format!("'{}' is missing: write {} = {}", row.key, row.key, row.valid_example),
+            };
+            problems.add_error(self.offset, text);
+        }
+    }
+}
+
+/// Key with the files that a file includes.
+pub(super) const INCLUDE: &str = "include";
+
 pub(super) struct TableReader<'p> {
     problems: &'p mut Problems,
     /// True if required keys may be missing. After a syntax error they may be in the part that
@@ -221,15 +296,9 @@ impl<'p> TableReader<'p> {
             }
         }
         section.given_keys.sort_by_key(|(_, offset)| *offset);
-        let required_rows = directives_of_table(path).filter(|row| row.default == DefaultValue::Required);
-        for row in required_rows.filter(|_| !self.is_lenient) {
-            if section.key_offset(row.key).is_none() {
-                let text = match row.kind {
-                    ValueKind::Named(_) => "no listener: add [listener.NAME] with bind".into(),
-                    _ => format!("'{}' is missing: write {} = {}", row.key, row.key, row.valid_example),
-                };
-                self.problems.add_error(offset, text);
-            }
+        // A required table at the top level may be in another file.
+        if !self.is_lenient && !path.is_empty() {
+            section.report_missing_keys(self.problems);
         }
         section
     }
@@ -440,7 +509,10 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, ValueErro
             rate if rate > 0.0 && rate <= 1e9 => Ok(Value::Float(rate)),
             _ => Err(ValueError::Rate(key)),
         },
-        (ValueKind::Choice(choices), DeValue::String(text)) => {
+        (ValueKind::ChoiceOrText(..), DeValue::String(text)) if text.contains(['{', '}']) => {
+            Ok(Value::Text(text.as_ref().into()))
+        }
+        (ValueKind::Choice(choices) | ValueKind::ChoiceOrText(choices, _), DeValue::String(text)) => {
             check_choice(text, choices)?;
             Ok(Value::Text(text.as_ref().into()))
         }

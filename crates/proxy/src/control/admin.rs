@@ -148,7 +148,7 @@ mod tests {
         }
 
         fn access(&self) -> AdminAccess {
-            AdminAccess { hosts: vec!["a".into()], token: None }
+            AdminAccess { hosts: vec!["a".into()], ..AdminAccess::default() }
         }
 
         fn is_draining(&self) -> bool {

@@ -138,11 +138,10 @@ impl PathState {
 fn plan_files(plan: &Plan) -> Vec<PathBuf> {
     let listeners = plan.listeners.iter().filter_map(|listener| listener.tls.as_ref());
     let pools = plan.pools.iter().filter_map(|pool| pool.tls.as_ref());
-    let keys = plan.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_deref());
     let directories = listeners.clone().filter_map(|tls| tls.directory.as_deref());
     let files = listeners.flat_map(ListenerTls::files).chain(pools.flat_map(PoolTls::files));
     let mut paths: Vec<PathBuf> =
-        files.chain(keys).chain(directories).chain(plan.condition_files()).map(Path::to_owned).collect();
+        files.chain(directories).chain(plan.read_again()).map(Path::to_owned).collect();
     paths.sort_unstable();
     paths.dedup();
     paths

@@ -31,13 +31,11 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
         Address::Tcp(_) => None,
     });
     let sockets = sockets.chain(plan.control.iter().map(|path| directory_of(path)));
-    let keys = plan.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_ref());
     let read = extra
         .read
         .iter()
-        .chain(keys)
         .map(|path| directory_of(path))
-        .chain(plan.condition_files().into_iter().map(directory_of))
+        .chain(plan.read_again().into_iter().map(directory_of))
         .chain(RESOLVER_PATHS.iter().map(PathBuf::from));
     let read = read.chain(tls_paths(plan));
     let key_logs =

@@ -1,8 +1,9 @@
 //! The log of a core: the one of the plan in force, and the counters of earlier ones.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
-use crate::log::{CoreLog, LineCounters, LoadCounts, LogNames, LogSender, WallClock};
+use crate::log::{CapturedValue, CoreLog, LineCounters, LoadCounts, LogNames, LogSender, WallClock};
 use crate::metrics::Snapshot;
 use crate::outcome::Outcome;
 
@@ -35,6 +36,11 @@ impl CoreLogs {
     /// Returns whether a log needs more of a request than its first line.
     pub(super) fn needs_header_fields(&self) -> bool {
         self.current.borrow().wants_fields()
+    }
+
+    /// Returns the values that a log captures from a request's head.
+    pub(super) fn captured(&self) -> Rc<[CapturedValue]> {
+        Rc::clone(self.current.borrow().captured())
     }
 
     /// Adds a line for `outcome` to the logs, if there are any. Only then `load` is read.

@@ -81,15 +81,15 @@ impl Exchange {
             matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
         self.note_grpc(view, client);
         self.outcome.begin(start.head_start, start.now, start.head_bytes);
-        let protocol = client.protocol(head.version);
-        self.outcome.note_request(view, protocol, core.needs_header_fields());
+        self.note_for_logs(core, client, view);
         let listener = &start.active.generation.plan.listeners[start.active.listener];
         self.request_relay.begin(head.framing, forwarded_framing(head.framing), &listener.limits);
         let exceeded = self.exceeded_limit(client, start.now);
         if exceeded == Some(EndReason::PlainHttp) {
             return self.respond_to_plain_http(core, client, view);
         }
-        if let Some(end) = exceeded.or_else(|| check_listener_rules(listener, self.facts.kind, head.framing))
+        let generation = &*start.active.generation;
+        if let Some(end) = exceeded.or_else(|| self.broken_listener_rule(generation, listener, head.framing))
         {
             self.reject(ctx, client, end);
             return;
@@ -113,6 +113,36 @@ impl Exchange {
                 self.redirect_to_https(core, client, head, listener.redirect_https.unwrap_or_default());
             }
             _ => self.route_request(ctx, client, view, checked, start),
+        }
+    }
+
+    /// Returns the end code if the listener rejects such a request regardless of its route.
+    #[inline]
+    fn broken_listener_rule(
+        &self,
+        generation: &ConfigGeneration,
+        listener: &ListenerPlan,
+        framing: Framing,
+    ) -> Option<EndReason> {
+        match (framing, listener.body_bytes_max) {
+            _ if self.facts.kind == RequestKind::Connect && !listener.connect => {
+                Some(EndReason::ConnectForbidden)
+            }
+            // A route may allow more.
+            (Framing::Length(bytes), Some(max)) if bytes > max && !generation.has_route_settings => {
+                Some(EndReason::BodyTooLarge)
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes the parts of the head that a log may need.
+    #[inline]
+    fn note_for_logs(&mut self, core: &Core, client: &ClientStream, view: &RequestView<'_>) {
+        let needs_fields = core.needs_header_fields();
+        self.outcome.note_request(view, client.protocol(view.head.version), needs_fields);
+        if needs_fields {
+            self.capture_for_logs(core, client, view);
         }
     }
 
@@ -150,13 +180,30 @@ impl Exchange {
             return self.reject(ctx, client, EndReason::NoRoute);
         };
         self.outcome.route = Some(route);
+        match generation.has_route_settings {
+            true => self.follow_route_with_settings(ctx, client, generation, &request, start.now),
+            false => self.follow_route(ctx, client, generation, &request, start.now),
+        }
+    }
+
+    /// Performs the action of a request's route.
+    #[inline]
+    pub(super) fn follow_route(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        generation: &ConfigGeneration,
+        request: &RouteRequest<'_>,
+        now: MonotonicTime,
+    ) {
+        let Some(route) = self.outcome.route else { return };
         let route_plan = &generation.plan.routes[route];
         if let Some(texts) = &route_plan.texts {
-            self.keep_values((generation, route), texts, client, &request, &mut ctx.work.rng);
+            self.keep_values((generation, route), texts, client, request, &mut ctx.work.rng);
         }
         if !route_plan.rate_limits.is_empty()
             && let Err((RetryAfterNs(wait_ns), status)) =
-                self.take_rate_limit_tokens(ctx, client, generation, route, &request, start.now)
+                self.take_rate_limit_tokens(ctx, client, generation, route, request, now)
         {
             self.outcome.retry_after_s = wait_ns.div_ceil(1_000_000_000);
             self.outcome.refusal_status = status;
@@ -164,10 +211,8 @@ impl Exchange {
             return;
         }
         match &route_plan.action {
-            Action::Forward(pool) => {
-                self.forward(ctx, client, generation, (route, *pool), &request, start.now)
-            }
-            other => self.run_action(ctx, client, generation, &request, other),
+            Action::Forward(pool) => self.forward(ctx, client, generation, (route, *pool), request, now),
+            other => self.run_action(ctx, client, generation, request, other),
         }
     }
 
@@ -422,15 +467,6 @@ fn redirects_to_https(listener: &ListenerPlan, head: &RequestHead<'_, '_>, targe
 /// Returns whether `Max-Forwards` forbids to forward a request.
 fn is_last_hop(view: &RequestView<'_>) -> bool {
     uses_max_forwards(view.head.method) && view.value("max-forwards").and_then(max_forwards) == Some(0)
-}
-
-/// Returns the end code if the listener rejects such a request regardless of its route.
-fn check_listener_rules(listener: &ListenerPlan, kind: RequestKind, framing: Framing) -> Option<EndReason> {
-    match (framing, listener.body_bytes_max) {
-        _ if kind == RequestKind::Connect && !listener.connect => Some(EndReason::ConnectForbidden),
-        (Framing::Length(bytes), Some(max)) if bytes > max => Some(EndReason::BodyTooLarge),
-        _ => None,
-    }
 }
 
 /// Returns whether an upgrade is a WebSocket handshake.

@@ -29,20 +29,20 @@ impl Exchange {
         pool: Rc<Pool>,
         now: MonotonicTime,
     ) {
-        if self.should_buffer(&pool, client.buffer_request_bytes()) {
+        if self.should_buffer(&pool, client) {
             self.stage = ExchangeStage::Buffering(pool);
             return;
         }
         self.acquire_or_enqueue(ctx, client, pool, now);
     }
 
-    fn should_buffer(&self, pool: &Pool, bytes_max: u64) -> bool {
+    fn should_buffer(&self, pool: &Pool, client: &ClientStream) -> bool {
         // A client that waits for `100 Continue` sends nothing before a server has sent that.
-        bytes_max > 0
-            && !self.request_relay.is_received()
+        !self.request_relay.is_received()
             && !self.facts.expects_continue
             && !self.facts.is_streaming
             && pool.has_limits()
+            && self.buffer_request_bytes(client) > 0
     }
 
     pub(super) fn poll_buffering(
@@ -53,7 +53,7 @@ impl Exchange {
     ) -> StepResult {
         let _section = ctx.core.profile.enter(ProfilePhase::ForwardRequest);
         if self.request_relay.is_received()
-            || self.request_relay.content_bytes >= client.buffer_request_bytes()
+            || self.request_relay.content_bytes >= self.buffer_request_bytes(client)
             || self.is_wait_over(ctx.core)
         {
             let ExchangeStage::Buffering(pool) = std::mem::replace(&mut self.stage, ExchangeStage::Unused)
@@ -100,7 +100,7 @@ impl Exchange {
         let mut at = 0;
         while at < input.len()
             && !self.request_relay.is_received()
-            && self.request_relay.content_bytes < client.buffer_request_bytes()
+            && self.request_relay.content_bytes < self.buffer_request_bytes(client)
         {
             let end = input.len().min(at + READ_BYTES);
             let batch = self.decode_body(ctx, client, &input[at..end])?;
@@ -124,7 +124,7 @@ impl Exchange {
             return StepResult::Blocked;
         }
         let now = ctx.core.ticks.now.get();
-        let mut due = self.body_due(client, now);
+        let mut due = self.body_due(client, now).min(self.total_due());
         if due <= now {
             return self.fail(ctx, client, EndReason::BodyTimeout, EndPhase::Request);
         }

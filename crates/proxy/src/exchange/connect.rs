@@ -118,7 +118,7 @@ impl Exchange {
                 self.retry_connect(ctx, client, failure)
             }
             Poll::Pending => {
-                let timeout_ns = self.slot.as_ref().map_or(0, |slot| slot.pool.plan().timeouts.connect_ns);
+                let timeout_ns = self.connect_timeout_ns(ctx.core);
                 if client.has_timed_out(ctx, TimeoutKind::Connect, timeout_ns) {
                     let failure = Failure { end: EndReason::ConnectTimeout, phase: EndPhase::Connect };
                     return self.retry_connect(ctx, client, failure);

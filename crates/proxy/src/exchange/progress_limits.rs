@@ -43,7 +43,7 @@ impl Exchange {
         Wait { kind, timeout_ns }: Wait,
     ) -> Result<(), TimeoutKind> {
         let now = ctx.core.ticks.now.get();
-        let due = match kind {
+        let mut due = match kind {
             TimeoutKind::RequestBody => self.body_due(client, now),
             TimeoutKind::ClientWrite | TimeoutKind::ServerWrite => {
                 self.write_due(client, kind, timeout_ns, now)
@@ -57,6 +57,9 @@ impl Exchange {
                 due.min(body)
             }
         };
+        if self.own_settings.is_some() {
+            due = due.min(self.own_due(kind));
+        }
         if due <= now {
             return Err(kind);
         }
@@ -87,7 +90,7 @@ impl Exchange {
 
     fn note_body(&mut self, client: &ClientStream, now: MonotonicTime) {
         let bytes = self.request_relay.content_bytes;
-        self.progress.body_idle.note(any_byte(client.timeouts().body_idle_ns), bytes, now);
+        self.progress.body_idle.note(any_byte(self.client_timeouts(client).body_idle_ns), bytes, now);
         // A response that flows is progress of the exchange: its client may wait for it.
         let both_bytes = bytes + self.response_relay.content_bytes;
         self.progress.body.note(body_rule(client), both_bytes, now);
@@ -102,7 +105,7 @@ impl Exchange {
     /// Returns the time at which the request's body is too slow.
     pub(super) fn body_due(&mut self, client: &ClientStream, now: MonotonicTime) -> MonotonicTime {
         self.note_body(client, now);
-        let idle_due = self.progress.body_idle.due(any_byte(client.timeouts().body_idle_ns));
+        let idle_due = self.progress.body_idle.due(any_byte(self.client_timeouts(client).body_idle_ns));
         self.body_rate_due(client).min(idle_due).min(self.body_total_due(client))
     }
 
@@ -127,7 +130,7 @@ impl Exchange {
     fn body_total_due(&self, client: &ClientStream) -> MonotonicTime {
         let is_limited = !self.facts.is_streaming && !self.request_relay.is_received();
         match is_limited && !self.attempt.is_request_broken {
-            true => self.outcome.times.start.saturating_add(client.timeouts().body_ns),
+            true => self.outcome.times.start.saturating_add(self.client_timeouts(client).body_ns),
             false => MonotonicTime::MAX,
         }
     }

@@ -28,7 +28,9 @@ impl Exchange {
         if view.is_trusted {
             let fields = &generation.plan.listeners[self.listener].admission.deadline_headers;
             let timeout_ns = client_timeout_ns(|name| view.value(name), fields).unwrap_or(u64::MAX);
-            self.terms.deadline = self.outcome.times.head.saturating_add(timeout_ns);
+            // A route may have set a deadline of its own.
+            let deadline = self.outcome.times.head.saturating_add(timeout_ns);
+            self.terms.deadline = self.terms.deadline.min(deadline);
         }
     }
 

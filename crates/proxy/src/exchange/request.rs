@@ -76,7 +76,7 @@ impl Exchange {
         };
         // Bytes after the end belong to the next request.
         self.outcome.bytes_in += batch.consumed as u64;
-        if client.body_bytes_max().is_some_and(|max| self.request_relay.content_bytes > max) {
+        if self.body_bytes_max(client).is_some_and(|max| self.request_relay.content_bytes > max) {
             return Err(self.fail(ctx, client, EndReason::BodyTooLarge, EndPhase::Request));
         }
         if batch.is_last {
@@ -120,7 +120,8 @@ impl Exchange {
     fn filter_trailers(&mut self, client: &ClientStream) {
         let Some(generation) = &self.generation else { return };
         let listener = &generation.plan.listeners[self.listener];
-        let forwarding = &listener.forwarding;
+        let own = self.own_settings.as_ref();
+        let forwarding = own.map_or(&listener.forwarding, |own| &own.forwarding);
         let changes = self.outcome.route.map_or(&[][..], |route| &generation.plan.routes[route].changes);
         let trusted = client.peer.is_trusted;
         let certificate_field = listener.tls.as_ref().and_then(|tls| tls.client_header.as_deref());

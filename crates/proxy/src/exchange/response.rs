@@ -148,16 +148,14 @@ impl Exchange {
             Ok(Parsed::Incomplete) => return HeadResult::Incomplete,
             Err(refusal) => {
                 self.outcome.refusal = Some(refusal.kind());
-                let phase = EndPhase::Head;
-                return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, phase));
+                return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head));
             }
         };
         if head.is_informational() {
             self.interim_count += 1;
             if let Err(refusal) = limits.check_interim(self.interim_count) {
                 self.outcome.refusal = Some(refusal.kind());
-                let phase = EndPhase::Head;
-                return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, phase));
+                return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head));
             }
             self.facts.expects_continue &= head.status != 100;
             if self.facts.version == Version::Http11 {
@@ -183,6 +181,9 @@ impl Exchange {
         {
             // The client did not ask for an upgrade, or its request was not complete.
             return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head));
+        }
+        if self.own_settings.is_some() && self.may_retry_status(head.status) {
+            return HeadResult::Failed(self.retry_result(ctx, client, EndReason::BadResponse));
         }
         let first_byte = MonotonicTime::now();
         self.outcome.times.first_byte = first_byte;
@@ -396,7 +397,7 @@ impl Exchange {
         };
         let mut to_client = std::mem::take(self.response_relay.head_buffer());
         to_client.extend_from_slice(remaining);
-        let tunnel_timeout_ns = slot.pool.plan().timeouts.tunnel_ns;
+        let tunnel_timeout_ns = self.timeouts(client, slot).1.tunnel_ns;
         self.response = ResponseProgress::Body;
         let to_server = self.request_relay.take_unsent();
         StepResult::Finished(ConnAction::Tunnel(Box::new(TunnelStart {

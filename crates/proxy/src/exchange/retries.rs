@@ -1,6 +1,8 @@
 //! Retries, and the conditions for sending a request again after its connection ended: everything that was
 //! sent is still held, and the server has not received it, or may receive it twice (RFC 9110 §9.2.2).
 
+use std::rc::Rc;
+
 use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 
@@ -9,6 +11,7 @@ use crate::client_stream::ClientStream;
 use crate::core::PollContext;
 use crate::exchange_state::{Exchange, ServerSlot};
 use crate::outcome::EndReason;
+use crate::plan::ServerId;
 use crate::pool::{Pool, ServerRequirements};
 use crate::server_conn::http2::StreamEnd;
 
@@ -25,23 +28,39 @@ impl Exchange {
         client: &mut ClientStream,
         Failure { end, phase }: Failure,
     ) -> StepResult {
-        let Some(ServerSlot { pool, server }) = self.slot.take() else {
+        let Some(ServerSlot { pool, server }) = &self.slot else {
             return self.fail(ctx, client, end, phase);
         };
-        let has_no_retry_left = self.counted_retries() >= pool.plan().retries_max;
+        let (pool, server) = (Rc::clone(pool), *server);
+        let has_no_retry_left =
+            self.counted_retries() >= self.retries_max(&pool) || self.is_total_over(ctx.core);
         if has_no_retry_left || !self.take_retry(&pool) {
-            self.slot = Some(ServerSlot { pool, server });
             return self.fail(ctx, client, end, phase);
         }
         pool.record_failure_sample(server);
+        self.try_another_server(ctx, client, (pool, server), end)
+    }
+
+    /// Releases the slot of a failed try, unless it was abandoned to its server, and takes one of another server,
+    /// if there is one.
+    pub(super) fn try_another_server(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        (pool, server): (Rc<Pool>, ServerId),
+        end: EndReason,
+    ) -> StepResult {
         self.outcome.retries += 1;
         client.disarm();
         let now = MonotonicTime::now();
-        if !matches!(end, EndReason::NoDescriptor | EndReason::NoSourceAddress) {
+        // A server with an error of its own is reachable.
+        if !matches!(end, EndReason::NoDescriptor | EndReason::NoSourceAddress | EndReason::BadResponse) {
             pool.note_unreachable(server, now);
         }
         self.record_failure_latency(&pool, server, end, now);
-        pool.release(server, &mut ctx.work.rng);
+        if self.slot.take().is_some() {
+            pool.release(server, &mut ctx.work.rng);
+        }
         let requirements = ServerRequirements { avoid: Some(server), ..self.terms.requirements };
         match pool.acquire(requirements, now, &mut ctx.work.rng) {
             Some(server) => self.dispatch(ctx.core, client, ServerSlot { pool, server }, now),
@@ -69,7 +88,7 @@ impl Exchange {
 
     /// Returns the number of retries that count toward `retries`: those after which the server may have
     /// received the request.
-    fn counted_retries(&self) -> u8 {
+    pub(super) fn counted_retries(&self) -> u8 {
         self.outcome.retries - self.attempt.unreceived_count
     }
 
@@ -83,7 +102,7 @@ impl Exchange {
     /// idempotent (RFC 9110 §9.2.2), and sent on a connection that had been idle.
     pub(super) fn may_resend(&self, is_orderly: bool) -> bool {
         let Some(slot) = &self.slot else { return false };
-        let retries_max = slot.pool.plan().retries_max;
+        let retries_max = self.retries_max(&slot.pool);
         if !self.is_replayable() {
             return false;
         }

@@ -13,15 +13,40 @@ use crate::exchange_state::{Exchange, ServerSlot};
 use crate::forward::{
     Origin, RequestParts, ResponseParts, write_request, write_response, write_response_changes,
 };
+use crate::log::append_captured;
 use crate::plan::{ResponseRule, RouteTexts, Text};
 use crate::request_view::RequestView;
 use crate::route::RouteRequest;
 use crate::route::conditions::ComparedPath;
 use crate::route::values::{KeptValues, RequestValues, ResponseValues};
 use crate::route::when::holds;
-use crate::template::{Escape, TextTooLong};
+use crate::template::{Escape, TextTooLong, Values as _};
 
 impl Exchange {
+    /// Copies the values of the head that the formats of logs have.
+    #[cold]
+    pub(super) fn capture_for_logs(&mut self, core: &Core, client: &ClientStream, view: &RequestView<'_>) {
+        let captured = core.captured_log_values();
+        if captured.is_empty() {
+            return;
+        }
+        let request = RouteRequest {
+            listener: self.listener,
+            method: view.head.method,
+            target: view.head.target,
+            is_plain: false,
+            host: view.head.host,
+            view,
+            source: client.peer.address,
+        };
+        let values = RequestValues::without_plan(&request, client);
+        self.outcome.note_captured(|out| {
+            for (variable, name) in &*captured {
+                append_captured(name, |out| values.append(variable, out), out);
+            }
+        });
+    }
+
     /// Keeps the values of a request that its later texts have.
     #[cold]
     pub(super) fn keep_values(

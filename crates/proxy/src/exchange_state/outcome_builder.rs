@@ -33,13 +33,13 @@ pub(crate) struct OutcomeBuilder {
     pub(crate) route: Option<usize>,
     pub(crate) pool: Option<PoolId>,
     pub(crate) server: Option<ServerId>,
-    /// Method, target, host, referer, user agent and request ID, concatenated.
+    /// Method, target, host, referer, user agent, captured values and request ID, concatenated.
     texts: Vec<u8>,
     text_ends: [u32; TEXT_COUNT],
     protocol: Option<Protocol>,
 }
 
-const TEXT_COUNT: usize = 6;
+const TEXT_COUNT: usize = 7;
 /// Maximum capacity of the texts that is kept; a larger buffer is returned to the allocator.
 const TEXT_BYTES_RETAINED: usize = 4096;
 
@@ -97,7 +97,7 @@ impl OutcomeBuilder {
             false => &[],
         };
         let host = if with_fields { head.host.unwrap_or_default().as_bytes() } else { &[] };
-        let texts: [&[u8]; TEXT_COUNT - 1] =
+        let texts: [&[u8]; TEXT_COUNT - 2] =
             [head.method.as_bytes(), head.target.as_bytes(), host, field("referer"), field("user-agent")];
         for (at, text) in texts.iter().enumerate() {
             // Most are empty without a log.
@@ -106,7 +106,13 @@ impl OutcomeBuilder {
             }
             self.text_ends[at] = self.texts.len() as u32;
         }
-        self.text_ends[TEXT_COUNT - 1] = self.text_ends[TEXT_COUNT - 2];
+        self.text_ends[TEXT_COUNT - 2..].fill(self.texts.len() as u32);
+    }
+
+    /// Adds the values that a log captures. The request id must not be known yet.
+    pub(crate) fn note_captured(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
+        append(&mut self.texts);
+        self.text_ends[TEXT_COUNT - 2..].fill(self.texts.len() as u32);
     }
 
     /// Copies what could be read of the request line of an invalid head.
@@ -146,7 +152,8 @@ impl OutcomeBuilder {
             host: self.text(2),
             referer: self.text(3),
             user_agent: self.text(4),
-            request_id: self.text(5),
+            captured: self.text(5),
+            request_id: self.text(6),
         })
     }
 }

@@ -5,9 +5,9 @@ use std::cell::Cell;
 use regex::Regex;
 use wire::encode;
 
-use crate::plan::{Text, Variable};
+use crate::plan::{LogTemplate, Text, Variable};
 use crate::template::{Escape, Scope, TEXT_BYTES_MAX, Values, parse, parse_value};
-use crate::{ExplainRequest, config, explain};
+use crate::{ExplainRequest, config, explain, log};
 
 const VALUE_BYTES_MAX: usize = 4096;
 
@@ -29,6 +29,8 @@ pub fn template(bytes: &[u8]) -> bool {
         key.render_key(&values, &mut out);
         assert!(out.len() <= TEXT_BYTES_MAX);
     }
+    check_log_format(text, values.value);
+    config::check_variables(text);
     let Ok(parsed) = parse(text, Scope::Response, regex.as_ref()) else { return false };
     let Text::Template(template) = &parsed else { return false };
     let is_field_text = encode::check_field_value(text.as_bytes()).is_ok();
@@ -81,6 +83,21 @@ impl Values for OneValue<'_> {
 
     fn note_overflow(&self) {
         self.overflows.set(self.overflows.get() + 1);
+    }
+}
+
+/// Checks a format of a log: a line is complete and bounded, and has no other end of a line.
+fn check_log_format(text: &str, value: &[u8]) {
+    if encode::check_field_value(text.as_bytes()).is_err() {
+        return;
+    }
+    for is_json in [false, true] {
+        let format = parse(text, Scope::Log, None).ok().and_then(|text| LogTemplate::new(text, is_json).ok());
+        let Some(format) = format else { return };
+        let line = log::line_of_values(&format, value);
+        assert!(line.ends_with(b"\n"), "{}", line.escape_ascii());
+        let has_control = line[..line.len() - 1].iter().any(|byte| byte.is_ascii_control() && *byte != b'\t');
+        assert!(!has_control, "{}", line.escape_ascii());
     }
 }
 

@@ -27,9 +27,11 @@ pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
         admin_access: Default::default(),
         control: None,
         source: "".into(),
+        included: Vec::new(),
         listeners: Arc::new([listener("web", Mode::Http), listener("raw", Mode::Tcp(PoolId(0)))]),
         routes: routes.iter().map(|name| route(name)).collect(),
         pools: pools.iter().map(|pool| Arc::new(self::pool(pool))).collect(),
+        given: Default::default(),
     }
 }
 
@@ -87,6 +89,7 @@ fn route(name: &str) -> RoutePlan {
         path_rule: None,
         rate_limits: Vec::new(),
         priority: Priority::Normal,
+        settings: Default::default(),
         action: Action::Forward(PoolId(0)),
     }
 }
@@ -156,6 +159,7 @@ pub(crate) fn successful_request() -> Outcome<'static> {
             referer: b"http://u:p@a.example/?key=1",
             user_agent: b"curl/8.5.0",
             request_id: b"0192f0c1d2e3",
+            captured: b"",
         }),
         status: 200,
         end: EndReason::Done,

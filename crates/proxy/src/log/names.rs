@@ -34,6 +34,8 @@ pub(super) const NO_SERVER_NAME: &[u8] = b"<NOSRV>";
 
 #[derive(Debug)]
 pub(super) struct LogName {
+    /// The name as it is in the config.
+    pub(super) text: Box<str>,
     /// Complete member of an object, with the comma before it.
     pub(super) json_member: Box<[u8]>,
     /// Name without blanks, which separate fields. For a server it is the complete `pool/server `.
@@ -50,7 +52,7 @@ impl LogName {
                 EscapeRule::Haproxy.push_escaped(out, part.as_bytes());
             }
         });
-        Self { json_member: render_json_member(key, name), haproxy_text: haproxy.into() }
+        Self { text: name.into(), json_member: render_json_member(key, name), haproxy_text: haproxy.into() }
     }
 }
 
@@ -71,15 +73,16 @@ impl PoolLogName {
     /// includes the placeholder for a missing server, as in a line.
     fn new(pool: &PoolPlan) -> Self {
         let name = LogName::new("pool", &pool.name);
-        let join_names = |json: &[u8], haproxy: &[u8]| LogName {
+        let join_names = |text: &str, json: &[u8], haproxy: &[u8]| LogName {
+            text: text.into(),
             json_member: [&*name.json_member, json].concat().into(),
             haproxy_text: [&*name.haproxy_text, b"/", haproxy, b" "].concat().into(),
         };
         let servers = pool.servers.iter().map(|server_plan| {
             let server = LogName::new("server", &server_plan.name);
-            join_names(&server.json_member, &server.haproxy_text)
+            join_names(&server_plan.name, &server.json_member, &server.haproxy_text)
         });
-        Self { servers: servers.collect(), name: join_names(b",\"server\":null", NO_SERVER_NAME) }
+        Self { servers: servers.collect(), name: join_names(&pool.name, b",\"server\":null", NO_SERVER_NAME) }
     }
 }
 
@@ -96,6 +99,11 @@ impl LogNames {
             routes: routes.collect(),
             pools: plan.pools.iter().map(|pool| Rc::new(PoolLogName::new(pool))).collect(),
         }
+    }
+
+    /// Returns the names of no plan.
+    pub(super) fn none() -> Self {
+        Self { listeners: Rc::new([]), routes: Rc::new([]), pools: IdVec::from(Vec::new()) }
     }
 
     /// Returns the names of a plan that differs only in the pools for which `is_changed` returns
@@ -115,6 +123,22 @@ impl LogNames {
 
     pub(super) fn pool(&self, pool: Option<PoolId>) -> Option<&LogName> {
         self.pools.get(pool?).map(|pool| &pool.name)
+    }
+
+    pub(super) fn listener_text(&self, listener: usize) -> &str {
+        self.listeners.get(listener).map_or("", |listener| &listener.name.text)
+    }
+
+    pub(super) fn route_text(&self, route: Option<usize>) -> &str {
+        route.and_then(|route| self.routes.get(route)).map_or("", |route| &route.text)
+    }
+
+    pub(super) fn pool_text(&self, pool: Option<PoolId>) -> &str {
+        self.pool(pool).map_or("", |pool| &pool.text)
+    }
+
+    pub(super) fn server_text(&self, pool: Option<PoolId>, server: Option<ServerId>) -> &str {
+        self.server(pool, server).map_or("", |server| &server.text)
     }
 
     pub(super) fn server(&self, pool: Option<PoolId>, server: Option<ServerId>) -> Option<&LogName> {

@@ -37,8 +37,8 @@ fn discarding_log(plan: LogPlan) -> (CoreLog, LogWriter) {
 fn line_of(format: LogFormat, outcome: &Outcome<'_>) -> String {
     let (names, mut seconds) = (names(), SecondCache::default());
     let entry = seconds.entry(outcome, &names, &LOAD, WALL);
-    let prefix = LinePrefix::for_log(&log(LogTarget::Stdout, format));
-    let line = sink::render_to_vec(LINE_BYTES_MAX, |out| push_line(out, &prefix, format, &entry));
+    let prefix = LinePrefix::for_log(&log(LogTarget::Stdout, format.clone()));
+    let line = sink::render_to_vec(LINE_BYTES_MAX, |out| push_line(out, &prefix, &format, &entry));
     String::from_utf8(line).unwrap()
 }
 
@@ -220,10 +220,11 @@ fn no_text_of_a_client_can_forge_a_line() {
         referer: &hostile,
         user_agent: &hostile,
         request_id: &hostile,
+        captured: &hostile,
     };
     let outcome = Outcome { request: Some(request), ..successful_request() };
     for format in [LogFormat::Json, LogFormat::Combined, LogFormat::Haproxy] {
-        let line = line_of(format, &outcome);
+        let line = line_of(format.clone(), &outcome);
         let (text, end) = line.split_at(line.len() - 1);
         assert_eq!(end, "\n");
         assert!(!text.chars().any(char::is_control), "{format:?}: {text}");
@@ -246,6 +247,7 @@ fn the_longest_line_has_its_bound() {
         referer: &long,
         user_agent: &long,
         request_id: &long,
+        captured: &long,
     };
     for format in [LogFormat::Json, LogFormat::Combined, LogFormat::Haproxy] {
         let line = line_of(format, &Outcome { request: Some(request), ..successful_request() });
@@ -413,4 +415,69 @@ fn a_local_syslog_that_comes_late_gets_what_comes_then() {
     assert_eq!(String::from_utf8_lossy(&buffer[..bytes]), expected.trim_end());
     drop((core, sender));
     assert!(writer.finish(TIMEOUT));
+}
+
+fn template(text: &str, is_json: bool) -> LogFormat {
+    let text = crate::template::parse(text, crate::template::Scope::Log, None).unwrap();
+    LogFormat::Template(Arc::new(crate::plan::LogTemplate::new(text, is_json).unwrap()))
+}
+
+#[test]
+fn a_text_with_values_is_a_format() {
+    let captured = |pairs: &[(&str, &[u8])]| {
+        let mut out = Vec::new();
+        for (name, value) in pairs {
+            append_captured(name, |out| out.extend_from_slice(value), &mut out);
+        }
+        out
+    };
+    let values = captured(&[("cookie.user", b"ada"), ("header.x-a", b"a\"\r\nb\0")]);
+    let request = LoggedRequest { captured: &values, ..successful_request().request.unwrap() };
+    let outcome = Outcome { request: Some(request), ..successful_request() };
+    let line = |text: &str| line_of(template(text, false), &outcome);
+    assert_eq!(
+        line(
+            "{source}:{source-port} [{time.ms}] {listener} {route} {pool}/{server} \"{method} {target} {protocol}\" {status}"
+        ),
+        "10.0.0.7:41000 [2026-11-21T08:30:40.123Z] web api app/b \"GET /a?b=1&token=*** HTTP/1.1\" 200\n"
+    );
+    assert_eq!(
+        line(
+            "{duration.head.ms} {duration.queue.us} {duration.total.s} {duration.connect.ms} {bytes.in} {bytes.out} {bytes.content}"
+        ),
+        "1 2000 0.015 3 90 350 100\n"
+    );
+    assert_eq!(
+        line("{host} {path} {query} {scheme} {end} {termination} {retries} {reused}"),
+        "example.org /a ?b=1&token=*** http done -- 1 false\n"
+    );
+    // A client cannot end the line or the quotes.
+    assert_eq!(
+        line("\"{header.x-a}\" {cookie.user} {header.none} {header.none:-no}"),
+        "\"a\\x22\\x0D\\x0Ab\\x00\" ada - no\n"
+    );
+    assert_eq!(line("{tls.version}{refusal} {{}}"), "-- {}\n");
+    let json = line_of(template("{{\"a\":\"{header.x-a}\",\"b\":\"{header.none}\"}}", true), &outcome);
+    let parsed: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(parsed, serde_json::json!({ "a": "a\"\r\nb\0", "b": "" }));
+    // Lines of requests without a head are complete, too.
+    assert_eq!(
+        line_of(template("{method} {header.x-a} {status} {refusal}", false), &malformed_request()),
+        "- - 400 bare_lf\n"
+    );
+}
+
+#[test]
+fn the_longest_values_fit_into_a_line() {
+    let long = vec![b'\n'; 9_000];
+    let mut values = Vec::new();
+    append_captured("header.a", |out| out.extend_from_slice(&long), &mut values);
+    let request = LoggedRequest { captured: &values, target: &long, ..successful_request().request.unwrap() };
+    let outcome = Outcome { request: Some(request), ..successful_request() };
+    for count in [1, 2, 7, 64] {
+        let text = format!("{}{}", "x".repeat(4_096 - 10 * count), "{header.a}".repeat(count));
+        let line = line_of(template(&text, false), &outcome);
+        assert!(line.ends_with("...\n") && line.len() < LINE_BYTES_MAX, "{count}: {}", line.len());
+        assert_eq!(line.matches('\n').count(), 1);
+    }
 }

@@ -75,6 +75,8 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         listeners: Arc::new([]),
         routes: Arc::new([]),
         pools: vec![Arc::new(pool)].into(),
+        given: Default::default(),
+        included: Vec::new(),
     })
 }
 

@@ -169,6 +169,7 @@ fn random_route(random: &mut fastrand::Rng, name: usize) -> RoutePlan {
         path_rule: None,
         rate_limits: Vec::new(),
         priority: crate::plan::Priority::Normal,
+        settings: Default::default(),
         action: Action::Deny(403),
     }
 }

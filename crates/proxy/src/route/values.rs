@@ -19,7 +19,7 @@ use super::conditions::append_parameter;
 use crate::cookies::cookies;
 use crate::plan::{Action, Fact, Plan, Variable};
 use crate::request_view::ClientFacts;
-use crate::template::{TEXT_BYTES_MAX, Values};
+use crate::template::{Scope, TEXT_BYTES_MAX, Values};
 use crate::uri::{normalise, split_target, without_parameters, without_port};
 
 pub(crate) struct RequestValues<'a> {
@@ -112,11 +112,8 @@ impl<'a> RequestValues<'a> {
             Fact::Time | Fact::TimeUnix | Fact::TimeHttp => {
                 return append_time(fact, self.client.unix_ns(), out);
             }
-            Fact::ClientSubject
-            | Fact::ClientSan
-            | Fact::ClientSerial
-            | Fact::ClientFingerprint
-            | Fact::ClientPem => {
+            known_later if known_later.scope() == Scope::Log => "",
+            _ => {
                 let certificate = self.client.certificate();
                 let text = certificate.and_then(|certificate| certificate_text(fact, certificate));
                 return out.extend_from_slice(text.unwrap_or_default().as_bytes());
@@ -165,6 +162,7 @@ impl Values for RequestValues<'_> {
                 append_parameter(query.strip_prefix('?').unwrap_or_default(), name, out);
             }
             Variable::Capture(group) => self.append_group(*group, out),
+            Variable::Duration(..) => {}
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use record::problem::suggestion;
 use regex::Regex;
 
-use super::{FAMILIES, Fact, Part, Template, Text, Variable};
+use super::{DurationForm, ExchangePart, FAMILIES, Fact, Part, Template, Text, Variable};
 
 /// Constructor of a value with a name of its own.
 type WithName = fn(Box<str>) -> Variable;
@@ -19,6 +19,8 @@ pub(crate) enum Scope {
     /// Fields of requests, and the proxy's own responses.
     Message,
     Response,
+    /// Lines of a log.
+    Log,
 }
 
 /// Fault of a text.
@@ -60,6 +62,7 @@ impl fmt::Display for Variable {
             Self::Header(name) => write!(f, "header.{name}"),
             Self::Cookie(name) => write!(f, "cookie.{name}"),
             Self::Capture(group) => write!(f, "{group}"),
+            Self::Duration(part, form) => write!(f, "duration.{}.{}", part.word(), form.word()),
         }
     }
 }
@@ -67,10 +70,10 @@ impl fmt::Display for Variable {
 /// Parses a text of a scope. `regex` is the route's only `path-regex`, whose groups are values.
 ///
 /// # Errors
-/// Returns the first fault.
-pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<Text, TemplateError> {
-    let fail = |at: usize, fault: TemplateFault| Err(TemplateError { at, fault });
+/// Returns the faults of all names, up to the first brace without its other one.
+pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<Text, Vec<TemplateError>> {
     let (mut parts, mut literal, mut at) = (Vec::new(), String::new(), 0);
+    let mut errors = Vec::new();
     while let Some(brace) = text[at..].find(['{', '}']).map(|found| at + found) {
         literal.push_str(&text[at..brace]);
         let rest = &text[brace..];
@@ -80,21 +83,31 @@ pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<T
             continue;
         }
         if rest.starts_with('}') {
-            return fail(brace, TemplateFault::Unopened { doubled: doubled(text) });
+            errors
+                .push(TemplateError { at: brace, fault: TemplateFault::Unopened { doubled: doubled(text) } });
+            return Err(errors);
         }
         let Some(end) =
             rest[1..].find(['{', '}']).map(|end| end + 1).filter(|&end| rest[end..].starts_with('}'))
         else {
-            return fail(brace, TemplateFault::Unclosed { doubled: doubled(text) });
+            errors
+                .push(TemplateError { at: brace, fault: TemplateFault::Unclosed { doubled: doubled(text) } });
+            return Err(errors);
         };
         let (name, default) = rest[1..end].split_once(":-").unwrap_or_else(|| (&rest[1..end], ""));
-        let variable =
-            parse_name(name, scope, regex, text).map_err(|fault| TemplateError { at: brace, fault })?;
-        if !literal.is_empty() {
-            parts.push(Part::Literal(std::mem::take(&mut literal).into()));
+        match parse_name(name, scope, regex, text) {
+            Ok(variable) => {
+                if !literal.is_empty() {
+                    parts.push(Part::Literal(std::mem::take(&mut literal).into()));
+                }
+                parts.push(Part::Value(variable, default.into()));
+            }
+            Err(fault) => errors.push(TemplateError { at: brace, fault }),
         }
-        parts.push(Part::Value(variable, default.into()));
         at = brace + end + 1;
+    }
+    if !errors.is_empty() {
+        return Err(errors);
     }
     literal.push_str(&text[at..]);
     if parts.is_empty() {
@@ -109,18 +122,19 @@ pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<T
 /// Parses a key: the name of a value without braces, or a text with values.
 ///
 /// # Errors
-/// Returns the first fault.
+/// Returns the faults of all names.
 pub(crate) fn parse_value(
     text: &str,
     scope: Scope,
     regex: Option<&Regex>,
-) -> Result<Template, TemplateError> {
+) -> Result<Template, Vec<TemplateError>> {
     if text.contains(['{', '}'])
         && let Text::Template(template) = parse(text, scope, regex)?
     {
         return Ok(template);
     }
-    let variable = parse_name(text, scope, regex, "").map_err(|fault| TemplateError { at: 0, fault })?;
+    let variable =
+        parse_name(text, scope, regex, "").map_err(|fault| vec![TemplateError { at: 0, fault }])?;
     Ok(Template { source: text.into(), parts: [Part::Value(variable, "".into())].into() })
 }
 
@@ -151,6 +165,17 @@ fn parse_name(
             None => {}
         }
     }
+    if let Some((part, form)) = name.strip_prefix("duration.").and_then(|rest| rest.rsplit_once('.')) {
+        let part = ExchangePart::ALL.iter().find(|known| known.word() == part);
+        let form = DurationForm::ALL.iter().find(|known| known.word() == form);
+        match (part, form) {
+            (Some(part), Some(form)) if scope == Scope::Log => return Ok(Variable::Duration(*part, *form)),
+            (Some(_), Some(_)) => {
+                return Err(TemplateFault::NotKnownHere { name: name.into(), place: place_of(Scope::Log) });
+            }
+            _ => {}
+        }
+    }
     parse_capture(name, scope, regex, text)
 }
 
@@ -178,7 +203,7 @@ fn parse_capture(
         }
         _ => {
             let groups = regex.into_iter().flat_map(|regex| regex.capture_names().flatten());
-            let families = FAMILIES.iter().map(|(name, _)| *name);
+            let families = FAMILIES.iter().map(|(name, ..)| *name);
             let known = Fact::ALL.iter().map(|fact| fact.name()).chain(families).chain(groups);
             let (name, hint) = (name.into(), suggestion(name, known));
             Err(match text.is_empty() {
@@ -196,6 +221,7 @@ fn place_of(scope: Scope) -> &'static str {
         Scope::Route => "in the texts of a route",
         Scope::Message => "in fields, locations and bodies",
         Scope::Response => "in fields of responses",
+        Scope::Log => "in the format of a log",
     }
 }
 
