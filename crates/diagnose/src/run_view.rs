@@ -8,9 +8,10 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use record::histogram::LatencyHistogram;
+use record::observed::{ConnectionEnd, EndQueues};
 use record::run::Run;
 
-use crate::window::{View, fraction};
+use crate::window::{SUBJECT, View, fraction};
 
 /// Record with the observations of the machines, which are read as those of a [`View`].
 #[derive(Debug)]
@@ -61,6 +62,14 @@ impl<'a> RunView<'a> {
         let mut matching = views.filter(|view| read(view) == Some(value));
         let first = matching.next().filter(|_| matching.next().is_none())?;
         first.machines.all().first().map(|machine| machine.observed.host.as_str())
+    }
+
+    /// Returns whether the kernel's counters miss the connections of this run: those of the generator are in user
+    /// space, and no socket of the subject is seen, which then may have such connections, too.
+    pub(crate) fn misses_kernel_tcp(&self) -> bool {
+        let sockets = |ends: &EndQueues| Some(ends.count_in_state("established") as f64);
+        self.run.transport.is_some()
+            && self.ends_median(SUBJECT, ConnectionEnd::Server, sockets).is_none_or(|count| count < 1.0)
     }
 
     pub(crate) fn calls_per_s(&self, role: &str, call: &str) -> Option<f64> {

@@ -45,6 +45,24 @@ pub(crate) fn write_offload(interface: &str, setting: DriverSetting, is_on: bool
     offload::write_offload(&socket, interface, setting, is_on)
 }
 
+/// Returns the number of receiving queues of a virtual link, in this thread's network namespace.
+///
+/// # Errors
+/// The device does not report it, or the interface does not exist.
+pub(crate) fn read_queues(interface: &str) -> io::Result<u32> {
+    let socket = EthtoolSocket::open(&Namespace::open_pid(None)?)?;
+    offload::read_queues(&socket, interface)
+}
+
+/// Sets the number of receiving queues of a virtual link, and of sending ones.
+///
+/// # Errors
+/// The device does not have as many, or the interface does not exist.
+pub(crate) fn write_queues(interface: &str, queues: u32) -> io::Result<()> {
+    let socket = EthtoolSocket::open(&Namespace::open_pid(None)?)?;
+    offload::write_queues(&socket, interface, queues)
+}
+
 /// Maximum number of links sampled in one namespace.
 pub const MAX_LINKS: usize = 256;
 /// Maximum number of queueing disciplines sampled on one link.

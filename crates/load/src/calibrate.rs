@@ -29,6 +29,9 @@ pub struct LoadProfile {
     /// HTTP/2 of the connections; `None` if all have HTTP/1.1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub http2: Option<Http2Profile>,
+    /// True if connections are those of TCP in user space.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub user_tcp: bool,
 }
 
 /// Properties of HTTP/2 that determine the cost of a request.
@@ -138,6 +141,7 @@ impl LoadProfile {
                 .http2
                 .as_ref()
                 .map(|http2| Http2Profile { fraction: http2.fraction, streams: http2.streams }),
+            user_tcp: plan.xdp.is_some(),
         }
     }
 
@@ -148,6 +152,7 @@ impl LoadProfile {
         if kind(self) != kind(other)
             || self.open_loop != other.open_loop
             || self.tls != other.tls
+            || self.user_tcp != other.user_tcp
             || http2_fraction(self) != http2_fraction(other)
         {
             return None;
@@ -183,12 +188,13 @@ impl std::fmt::Display for LoadProfile {
             None => {}
         }
         match &self.tls {
-            None => Ok(()),
-            Some(TlsProfile { version_max, resume_fraction: None, .. }) => write!(f, ", TLS {version_max}"),
+            None => {}
+            Some(TlsProfile { version_max, resume_fraction: None, .. }) => write!(f, ", TLS {version_max}")?,
             Some(TlsProfile { version_max, resume_fraction: Some(fraction), .. }) => {
-                write!(f, ", TLS {version_max}, {:.0} % resumed", fraction * 100.0)
+                write!(f, ", TLS {version_max}, {:.0} % resumed", fraction * 100.0)?;
             }
         }
+        f.write_str(if self.user_tcp { ", TCP in user space" } else { "" })
     }
 }
 
@@ -268,7 +274,8 @@ pub fn clients_needed(target_per_s: f64, calibration: &Calibration) -> Option<u6
 /// Returns the plan of one trial: `plan` in a closed loop at full speed.
 pub fn trial_plan(plan: &RunPlan, threads: usize, duration_ns: u64) -> RunPlan {
     let mut trial = plan.clone();
-    trial.threads = threads;
+    // TCP in user space has a thread for each queue of its interface.
+    trial.threads = if plan.xdp.is_some() { plan.threads } else { threads };
     trial.pace = Pace::Closed { think_ns: 0 };
     trial.ramp_ns = 0;
     (trial.stages, trial.replay) = (None, None);
@@ -302,6 +309,7 @@ mod tests {
             open_loop: false,
             tls: None,
             http2: None,
+            user_tcp: false,
         }
     }
 
@@ -360,6 +368,16 @@ mod tests {
         assert!(find_nearest(&[calibration(profile(300, 100, None))], &open).is_none());
         let stored = calibration(open.clone());
         assert_eq!(find_nearest(std::slice::from_ref(&stored), &open), Some(&stored));
+    }
+
+    #[test]
+    fn tcp_in_user_space_is_held_against_its_like() {
+        let user = LoadProfile { user_tcp: true, ..profile(300, 100, None) };
+        assert!(user.to_string().ends_with("closed loop, TCP in user space"));
+        let stored = [calibration(profile(300, 100, None)), calibration(user.clone())];
+        assert_eq!(find_nearest(&stored, &user), Some(&stored[1]));
+        assert_eq!(find_nearest(&stored[..1], &user), None);
+        assert!(!serde_json::to_string(&stored[0].profile).unwrap().contains("user_tcp"));
     }
 
     #[test]

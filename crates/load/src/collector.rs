@@ -254,8 +254,11 @@ fn sums_of_last(
     last.iter().for_each(|snapshot| breakdown.add(&snapshot.breakdown));
     last.iter().filter_map(|snapshot| snapshot.live.as_deref()).for_each(|core| live.add(core));
     let samples = CheckSample::select(last.iter().flat_map(|snapshot| &snapshot.check_samples));
-    // With TCP in user space there is one core.
-    let transport = last.iter().find_map(|snapshot| snapshot.transport.clone());
+    let transports = last.iter().filter_map(|snapshot| snapshot.transport.clone());
+    let transport = transports.reduce(|mut sum, core| {
+        sum.add(&core);
+        sum
+    });
     (samples, breakdown, live, transport)
 }
 

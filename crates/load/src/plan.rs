@@ -65,7 +65,7 @@ pub(crate) use template::{TemplatePosition, TemplateRequest, TemplateValues};
 pub(crate) use tls::version_name;
 pub use tls::{TlsFlags, TlsPlan};
 pub use url::{Authority, Scheme, Url};
-pub use user_tcp::{XdpFlags, XdpPlan, ipv4_targets};
+pub use user_tcp::{XdpFlags, XdpPlan, tcp_targets};
 
 use crate::pace::{Pace, RateProfile};
 

@@ -58,12 +58,12 @@ pub fn run_controlled(
 ) -> Result<RunMeasurement, RunError> {
     let (sender, start) = watch::channel(StartState::Pending);
     let mut shared = shared(plan, start, control)?;
-    let (port, routes) = user_tcp::open(plan, &shared.addresses)?;
+    let (ports, routes) = user_tcp::open(plan, &shared.addresses)?;
     shared.routes = routes;
     let shared = Arc::new(shared);
     let (events, inbox) = mpsc::channel();
     let (spare_histograms, receivers): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| mpsc::channel()).unzip();
-    let running = start_cores(plan, &shared, &events, (receivers, port)).map_err(RunError::Io)?;
+    let running = start_cores(plan, &shared, &events, (receivers, ports)).map_err(RunError::Io)?;
     drop(events);
     let collector = Collector::new(plan.clone(), spare_histograms);
     let control = RunControl { shared, sender, stop, partial: false };
@@ -120,7 +120,7 @@ fn start_cores(
     plan: &RunPlan,
     shared: &Arc<SharedState>,
     events: &mpsc::Sender<CoreEvent>,
-    (spare_histograms, mut port): (Vec<mpsc::Receiver<Box<HistogramSet>>>, Option<UserTcpPort>),
+    (spare_histograms, ports): (Vec<mpsc::Receiver<Box<HistogramSet>>>, Vec<UserTcpPort>),
 ) -> io::Result<RunningCores<Option<CoreSnapshot>>> {
     let cores = CoreConfig {
         count: plan.threads,
@@ -130,8 +130,9 @@ fn start_cores(
         fd_table: FdTable::Shared,
     };
     let (shared, events) = (Arc::clone(shared), events.clone());
-    // With TCP in user space there is one core.
-    let init = |spare_histograms| CoreInit { spare_histograms, port: port.take() };
+    // With TCP in user space each core has a queue of the interface.
+    let mut ports = ports.into_iter();
+    let init = |spare_histograms| CoreInit { spare_histograms, port: ports.next() };
     let inits = spare_histograms.into_iter().map(init).collect();
     rt::cores::start_with_init(&cores, inits, move |core_id, init| {
         core::run(core_id, Arc::clone(&shared), events.clone(), init)

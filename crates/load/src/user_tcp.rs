@@ -1,6 +1,6 @@
 //! TCP in user space of a load: the opening of its interface, and its part of the record.
 
-use record::run::UserTransport;
+use record::run::{HandshakeTimes, UserTransport};
 use record::units::MILLISECOND_NS;
 use rt::address::Address;
 use rt::clock::now_ns;
@@ -8,7 +8,7 @@ use rt::user_tcp::{UserTcpPort, UserTcpRoutes, UserTcpSurvey};
 
 use crate::core_state::CoreState;
 use crate::measurement::RunError;
-use crate::plan::{RunPlan, ipv4_targets};
+use crate::plan::{RunPlan, tcp_targets};
 
 /// Maximum time in which the servers may close the connections after the load.
 const CLOSE_NS_MAX: u64 = 200 * MILLISECOND_NS;
@@ -16,7 +16,7 @@ const CLOSE_NS_MAX: u64 = 200 * MILLISECOND_NS;
 /// Reads the interface of a load and checks what it would take from the kernel; `None`: the load uses the kernel's TCP.
 ///
 /// # Errors
-/// A name cannot be resolved, an address is not of IPv4, or there is no such interface.
+/// A name cannot be resolved, an address is not of TCP, or there is no such interface.
 pub fn survey(plan: &RunPlan) -> Result<Option<UserTcpSurvey>, RunError> {
     if plan.xdp.is_none() {
         return Ok(None);
@@ -29,11 +29,10 @@ pub fn survey(plan: &RunPlan) -> Result<Option<UserTcpSurvey>, RunError> {
 fn survey_addresses(plan: &RunPlan, addresses: &[Vec<Address>]) -> Result<Option<UserTcpSurvey>, RunError> {
     let Some(xdp) = &plan.xdp else { return Ok(None) };
     let failed = |text: String| RunError::Io(std::io::Error::other(text));
-    let targets = ipv4_targets(addresses.iter().flatten()).map_err(|address| {
-        failed(format!("--xdp has IPv4 only, and {address} is not: use an address of IPv4"))
-    })?;
-    let survey =
-        UserTcpSurvey::for_client(&xdp.settings(), &targets).map_err(|error| failed(error.to_string()))?;
+    let targets = tcp_targets(addresses.iter().flatten())
+        .map_err(|address| failed(format!("--xdp has TCP only, and {address} is a unix socket")))?;
+    let survey = UserTcpSurvey::for_client(&xdp.settings(plan.threads), &targets)
+        .map_err(|error| failed(error.to_string()))?;
     let ports = survey.port_count();
     if plan.connections > ports as u64 {
         let text = format!(
@@ -45,17 +44,17 @@ fn survey_addresses(plan: &RunPlan, addresses: &[Vec<Address>]) -> Result<Option
     Ok(Some(survey))
 }
 
-/// Takes the packets of the targets from the kernel, if the plan has TCP in user space.
+/// Takes the packets of the targets from the kernel, if the plan has TCP in user space: returns a port for each core.
 ///
 /// # Errors
 /// Those of [`survey`]; every problem of the interface.
 pub(crate) fn open(
     plan: &RunPlan,
     addresses: &[Vec<Address>],
-) -> Result<(Option<UserTcpPort>, UserTcpRoutes), RunError> {
+) -> Result<(Vec<UserTcpPort>, UserTcpRoutes), RunError> {
     let Some(survey) = survey_addresses(plan, addresses)? else { return Ok(Default::default()) };
     match survey.open(usize::MAX) {
-        Ok((port, routes)) => Ok((Some(port), routes)),
+        Ok(opened) => Ok(opened),
         Err(problems) => {
             let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
             Err(RunError::Io(std::io::Error::other(texts.join("; "))))
@@ -72,6 +71,7 @@ pub(crate) fn describe_transport(port: &UserTcpPort) -> UserTransport {
         driver: facts.driver.clone(),
         mode: port.mode().name().to_owned(),
         mtu: facts.mtu,
+        queues: facts.queues,
         verifies_checksums: facts.verifies_checksums(),
         received: 0,
         sent: 0,
@@ -81,6 +81,9 @@ pub(crate) fn describe_transport(port: &UserTcpPort) -> UserTransport {
         fill_ring_empty: 0,
         dropped: 0,
         transmit_ring_full: 0,
+        zero_windows: 0,
+        handshakes: HandshakeTimes::default(),
+        handed_over: 0,
     }
 }
 
@@ -92,6 +95,7 @@ pub(crate) async fn end_transport(
     let (tcp, transport) = (core.user_tcp.as_ref()?, transport?);
     tcp.wait_until_closed(&core.timers, now_ns() + CLOSE_NS_MAX).await;
     let counts = tcp.counts();
+    let times = counts.stack.round_trips;
     Some(Box::new(UserTransport {
         received: counts.port.received,
         sent: counts.stack.sent,
@@ -99,8 +103,16 @@ pub(crate) async fn end_transport(
         unusable: counts.stack.malformed + counts.stack.unknown,
         receive_ring_full: counts.kernel.ring_full,
         fill_ring_empty: counts.kernel.fill_empty,
-        dropped: counts.kernel.dropped,
+        dropped: counts.kernel.dropped + counts.stack.handover_full,
         transmit_ring_full: counts.port.unsent,
+        zero_windows: counts.stack.zero_windows,
+        handshakes: HandshakeTimes {
+            count: times.count,
+            mean_ns: times.sum_ns / times.count.max(1),
+            min_ns: times.min_ns,
+            max_ns: times.max_ns,
+        },
+        handed_over: counts.stack.handed_over,
         ..transport
     }))
 }

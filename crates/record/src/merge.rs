@@ -187,7 +187,7 @@ fn add_runs(runs: &[Run], common: &CommonWindow) -> Result<Run, MergeError> {
     Ok(merged)
 }
 
-/// Adds the counts of WebSocket and of event streams.
+/// Adds the counts of WebSocket, of event streams and of TCP in user space.
 fn add_live(merged: &mut Run, run: &Run) -> Result<(), HistogramDecodeError> {
     match (&mut merged.websocket, &run.websocket) {
         (Some(sum), Some(other)) => sum.add(other)?,
@@ -195,6 +195,10 @@ fn add_live(merged: &mut Run, run: &Run) -> Result<(), HistogramDecodeError> {
     }
     match (&mut merged.event_stream, &run.event_stream) {
         (Some(sum), Some(other)) => sum.add(other)?,
+        (sum, other) => *sum = sum.take().or_else(|| other.clone()),
+    }
+    match (&mut merged.transport, &run.transport) {
+        (Some(sum), Some(other)) => sum.add(other),
         (sum, other) => *sum = sum.take().or_else(|| other.clone()),
     }
     Ok(())

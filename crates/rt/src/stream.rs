@@ -20,7 +20,7 @@ use crate::user_tcp::UserStream;
 pub enum Stream {
     /// A socket without TLS.
     Plain(Socket),
-    /// A TLS session on a socket.
+    /// A TLS session on a socket, or on a TCP connection in user space.
     Tls(Box<TlsStream>),
     /// One end of a channel to another task of the same core; it has no descriptor.
     Channel(ChannelEnd),
@@ -54,7 +54,7 @@ impl Stream {
     pub fn receive_lag_ns(&self) -> Option<u64> {
         match self {
             Self::Plain(socket) => socket.receive_lag_ns(),
-            Self::Tls(stream) => stream.socket().receive_lag_ns(),
+            Self::Tls(stream) => stream.transport().socket().and_then(Socket::receive_lag_ns),
             Self::Channel(_) | Self::User(_) => None,
         }
     }
@@ -154,7 +154,7 @@ impl Stream {
     pub fn has_unread(&self) -> bool {
         match self {
             Self::Plain(socket) => socket.has_unread(),
-            Self::Tls(stream) => stream.has_content() || stream.socket().has_unread(),
+            Self::Tls(stream) => stream.has_content() || stream.transport().has_unread(),
             Self::Channel(end) => end.has_unread(),
             Self::User(stream) => stream.has_unread(),
         }
@@ -166,7 +166,7 @@ impl Stream {
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Plain(socket) => socket.local_address(),
-            Self::Tls(stream) => stream.socket().local_address(),
+            Self::Tls(stream) => stream.transport().local_address(),
             Self::Channel(end) => end.local_address(),
             Self::User(stream) => stream.local_address(),
         }
@@ -177,7 +177,7 @@ impl Stream {
     pub fn peer_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Plain(socket) => socket.peer_address(),
-            Self::Tls(stream) => stream.socket().peer_address(),
+            Self::Tls(stream) => stream.transport().peer_address(),
             Self::Channel(end) => end.peer_address(),
             Self::User(stream) => stream.peer_address(),
         }
@@ -188,9 +188,9 @@ impl Stream {
     /// the kernel does not report them.
     #[must_use]
     pub fn tcp_byte_counts(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::User(stream) => stream.byte_counts(),
-            _ => self.socket().and_then(Socket::tcp_byte_counts),
+        match self.user() {
+            Some(stream) => stream.byte_counts(),
+            None => self.socket().and_then(Socket::tcp_byte_counts),
         }
     }
 
@@ -202,7 +202,7 @@ impl Stream {
     pub fn unacked_bytes(&self) -> Option<u64> {
         match self {
             Self::Plain(socket) => socket.unacked_bytes(),
-            Self::Tls(stream) => stream.socket().unacked_bytes(),
+            Self::Tls(stream) => stream.transport().unacked_bytes(),
             Self::Channel(end) => Some(end.unread_bytes() as u64),
             Self::User(stream) => stream.unacked_bytes(),
         }
@@ -220,7 +220,7 @@ impl Stream {
     /// Returns true if this is a TCP connection, of the kernel or in user space.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
-        matches!(self, Self::User(_)) || self.socket().is_some_and(Socket::is_tcp)
+        self.user().is_some() || self.socket().is_some_and(Socket::is_tcp)
     }
 
     /// Returns true if the bytes of this stream are those of a socket, so that they can be moved
@@ -247,8 +247,17 @@ impl Stream {
     fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Plain(socket) => Some(socket),
-            Self::Tls(stream) => Some(stream.socket()),
+            Self::Tls(stream) => stream.transport().socket(),
             Self::Channel(_) | Self::User(_) => None,
+        }
+    }
+
+    /// Returns the connection in user space, below the session of TLS if there is one; `None`: there is none.
+    fn user(&self) -> Option<&UserStream> {
+        match self {
+            Self::User(stream) => Some(stream),
+            Self::Tls(stream) => stream.transport().user(),
+            Self::Plain(_) | Self::Channel(_) => None,
         }
     }
 
@@ -318,7 +327,7 @@ impl Stream {
     pub fn shutdown(&mut self, how: Shutdown) -> io::Result<()> {
         match self {
             Self::Plain(socket) => socket.shutdown(how),
-            Self::Tls(stream) if how == Shutdown::Read => stream.socket().shutdown(how),
+            Self::Tls(stream) if how == Shutdown::Read => stream.transport().shutdown(how),
             Self::Tls(stream) => stream.shut_down(how),
             Self::Channel(end) => {
                 end.shutdown(how);
@@ -334,10 +343,10 @@ impl Stream {
     /// The kernel rejected it.
     pub fn reset_on_close(&mut self) -> io::Result<()> {
         self.omit_close_notify();
-        match self {
-            Self::Channel(end) => end.reset_on_close(),
-            Self::User(stream) => stream.reset_on_close(),
-            Self::Plain(_) | Self::Tls(_) => {}
+        match (&*self, self.user()) {
+            (Self::Channel(end), _) => end.reset_on_close(),
+            (_, Some(stream)) => stream.reset_on_close(),
+            (_, None) => {}
         }
         self.fd().map_or(Ok(()), reset_on_close)
     }

@@ -27,6 +27,7 @@ mod server;
 mod session;
 mod staging;
 mod tickets;
+mod transport;
 
 pub use algorithms::{CipherSuite, KeyExchangeGroup, TlsAlgorithms, UnknownAlgorithm};
 pub use certificates::{certificate_names, certificate_validity};
@@ -42,6 +43,7 @@ pub(crate) use ocsp::is_ocsp_response_for;
 pub use server::{CertificateFiles, ServerTls, ServerTlsOptions};
 pub use session::TlsStream;
 pub use tickets::{TICKET_LIFETIME_S, TicketKeyExport};
+pub(crate) use transport::Transport;
 
 /// Directories of the certificate authorities that hosts trust, besides `/etc`, which links to them.
 pub const HOST_ROOT_PATHS: &[&str] = &["/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];

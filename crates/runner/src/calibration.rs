@@ -52,7 +52,8 @@ pub fn calibrate(
     progress: &dyn Fn(String, f64),
 ) -> Result<CalibrationPair, CalibrationError> {
     let cpus = rt::cores::available_cpus().len().min(plan.connections as usize).max(1);
-    let kinds: &[usize] = if cpus == 1 { &[1] } else { &[1, cpus] };
+    // TCP in user space has one queue of its link, and one thread.
+    let kinds: &[usize] = if cpus == 1 || plan.xdp.is_some() { &[1] } else { &[1, cpus] };
     let (mut closed, mut open, mut response_bytes) = (Vec::new(), Vec::new(), 0);
     let all = trials.per_kind * (kinds.len() + 1);
     let show_trial = |done: usize, kind: &str| {

@@ -1,10 +1,14 @@
 //! The embedded origin: another weir process, so that its CPU time is separate from the
 //! generator's. It ends with this process in every case.
 
+mod virtual_link;
+
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use crate::failure::Failure;
+
+pub use self::virtual_link::{CLIENT_INTERFACE, with_virtual_link};
 
 /// An origin that runs as long as this value lives.
 #[derive(Debug)]
@@ -18,10 +22,16 @@ impl Origin {
     /// Starts one on a port that the kernel chooses, with TLS and a self-signed certificate if
     /// `uses_tls`.
     pub fn start(threads: usize, uses_tls: bool) -> Result<Self, Failure> {
+        Self::spawn(&["--listen", "127.0.0.1:0", "--threads", &threads.to_string()], uses_tls)
+    }
+
+    /// Starts one with these flags, in the network namespace of this thread.
+    fn spawn(flags: &[&str], uses_tls: bool) -> Result<Self, Failure> {
         let failed = |why: &dyn std::fmt::Display| Failure::cannot("the embedded origin", why);
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let mut child = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()])
+            .arg("serve")
+            .args(flags)
             .args(["--until-stdin-closes"])
             .args(uses_tls.then_some("--tls-self-signed"))
             .env(record::control::NO_DEFAULTS, "1")

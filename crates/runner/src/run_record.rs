@@ -56,6 +56,13 @@ pub fn build_run(
     } else if let Some(observed) = observed {
         watcher::apply_role_cpus(&mut cpu, observed, measured);
     }
+    if measured.plan.xdp.is_some() {
+        not_observable.push(
+            "connections of TCP in user space: ss, nstat, tcpdump and conntrack see none of them; `transport` has \
+             their counts"
+                .to_owned(),
+        );
+    }
     let run_queue_wait_fraction = watcher::max_run_queue_wait(window.as_ref());
     let stored = store::load(&facts.fingerprint);
     let calibrated = calibration_use(job.calibration.as_ref(), &stored, measured);

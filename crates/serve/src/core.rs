@@ -2,7 +2,7 @@
 //!
 //! Nothing here leaves its thread, so there is no lock; and nothing here is held across an await.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 
 use rt::buffers::BufferPool;
 use rt::clock::{MILLISECOND_NS, MonotonicTime, now_ns};
@@ -12,6 +12,7 @@ use rt::core_senders::CoreSenders;
 use rt::deadlines::Deadlines;
 use rt::timers::Timers;
 use rt::tokio::sync::oneshot;
+use rt::user_tcp::UserTcp;
 use server_shell::date::DateCache;
 
 use crate::body::BodyBlocks;
@@ -63,6 +64,8 @@ pub(crate) struct OriginCore {
     /// passed.
     pub(crate) tick: Cell<u32>,
     pub(crate) draining: Cell<bool>,
+    /// TCP in user space; empty: that of the kernel.
+    pub(crate) user_tcp: OnceCell<UserTcp>,
 }
 
 /// Scratch buffers of one poll of a connection; unowned between two polls.
@@ -120,6 +123,7 @@ impl OriginCore {
             now_ns: Cell::new(now_ns()),
             tick: Cell::new(0),
             draining: Cell::new(false),
+            user_tcp: OnceCell::new(),
             plan: parts.plan,
         })
     }
@@ -151,6 +155,9 @@ impl OriginCore {
         let counts = self.balancer.core_counts()[self.index];
         let (buffers_in_use, buffers_exhausted) = (self.buffers.in_use(), self.buffers.exhausted_count());
         let mut stats = CoreStats::read(&self.counters, counts, buffers_in_use, buffers_exhausted);
+        if let Some(tcp) = self.user_tcp.get() {
+            stats.user_tcp = tcp.counts().named().into();
+        }
         if let Some(log) = &self.log
             && self.index == 0
         {

@@ -13,6 +13,7 @@ use record::units::{
 use rt::address::Address;
 use rt::user_tcp::{UserTcpPlan, UserTcpSurvey};
 use rt::xdp::interface::XdpError;
+use rt::xdp::stack::CONNECTIONS_MAX;
 use server_shell::log::LogTarget;
 use server_shell::progress::{BODY_RATE_MIN, ProgressRule, WRITE_RATE_MIN};
 
@@ -249,6 +250,9 @@ impl OriginPlan {
         text += &format!("timeouts: {}\n", timeouts.join(", "));
         text += &match self.connections_max {
             Some(connections) => format!("connections: max {connections}\n"),
+            None if self.has_user_tcp() => {
+                format!("connections: max {CONNECTIONS_MAX} of each thread\n")
+            }
             None => "connections: as many as the descriptor limit allows\n".to_owned(),
         };
         text + &format!("request heads: max {}\n", format_bytes(self.head_bytes_max as f64))
@@ -260,12 +264,18 @@ impl OriginPlan {
     /// # Errors
     /// There is no such interface.
     pub fn survey_user_tcp(&self) -> Result<Option<UserTcpSurvey>, XdpError> {
-        let survey = |plan| UserTcpSurvey::for_server(plan, &user_tcp::ipv4_addresses(&self.listen));
+        let survey = |plan| UserTcpSurvey::for_server(plan, &user_tcp::tcp_addresses(&self.listen));
         self.user_tcp.as_ref().map(survey).transpose()
     }
 
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Returns whether connections are those of TCP in user space, which have no descriptors.
+    #[must_use]
+    pub fn has_user_tcp(&self) -> bool {
+        self.user_tcp.is_some()
     }
 }
 

@@ -21,6 +21,7 @@ use rt::tokio::sync::mpsc;
 use rt::tokio::task::spawn_local;
 use rt::user_tcp::{UserTcp, UserTcpPort};
 use rt::xdp::attachment::XdpMode;
+use rt::xdp::stack::CONNECTIONS_MAX;
 use server_shell::accept::{AcceptingCore, Acceptor, Admission};
 use server_shell::log::{self, LogSender, LogWriter};
 
@@ -120,9 +121,9 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
     let started_ns = now_ns();
     let descriptors = raise_descriptor_limit().current;
     let cores = plan.threads;
-    let mut user_tcp = open_user_tcp(&plan)?;
-    let user_listeners = user_tcp.as_ref().map(|port| UserTcpListeners::new(&plan, port));
-    let mut bound_addresses = match user_tcp {
+    let user_tcp = open_user_tcp(&plan)?;
+    let user_listeners = user_tcp.first().map(|port| UserTcpListeners::new(&plan, port));
+    let mut bound_addresses = match user_listeners {
         Some(_) => Vec::new(),
         None => bind_all(&plan.listen, cores)?,
     };
@@ -138,12 +139,12 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
         }
         false => FdTable::Shared,
     };
+    let mut user_tcp = user_tcp.into_iter();
     let build_init =
-        |(inbox, queries)| OriginCoreInit { inbox, queries, log: sender.clone(), user_tcp: user_tcp.take() };
+        |(inbox, queries)| OriginCoreInit { inbox, queries, log: sender.clone(), user_tcp: user_tcp.next() };
     let inits = inboxes.into_iter().zip(query_receivers).map(build_init).collect();
     drop(sender);
-    let descriptor_max = descriptors.saturating_sub(plan.descriptors_reserved()).max(cores as u64);
-    let connections_max = plan.connections_max.unwrap_or(descriptor_max as usize);
+    let connections_max = connections_max(&plan, cores, descriptors);
     let core_config =
         CoreConfig { count: cores, name: "serve", pin: plan.pin.clone(), spin: plan.spin, fd_table };
     let (senders, core_balancer) = (queries.clone(), balancer.clone());
@@ -177,15 +178,23 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
     })
 }
 
+/// Returns the maximum number of connections: by default as many as there are descriptors. Those in user space have none.
+fn connections_max(plan: &OriginPlan, cores: usize, descriptors: u64) -> usize {
+    plan.connections_max.unwrap_or_else(|| match plan.has_user_tcp() {
+        true => CONNECTIONS_MAX * cores,
+        false => descriptors.saturating_sub(plan.descriptors_reserved()).max(cores as u64) as usize,
+    })
+}
+
 fn bind_all(addresses: &[Address], cores: usize) -> io::Result<Vec<BoundAddress>> {
     addresses.iter().map(|address| BoundAddress::new(address, cores)).collect()
 }
 
-/// Opens TCP in user space, if the plan has it.
-fn open_user_tcp(plan: &OriginPlan) -> io::Result<Option<UserTcpPort>> {
-    let Some(survey) = plan.survey_user_tcp().map_err(io::Error::other)? else { return Ok(None) };
+/// Opens TCP in user space, if the plan has it: returns a port for each core.
+fn open_user_tcp(plan: &OriginPlan) -> io::Result<Vec<UserTcpPort>> {
+    let Some(survey) = plan.survey_user_tcp().map_err(io::Error::other)? else { return Ok(Vec::new()) };
     match survey.open(plan.connections_max.unwrap_or(usize::MAX)) {
-        Ok((port, _)) => Ok(Some(port)),
+        Ok((ports, _)) => Ok(ports),
         Err(problems) => {
             let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
             Err(io::Error::other(texts.join("; ")))
@@ -280,7 +289,11 @@ async fn run_core(mut parts: OriginCoreParts, init: OriginCoreInit, drain: Drain
     spawn_local(answer_queries(Rc::clone(&core), queries));
     spawn_local(tag_files(Rc::clone(&core)));
     let user_tcp = user_tcp.map(|port| UserTcp::start(port, &core.timers)).transpose()?;
-    let user_acceptor = user_tcp.clone().map(|tcp| spawn_local(accept_user_tcp(Rc::clone(&core), tcp)));
+    let user_acceptor = user_tcp.clone().map(|tcp| {
+        // The cell is empty: it is set once, here.
+        let _ = core.user_tcp.set(tcp.clone());
+        spawn_local(accept_user_tcp(Rc::clone(&core), tcp))
+    });
     let mut watch = drain.watch();
     let (acceptor, helpers) = Acceptor::start(OriginAdmission(Rc::clone(&core)), inbox, drain)?;
     watch.wait_for(DrainStage::Draining).await;
@@ -308,10 +321,31 @@ async fn accept_user_tcp(core: Rc<OriginCore>, tcp: UserTcp) {
             continue;
         }
         core.balancer.count_accepted(core.index);
-        if core.plan.proxy_protocol {
-            spawn_local(conn_task::serve_behind_header(Rc::clone(&core), stream));
-        } else {
-            spawn_local(conn_task::serve(Rc::clone(&core), stream));
+        serve_accepted(&core, Ok(stream));
+    }
+}
+
+/// Serves an accepted connection, with the TLS of the plan.
+fn serve_accepted(core: &Rc<OriginCore>, stream: io::Result<Stream>) {
+    let stream = stream.and_then(|stream| match &core.plan.tls {
+        Some(tls) if core.plan.proxy_protocol => stream.accept_tls_behind_header(tls.settings()),
+        Some(tls) => stream.accept_tls(tls.settings()),
+        None => Ok(stream),
+    });
+    let stream = stream.map(|mut stream| {
+        stream.detect_text();
+        stream
+    });
+    match stream {
+        Ok(stream) if core.plan.proxy_protocol => {
+            spawn_local(conn_task::serve_behind_header(Rc::clone(core), stream));
+        }
+        Ok(stream) => {
+            spawn_local(conn_task::serve(Rc::clone(core), stream));
+        }
+        Err(_) => {
+            add(&core.counters.accept_failed, 1);
+            core.balancer.release(core.index);
         }
     }
 }
@@ -406,28 +440,6 @@ impl Admission for OriginAdmission {
     }
 
     fn serve(&self, connection: AcceptedConnection) {
-        let core = &self.0;
-        let stream = Stream::from_fd(connection.fd, connection.family);
-        let stream = stream.and_then(|stream| match &core.plan.tls {
-            Some(tls) if core.plan.proxy_protocol => stream.accept_tls_behind_header(tls.settings()),
-            Some(tls) => stream.accept_tls(tls.settings()),
-            None => Ok(stream),
-        });
-        let stream = stream.map(|mut stream| {
-            stream.detect_text();
-            stream
-        });
-        match stream {
-            Ok(stream) if core.plan.proxy_protocol => {
-                spawn_local(conn_task::serve_behind_header(Rc::clone(core), stream));
-            }
-            Ok(stream) => {
-                spawn_local(conn_task::serve(Rc::clone(core), stream));
-            }
-            Err(_) => {
-                add(&core.counters.accept_failed, 1);
-                core.balancer.release(core.index);
-            }
-        }
+        serve_accepted(&self.0, Stream::from_fd(connection.fd, connection.family));
     }
 }

@@ -215,6 +215,9 @@ pub struct CoreStats {
     pub buffers_in_use: u64,
     /// Number of connections that ended because no buffer was left.
     pub buffers_exhausted: u64,
+    /// Counts of TCP in user space (`--xdp`): frames, segments, and losses of each ring.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub user_tcp: BTreeMap<&'static str, u64>,
 }
 
 impl CoreStats {
@@ -241,6 +244,7 @@ impl CoreStats {
             connections_rebalanced: connections.rebalanced,
             buffers_in_use: buffers_in_use as u64,
             buffers_exhausted,
+            user_tcp: BTreeMap::new(),
         }
     }
 
@@ -255,6 +259,7 @@ impl CoreStats {
         self.connections_rebalanced += other.connections_rebalanced;
         self.buffers_in_use += other.buffers_in_use;
         self.buffers_exhausted += other.buffers_exhausted;
+        add_map(&mut self.user_tcp, &other.user_tcp);
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
@@ -41,25 +42,31 @@ impl fmt::Display for XdpMode {
     }
 }
 
-/// Program, map and socket of the one queue of an interface.
+/// Socket of one queue of an interface, with the program that all its queues share.
 #[derive(Debug)]
 pub struct Attachment {
-    // Fields are dropped in their order: first the kernel gets its packets back.
-    _link: OwnedFd,
-    _program: OwnedFd,
-    _map: OwnedFd,
-    _held_ports: Vec<OwnedFd>,
+    // Fields are dropped in their order: with the last queue the kernel first gets its packets back.
+    _program: Arc<AttachedProgram>,
     port: Port,
     mode: XdpMode,
 }
 
+/// Program of an interface, until the last of its queues is closed.
+#[derive(Debug)]
+struct AttachedProgram {
+    _link: OwnedFd,
+    _program: OwnedFd,
+    _map: OwnedFd,
+    _held_ports: Vec<OwnedFd>,
+}
+
 impl Attachment {
-    /// Takes the packets of `rules` (at most [`RULES_MAX`]) on queue 0. A kernel socket without a listener holds each of the
-    /// `held` addresses, so that no other program gets it meanwhile.
+    /// Takes the packets of `rules` (at most [`RULES_MAX`]) on all queues; returns one value for each, in their order. A
+    /// kernel socket without a listener holds each of the `held` addresses, so that no other program gets it meanwhile.
     ///
     /// # Errors
     /// The port is 22 or in use; another program is attached; not permitted; a call failed. Then nothing is taken.
-    pub fn open(facts: &InterfaceFacts, rules: &[Rule], held: &[SocketAddrV4]) -> Result<Self, XdpError> {
+    pub fn open(facts: &InterfaceFacts, rules: &[Rule], held: &[SocketAddr]) -> Result<Vec<Self>, XdpError> {
         if rules.iter().any(|rule| rule.ports.contains(&SSH_PORT)) {
             return Err(XdpError::Ssh);
         }
@@ -68,22 +75,31 @@ impl Attachment {
         }
         let held_ports = held.iter().map(|address| hold_port(*address)).collect::<Result<_, _>>()?;
         let failed = |what| move |error| XdpError::from_io(what, error);
-        let map = bpf::create_socket_map(1).map_err(failed("creating the map of sockets"))?;
+        let map = bpf::create_socket_map(facts.queues).map_err(failed("creating the map of sockets"))?;
         let code = assemble(rules, std::os::fd::AsRawFd::as_raw_fd(&map));
         let program = bpf::load_program(&code).map_err(failed("loading the XDP program"))?;
-        let port = Port::open(facts.index, 0, facts.mtu).map_err(failed("opening the AF_XDP socket"))?;
-        bpf::set_socket(map.as_fd(), 0, port.as_fd()).map_err(failed("entering the socket into the map"))?;
+        let mut ports = Vec::new();
+        for queue in 0..facts.queues {
+            let port =
+                Port::open(facts.index, queue, facts.mtu).map_err(failed("opening the AF_XDP socket"))?;
+            bpf::set_socket(map.as_fd(), queue, port.as_fd())
+                .map_err(failed("entering the socket into the map"))?;
+            ports.push(port);
+        }
         let (link, attached) =
             bpf::attach(program.as_fd(), facts.index).map_err(|error| match error.raw_os_error() {
                 Some(libc::EBUSY) => XdpError::ProgramAttached { name: facts.name.clone(), id: 0 },
                 _ => XdpError::from_io("attaching the XDP program", error),
             })?;
-        let mode = match attached {
+        let mode = |port: &Port| match attached {
             AttachMode::Generic => XdpMode::Generic,
             AttachMode::Driver if port.is_zero_copy() => XdpMode::ZeroCopy,
             AttachMode::Driver => XdpMode::Copy,
         };
-        Ok(Self { _link: link, _program: program, _map: map, _held_ports: held_ports, port, mode })
+        let program =
+            Arc::new(AttachedProgram { _link: link, _program: program, _map: map, _held_ports: held_ports });
+        let attachment = |port: Port| Self { _program: Arc::clone(&program), mode: mode(&port), port };
+        Ok(ports.into_iter().map(attachment).collect())
     }
 
     /// Returns the mode.
@@ -100,9 +116,10 @@ impl Attachment {
 }
 
 /// Binds a kernel socket that does not listen to an address and port.
-fn hold_port(address: SocketAddrV4) -> Result<OwnedFd, XdpError> {
+fn hold_port(address: SocketAddr) -> Result<OwnedFd, XdpError> {
     let hold = |shares: bool| -> io::Result<OwnedFd> {
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         sockopt::set_socket_reuseaddr(&socket, shares)?;
         bind(&socket, &address)?;
         Ok(socket)

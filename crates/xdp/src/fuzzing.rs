@@ -1,5 +1,6 @@
 //! Entry point for fuzzers: a stack with a listener and a client takes frames as they are.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::task::Waker;
 
 use crate::packet::ETHERNET_BYTES;
@@ -45,37 +46,49 @@ pub fn set_header_checksum(frame: &mut [u8]) {
     [header[10], header[11]] = checksum.to_be_bytes();
 }
 
+/// Addresses of the stack and of its peers.
+const OWN: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1))];
+const PEERS: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2))];
+
 /// Bytes in front of each frame: its length, and the time since the last one in units of 10 ms.
 const PREFIX_BYTES: usize = 3;
 
 /// Gives a stack frames, with whatever they accept read and answered. Input: for each frame two bytes of its length (little
-/// endian), one byte of time, and the frame from its IPv4 header on. The stack is 10.0.0.1, listens on port 80 and has
-/// connections from ports 1,000 on to 10.0.0.2:80.
+/// endian), one byte of time, and the frame from its IP header on. The stack is 10.0.0.1 and fd00::1, listens on port 80 and
+/// has connections from ports 1,000 on to port 80 of 10.0.0.2 and fd00::2.
 pub fn receive_frames(mut input: &[u8]) {
     let config = StackConfig {
         mac: [2; 6],
         mtu: 1_500,
-        addresses: vec![[10, 0, 0, 1].into()],
-        listen: vec!["10.0.0.1:80".parse().expect("an address")],
+        addresses: vec![OWN[0], OWN[1]],
+        listen: OWN.map(|address| (address, 80).into()).to_vec(),
         ports: 1_000..=1_003,
         verifies_checksums: false,
         connections_max: 8,
         half_open_max: 4,
         seed: 1,
+        queues: 1,
+        queue: 0,
+        steering: None,
     };
     let mut now_ns = 0;
     let mut stack = Stack::new(NoLink::default(), config, now_ns);
-    let remote = "10.0.0.2:80".parse().expect("an address");
-    let mut open: Vec<_> =
-        (0..2).filter_map(|_| stack.connect([10, 0, 0, 1].into(), remote, [4; 6], now_ns).ok()).collect();
+    let mut connect = |at: usize| stack.connect(OWN[at], (PEERS[at], 80).into(), [4; 6], now_ns).ok();
+    let mut open: Vec<_> = [0, 0, 1].into_iter().filter_map(&mut connect).collect();
     stack.flush(now_ns);
     let (mut frame, mut bytes, waker) = (Vec::new(), [0; 2_048], Waker::noop());
     while let Some((&[low, high, pause], rest)) = input.split_first_chunk::<PREFIX_BYTES>() {
         let length = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
         frame.clear();
-        frame.extend([2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 8, 0]);
+        frame.extend([2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4]);
+        let is_ipv6 = rest.first().is_some_and(|byte| byte >> 4 == 6);
+        frame.extend(if is_ipv6 { [0x86, 0xdd] } else { [8, 0] });
         frame.extend(&rest[..length]);
-        set_header_checksum(&mut frame);
+        if !is_ipv6 {
+            set_header_checksum(&mut frame);
+        }
         input = &rest[length..];
         now_ns += u64::from(pause) * 10_000_000;
         stack.process_frame(&frame, now_ns);

@@ -2,7 +2,7 @@
 //! taken from the kernel.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::ethtool;
@@ -11,8 +11,10 @@ use crate::netlink::{
 };
 use crate::packet::MacAddress;
 use crate::port::MTU_MAX;
+use crate::steering::Steering;
 
 const FAMILY_IPV4: u8 = 2;
+const FAMILY_IPV6: u8 = 10;
 const LINK_TYPE_ETHERNET: u16 = 1;
 const LINK_IS_UP: u32 = 1;
 const TABLE_MAIN: u32 = 254;
@@ -43,10 +45,12 @@ pub struct InterfaceFacts {
     pub program: Option<u32>,
     /// True if the interface is up.
     pub is_up: bool,
-    /// True if a default route of IPv4 leads through it.
+    /// True if a default route leads through it.
     pub has_default_route: bool,
-    /// Addresses of IPv4.
-    pub addresses: Vec<Ipv4Addr>,
+    /// Addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Way in which the device chooses a queue; `None`: it has one, or does not report it.
+    pub steering: Option<Steering>,
 }
 
 /// Reason that an interface, an address or a port cannot be used.
@@ -79,13 +83,17 @@ pub enum XdpError {
         /// Id of the program.
         id: u32,
     },
-    /// There are more queues than threads.
-    #[error("--xdp works with one queue, and {name} has {queues}: `ethtool -L {name} combined 1`")]
+    /// The number of queues is not that of the threads.
+    #[error(
+        "--xdp needs a thread for each receiving queue, and {name} has {queues} for {threads}: -t {queues}, or `ethtool -L {name} combined {threads}` (of some drivers rx {threads})"
+    )]
     Queues {
         /// Interface.
         name: String,
         /// Its number of receiving queues.
         queues: u32,
+        /// Number of threads.
+        threads: usize,
     },
     /// Strangers may reach the interface.
     #[error(
@@ -101,7 +109,7 @@ pub enum XdpError {
         /// Interface.
         name: String,
         /// The missing address.
-        address: Ipv4Addr,
+        address: IpAddr,
         /// The addresses that it has.
         has: String,
     },
@@ -110,22 +118,22 @@ pub enum XdpError {
     TooManyRules(usize),
     /// A socket of the kernel has the address and port.
     #[error("{0} is used by a socket of the kernel: `ss -tlnp` shows whose it is; choose another port")]
-    PortUsed(SocketAddrV4),
+    PortUsed(SocketAddr),
     /// No route leads through the interface.
     #[error("no route to {address} through {name}: `ip route get {address}`")]
     NoRoute {
         /// Interface.
         name: String,
         /// Target.
-        address: Ipv4Addr,
+        address: IpAddr,
     },
     /// The next hop does not answer.
-    #[error("no answer to ARP from {address} on {name}: is it up, and on this link?")]
+    #[error("no answer to ARP or neighbour discovery from {address} on {name}: is it up, and on this link?")]
     NoNeighbour {
         /// Interface.
         name: String,
         /// Next hop.
-        address: Ipv4Addr,
+        address: IpAddr,
     },
     /// The process lacks capabilities.
     #[error("{what}: not permitted; needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF (or root)")]
@@ -179,6 +187,7 @@ impl InterfaceFacts {
         facts.has_default_route = has_default_route(facts.index).map_err(failed)?;
         facts.queues = ethtool::receiving_queues(name).unwrap_or(facts.queues);
         facts.driver = ethtool::driver(name).unwrap_or(facts.driver);
+        facts.steering = if facts.queues > 1 { ethtool::steering(name) } else { None };
         Ok(facts)
     }
 
@@ -188,9 +197,9 @@ impl InterfaceFacts {
         self.driver != "veth"
     }
 
-    /// Returns everything that prevents the use of the interface.
+    /// Returns everything that prevents the use of the interface by this number of threads.
     #[must_use]
-    pub fn problems(&self, may_be_exposed: bool) -> Vec<XdpError> {
+    pub fn problems(&self, threads: usize, may_be_exposed: bool) -> Vec<XdpError> {
         let name = || self.name.clone();
         let mut problems = Vec::new();
         if !self.is_up {
@@ -202,8 +211,8 @@ impl InterfaceFacts {
         if let Some(id) = self.program {
             problems.push(XdpError::ProgramAttached { name: name(), id });
         }
-        if self.queues != 1 {
-            problems.push(XdpError::Queues { name: name(), queues: self.queues });
+        if self.queues as usize != threads {
+            problems.push(XdpError::Queues { name: name(), queues: self.queues, threads });
         }
         if self.has_default_route && !may_be_exposed {
             problems.push(XdpError::Exposed(name()));
@@ -215,12 +224,12 @@ impl InterfaceFacts {
     ///
     /// # Errors
     /// It has not.
-    pub fn check_address(&self, address: Ipv4Addr) -> Result<(), XdpError> {
+    pub fn check_address(&self, address: IpAddr) -> Result<(), XdpError> {
         if self.addresses.contains(&address) {
             return Ok(());
         }
         let has: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
-        let has = if has.is_empty() { "none of IPv4".to_owned() } else { has.join(", ") };
+        let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
         Err(XdpError::NoAddress { name: self.name.clone(), address, has })
     }
 
@@ -229,10 +238,14 @@ impl InterfaceFacts {
     ///
     /// # Errors
     /// There is no route through this interface, or the next hop does not answer.
-    pub fn route(&self, target: Ipv4Addr) -> Result<Route, XdpError> {
+    pub fn route(&self, target: IpAddr) -> Result<Route, XdpError> {
         let no_route = || XdpError::NoRoute { name: self.name.clone(), address: target };
-        let mut body = vec![FAMILY_IPV4, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        push_attribute(&mut body, 1, &target.octets());
+        let (family, octets) = match target {
+            IpAddr::V4(target) => (FAMILY_IPV4, target.octets().to_vec()),
+            IpAddr::V6(target) => (FAMILY_IPV6, target.octets().to_vec()),
+        };
+        let mut body = vec![family, octets.len() as u8 * 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        push_attribute(&mut body, 1, &octets);
         let answers = request(GET_ROUTE, false, &body).map_err(|_| no_route())?;
         let attributes = answers.first().and_then(|answer| answer.get(12..)).ok_or_else(no_route)?;
         if attribute_u32(attributes, 4) != Some(self.index) {
@@ -259,7 +272,7 @@ impl InterfaceFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Own address.
-    pub source: Ipv4Addr,
+    pub source: IpAddr,
     /// MAC address of the next hop.
     pub next_hop: MacAddress,
 }
@@ -285,22 +298,33 @@ fn parse_link(name: &str, message: &[u8]) -> Option<InterfaceFacts> {
         is_up: u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) & LINK_IS_UP != 0,
         has_default_route: false,
         addresses: Vec::new(),
+        steering: None,
     })
 }
 
-fn parse_address(bytes: &[u8]) -> Option<Ipv4Addr> {
-    bytes.first_chunk::<4>().filter(|_| bytes.len() == 4).map(|octets| Ipv4Addr::from(*octets))
+fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => bytes.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets).into()),
+        16 => bytes.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets).into()),
+        _ => None,
+    }
 }
 
-fn read_addresses(interface: u32) -> io::Result<Vec<Ipv4Addr>> {
-    let answers = request(GET_ADDRESS, true, &[FAMILY_IPV4, 0, 0, 0, 0, 0, 0, 0])?;
+fn read_addresses(interface: u32) -> io::Result<Vec<IpAddr>> {
+    let mut answers = request(GET_ADDRESS, true, &[FAMILY_IPV4, 0, 0, 0, 0, 0, 0, 0])?;
+    answers.extend(request(GET_ADDRESS, true, &[FAMILY_IPV6, 0, 0, 0, 0, 0, 0, 0])?);
     let is_here = |message: &&Vec<u8>| message.get(4..8) == Some(&interface.to_ne_bytes()[..]);
-    let address = |message: &Vec<u8>| attribute(message.get(8..)?, 2).and_then(parse_address);
+    // The own address, or else the only one: a link between two hosts has that of the peer, too.
+    let address = |message: &Vec<u8>| {
+        let attributes = message.get(8..)?;
+        attribute(attributes, 2).or_else(|| attribute(attributes, 1)).and_then(parse_address)
+    };
     Ok(answers.iter().filter(is_here).filter_map(address).collect())
 }
 
 fn has_default_route(interface: u32) -> io::Result<bool> {
-    let answers = request(GET_ROUTE, true, &[FAMILY_IPV4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
+    let mut answers = request(GET_ROUTE, true, &[FAMILY_IPV4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
+    answers.extend(request(GET_ROUTE, true, &[FAMILY_IPV6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])?);
     Ok(answers.iter().any(|message| {
         let Some((fixed, attributes)) = message.split_first_chunk::<12>() else { return false };
         let table = attribute_u32(attributes, 15).unwrap_or_else(|| u32::from(fixed[4]));
@@ -308,8 +332,9 @@ fn has_default_route(interface: u32) -> io::Result<bool> {
     }))
 }
 
-fn read_neighbour(interface: u32, address: Ipv4Addr) -> io::Result<Option<MacAddress>> {
-    let answers = request(GET_NEIGHBOUR, true, &[FAMILY_IPV4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
+fn read_neighbour(interface: u32, address: IpAddr) -> io::Result<Option<MacAddress>> {
+    let family = if address.is_ipv4() { FAMILY_IPV4 } else { FAMILY_IPV6 };
+    let answers = request(GET_NEIGHBOUR, true, &[family, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
     Ok(answers.iter().find_map(|message| {
         let (fixed, attributes) = message.split_first_chunk::<12>()?;
         let is_here = fixed[4..8] == interface.to_ne_bytes();
@@ -338,12 +363,13 @@ mod tests {
             is_up: true,
             has_default_route: false,
             addresses: vec!["10.0.0.1".parse().unwrap()],
+            steering: None,
         }
     }
 
     #[test]
     fn each_problem_says_what_to_do() {
-        assert!(facts().problems(false).is_empty());
+        assert!(facts().problems(1, false).is_empty());
         let bad = InterfaceFacts {
             mtu: 9_000,
             queues: 4,
@@ -352,14 +378,14 @@ mod tests {
             has_default_route: true,
             ..facts()
         };
-        let texts: Vec<String> = bad.problems(false).iter().map(ToString::to_string).collect();
+        let texts: Vec<String> = bad.problems(2, false).iter().map(ToString::to_string).collect();
         let expected =
-            ["ip link set eth1 up", "mtu 3498", "bpftool net", "ethtool -L eth1 combined 1", "--xdp-exposed"];
+            ["ip link set eth1 up", "mtu 3498", "bpftool net", "ethtool -L eth1 combined 2", "--xdp-exposed"];
         assert_eq!(texts.len(), expected.len());
         for (text, part) in texts.iter().zip(expected) {
             assert!(text.contains(part), "{text}");
         }
-        assert_eq!(bad.problems(true).len(), 4);
+        assert_eq!(bad.problems(2, true).len(), 4);
         assert!(!facts().verifies_checksums());
         let error = facts().check_address("10.0.0.9".parse().unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "eth1 does not have the address 10.0.0.9: it has 10.0.0.1");

@@ -7,7 +7,7 @@
 //!                 v                                                     v
 //!              kernel                                 transmit ring (replies go to the MAC that asked)
 //! ```
-//! The crate has no runtime and reads no clock: `rt::user_tcp` drives it. [`packet`], [`program`] and [`stack`] are pure;
+//! The crate has no runtime and reads no clock: `rt::user_tcp` drives it. [`packet`], [`program`], [`stack`] and [`steering`] are pure;
 //! unsafe code is in [`bpf`], `ethtool`, `ring` and [`port`] only.
 
 #![deny(unsafe_code)]
@@ -23,4 +23,5 @@ pub mod port;
 pub mod program;
 mod ring;
 pub mod stack;
+pub mod steering;
 mod timers;

@@ -1,15 +1,22 @@
-//! Headers of one frame: what demultiplexing needs, with lengths checked. IPv4 and TCP only.
+//! Headers of one frame: what demultiplexing needs, with lengths checked. TCP over IPv4 and IPv6 without further headers.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Length of an Ethernet header without tags, in bytes.
 pub const ETHERNET_BYTES: usize = 14;
 /// Length of an IPv4 header without options.
-const IPV4_BYTES: usize = 20;
+pub(crate) const IPV4_BYTES: usize = 20;
+/// Length of an IPv6 header.
+pub(crate) const IPV6_BYTES: usize = 40;
 /// Length of a TCP header without options.
 const TCP_BYTES: usize = 20;
 /// Type of an Ethernet frame with IPv4.
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+/// Type of an Ethernet frame with IPv6.
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// Number of TCP in the headers of IP.
+const PROTOCOL_TCP: u8 = 6;
 
 const FLAG_FIN: u8 = 0x01;
 const FLAG_SYN: u8 = 0x02;
@@ -20,12 +27,26 @@ const FLAG_ACK: u8 = 0x10;
 pub type MacAddress = [u8; 6];
 
 /// Addresses and ports of one connection, as this end sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FourTuple {
     /// Own address and port.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// Address and port of the peer.
-    pub remote: SocketAddrV4,
+    pub remote: SocketAddr,
+}
+
+// As few and large words as possible: this is computed for each packet.
+impl Hash for FourTuple {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for ip in [self.local.ip(), self.remote.ip()] {
+            match ip {
+                IpAddr::V4(ip) => state.write_u32(ip.to_bits()),
+                IpAddr::V6(ip) => state.write_u128(ip.to_bits()),
+            }
+        }
+        state.write_u32(u32::from(self.local.port()) << 16 | u32::from(self.remote.port()));
+    }
 }
 
 /// Received TCP segment.
@@ -35,41 +56,41 @@ pub struct Segment<'a> {
     pub source_mac: MacAddress,
     /// Connection, as the receiver sees it.
     pub tuple: FourTuple,
-    /// IPv4 packet without the padding of its frame.
+    /// IP packet without the padding of its frame.
     pub ip_packet: &'a [u8],
     flags: u8,
+    /// Receive window of the peer, as in the header: not scaled.
+    window: u16,
 }
 
 impl<'a> Segment<'a> {
-    /// Parses a frame; `None` if it is no complete IPv4 packet with TCP and without options and fragments, which the
-    /// program never delivers.
+    /// Parses a frame; `None` if it is no complete IP packet with TCP, or has options, fragments or further headers, which
+    /// the program never delivers.
     #[must_use]
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
         let (ethernet, rest) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
-        let header = rest.first_chunk::<IPV4_BYTES>()?;
-        let total_bytes = usize::from(u16::from_be_bytes([header[2], header[3]]));
-        let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff;
-        if ethernet[12..] != ETHERTYPE_IPV4 || header[0] != 0x45 || header[9] != 6 || fragment != 0 {
-            return None;
-        }
-        let ip_packet = rest.get(..total_bytes)?;
-        let tcp = ip_packet.get(IPV4_BYTES..)?.first_chunk::<TCP_BYTES>()?;
+        let packet = match [ethernet[12], ethernet[13]] {
+            ETHERTYPE_IPV4 => IpPacket::parse_ipv4(rest)?,
+            ETHERTYPE_IPV6 => IpPacket::parse_ipv6(rest)?,
+            _ => return None,
+        };
+        let tcp = packet.content.first_chunk::<TCP_BYTES>()?;
         let tcp_header_bytes = usize::from(tcp[12] >> 4) * 4;
-        if tcp_header_bytes < TCP_BYTES || IPV4_BYTES + tcp_header_bytes > total_bytes {
+        if tcp_header_bytes < TCP_BYTES || tcp_header_bytes > packet.content.len() {
             return None;
         }
-        let address = |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
         let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
         let mut source_mac = [0; 6];
         source_mac.copy_from_slice(&ethernet[6..12]);
         Some(Self {
             source_mac,
             tuple: FourTuple {
-                local: SocketAddrV4::new(address(16), port(2)),
-                remote: SocketAddrV4::new(address(12), port(0)),
+                local: SocketAddr::new(packet.destination, port(2)),
+                remote: SocketAddr::new(packet.source, port(0)),
             },
-            ip_packet,
+            ip_packet: packet.bytes,
             flags: tcp[13],
+            window: u16::from_be_bytes([tcp[14], tcp[15]]),
         })
     }
 
@@ -85,20 +106,67 @@ impl<'a> Segment<'a> {
         self.flags & FLAG_RST != 0
     }
 
+    /// Returns whether the peer can receive nothing now. A reset has no window.
+    #[must_use]
+    pub fn closes_window(&self) -> bool {
+        self.window == 0 && self.flags & FLAG_ACK != 0 && self.flags & FLAG_RST == 0
+    }
+
     /// Returns whether the segment may come from a peer: its address and port are usable.
     #[must_use]
     pub fn has_usable_peer(&self) -> bool {
         let address = self.tuple.remote.ip();
-        let is_unicast = !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast();
+        let is_broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let is_unicast = !address.is_unspecified() && !address.is_multicast() && !is_broadcast;
         is_unicast && self.tuple.remote.port() != 0 && self.tuple.local.port() != 0
     }
 }
 
-/// Writes the Ethernet header of an IPv4 packet.
+/// IP packet with TCP.
+struct IpPacket<'a> {
+    bytes: &'a [u8],
+    source: IpAddr,
+    destination: IpAddr,
+    /// Segment.
+    content: &'a [u8],
+}
+
+impl<'a> IpPacket<'a> {
+    fn parse_ipv4(bytes: &'a [u8]) -> Option<Self> {
+        let header = bytes.first_chunk::<IPV4_BYTES>()?;
+        let total_bytes = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff;
+        if header[0] != 0x45 || header[9] != PROTOCOL_TCP || fragment != 0 {
+            return None;
+        }
+        let bytes = bytes.get(..total_bytes)?;
+        let address =
+            |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]).into();
+        Some(Self { bytes, source: address(12), destination: address(16), content: bytes.get(IPV4_BYTES..)? })
+    }
+
+    fn parse_ipv6(bytes: &'a [u8]) -> Option<Self> {
+        let header = bytes.first_chunk::<IPV6_BYTES>()?;
+        let content_bytes = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        if header[0] >> 4 != 6 || header[6] != PROTOCOL_TCP {
+            return None;
+        }
+        let bytes = bytes.get(..IPV6_BYTES + content_bytes)?;
+        let address = |at: usize| {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&header[at..at + 16]);
+            Ipv6Addr::from(octets).into()
+        };
+        Some(Self { bytes, source: address(8), destination: address(24), content: bytes.get(IPV6_BYTES..)? })
+    }
+}
+
+/// Writes the Ethernet header of the IP packet behind it.
 pub fn write_ethernet_header(frame: &mut [u8], destination: MacAddress, source: MacAddress) {
     frame[..6].copy_from_slice(&destination);
     frame[6..12].copy_from_slice(&source);
-    frame[12..ETHERNET_BYTES].copy_from_slice(&ETHERTYPE_IPV4);
+    let is_ipv6 = frame[ETHERNET_BYTES] >> 4 == 6;
+    frame[12..ETHERNET_BYTES].copy_from_slice(if is_ipv6 { &ETHERTYPE_IPV6 } else { &ETHERTYPE_IPV4 });
 }
 
 #[cfg(test)]
@@ -107,20 +175,33 @@ pub(crate) mod testing {
 
     /// Returns a frame with a TCP header without options and checksum.
     pub(crate) fn frame(from: &str, to: &str, flags: u8, payload: &[u8]) -> Vec<u8> {
-        let (from, to): (SocketAddrV4, SocketAddrV4) = (from.parse().unwrap(), to.parse().unwrap());
+        let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
         let mut frame = vec![2; 12];
-        frame.extend(ETHERTYPE_IPV4);
-        let total = (IPV4_BYTES + TCP_BYTES + payload.len()) as u16;
-        frame.extend([0x45, 0]);
-        frame.extend(total.to_be_bytes());
-        frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
-        frame.extend(from.ip().octets());
-        frame.extend(to.ip().octets());
+        let content = (TCP_BYTES + payload.len()) as u16;
+        match (from.ip(), to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                frame.extend(ETHERTYPE_IPV4);
+                frame.extend([0x45, 0]);
+                frame.extend((IPV4_BYTES as u16 + content).to_be_bytes());
+                frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+                frame.extend([from.octets(), to.octets()].concat());
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                frame.extend(ETHERTYPE_IPV6);
+                frame.extend([0x60, 0, 0, 0]);
+                frame.extend(content.to_be_bytes());
+                frame.extend([6, 64]);
+                frame.extend([from.octets(), to.octets()].concat());
+            }
+            _ => panic!("{from} {to}"),
+        }
         frame.extend(from.port().to_be_bytes());
         frame.extend(to.port().to_be_bytes());
         frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
         frame.extend(payload);
-        crate::fuzzing::set_header_checksum(&mut frame);
+        if from.is_ipv4() {
+            crate::fuzzing::set_header_checksum(&mut frame);
+        }
         frame
     }
 }
@@ -138,6 +219,12 @@ mod tests {
         assert_eq!(segment.tuple.local, "10.0.0.1:80".parse().unwrap());
         assert_eq!(segment.tuple.remote, "10.0.0.2:1000".parse().unwrap());
         assert!(segment.is_opening() && !segment.is_reset() && segment.has_usable_peer());
+        assert!(!segment.closes_window());
+        for (flags, closes) in [(FLAG_ACK, true), (FLAG_RST | FLAG_ACK, false), (FLAG_SYN, false)] {
+            let mut bytes = frame("10.0.0.2:1000", "10.0.0.1:80", flags, b"");
+            bytes[48..50].copy_from_slice(&[0, 0]);
+            assert_eq!(Segment::parse(&bytes).unwrap().closes_window(), closes, "{flags}");
+        }
         assert_eq!((segment.source_mac, segment.ip_packet.len()), ([2; 6], 41));
     }
 
@@ -156,6 +243,20 @@ mod tests {
         for length in 0..good.len() {
             assert!(Segment::parse(&good[..length]).is_none(), "{length}");
         }
+        let good = frame("[fd00::2]:1000", "[fd00::1]:80", FLAG_ACK, b"");
+        let segment = Segment::parse(&good).unwrap();
+        assert_eq!(segment.tuple.local, "[fd00::1]:80".parse().unwrap());
+        assert_eq!(segment.tuple.remote, "[fd00::2]:1000".parse().unwrap());
+        // EtherType, version, length, next header (hop-by-hop options, fragment), header of TCP.
+        for (at, value) in [(12, 0x08), (14, 0x40), (19, 60), (20, 0), (20, 44), (66, 0x40), (66, 0x60)] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            assert!(Segment::parse(&bytes).is_none(), "{at} {value}");
+        }
+        for length in 0..good.len() {
+            assert!(Segment::parse(&good[..length]).is_none(), "{length}");
+        }
+        assert!(!Segment::parse(&frame("[ff02::1]:1", "[fd00::1]:80", 2, b"")).unwrap().has_usable_peer());
         assert!(!Segment::parse(&frame("0.0.0.0:1", "10.0.0.1:80", 2, b"")).unwrap().has_usable_peer());
         assert!(!Segment::parse(&frame("10.0.0.2:0", "10.0.0.1:80", 2, b"")).unwrap().has_usable_peer());
     }

@@ -1,23 +1,23 @@
 //! XDP program that gives the TCP packets of some addresses and ports to AF_XDP sockets, as instructions of eBPF (RFC
-//! 9669). All else goes to the kernel: other protocols, IPv6, VLAN tags, IP options and fragments.
+//! 9669). All else goes to the kernel: other protocols, VLAN tags, IP options, extension headers and fragments.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 /// Action of a program that leaves a packet to the kernel (`XDP_PASS`).
 pub const PASS: i32 = 2;
-/// Maximum number of rules: each costs a packet up to five comparisons.
+/// Maximum number of rules: each costs a packet up to five comparisons, or eleven with IPv6.
 pub const RULES_MAX: usize = 16;
 
 /// Packets that a program takes from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Destination address.
-    pub local: Ipv4Addr,
+    pub local: IpAddr,
     /// Destination ports.
     pub ports: RangeInclusive<u16>,
     /// Source address and port; `None`: any.
-    pub remote: Option<SocketAddrV4>,
+    pub remote: Option<SocketAddr>,
 }
 
 /// Instruction of eBPF: opcode, registers, offset and immediate value.
@@ -66,13 +66,17 @@ const MAP_DESCRIPTOR: u8 = 1;
 const REDIRECT_MAP: i32 = 51;
 
 /// Bytes that the program reads: Ethernet, IPv4 and TCP without options.
-const HEADER_BYTES: i32 = 54;
+const IPV4_HEADER_BYTES: i32 = 54;
+/// The same with IPv6.
+const IPV6_HEADER_BYTES: i32 = 74;
 
 /// Place that a jump leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Label {
     /// The next rule.
     Next,
+    /// The checks of IPv6.
+    Ipv6,
     /// The packet goes to the kernel.
     Pass,
     /// The packet goes to the socket of its queue.
@@ -105,15 +109,21 @@ impl Assembler {
         }
     }
 
-    /// Adds the checks of the headers; then r5 and r7 have the destination, r8 and r9 the source.
-    fn load_headers(&mut self) {
+    /// Adds the check that a packet has this many bytes: r2 is its start, r3 its end.
+    fn check_length(&mut self, bytes: i32) {
+        self.push(Instruction::new(MOVE_64, 4, 2, 0, 0));
+        self.push(Instruction::new(ADD_64, 4, 0, 0, bytes));
+        self.jump(JUMP_IF_GREATER_64, 4, 3, 0, Label::Pass);
+    }
+
+    /// Adds the checks of the headers of IPv4; then r5 and r7 have the destination, r8 and r9 the source. Other types of
+    /// frames go to `other`.
+    fn load_ipv4(&mut self, other: Label) {
         self.push(Instruction::new(LOAD_32, 2, 1, 0, 0));
         self.push(Instruction::new(LOAD_32, 3, 1, 4, 0));
-        self.push(Instruction::new(MOVE_64, 4, 2, 0, 0));
-        self.push(Instruction::new(ADD_64, 4, 0, 0, HEADER_BYTES));
-        self.jump(JUMP_IF_GREATER_64, 4, 3, 0, Label::Pass);
+        self.check_length(IPV4_HEADER_BYTES);
         self.push(Instruction::new(LOAD_16, 5, 2, 12, 0));
-        self.jump(JUMP_IF_NOT_EQUAL_32, 5, 0, network_16(0x0800), Label::Pass);
+        self.jump(JUMP_IF_NOT_EQUAL_32, 5, 0, network_16(0x0800), other);
         self.push(Instruction::new(LOAD_8, 5, 2, 14, 0));
         self.jump(JUMP_IF_NOT_EQUAL_32, 5, 0, 0x45, Label::Pass);
         self.push(Instruction::new(LOAD_16, 5, 2, 20, 0));
@@ -129,12 +139,52 @@ impl Assembler {
         self.push(Instruction::new(TO_BIG_ENDIAN, 9, 0, 0, 16));
     }
 
-    fn match_rule(&mut self, rule: &Rule) {
-        self.jump(JUMP_IF_NOT_EQUAL_32, 5, 0, network_32(rule.local), Label::Next);
+    /// Adds the checks of the headers of IPv6, behind those of the type of IPv4; then r7 has the destination port, r9 the
+    /// source port.
+    fn load_ipv6(&mut self) {
+        self.place(Label::Ipv6);
+        self.jump(JUMP_IF_NOT_EQUAL_32, 5, 0, network_16(0x86dd), Label::Pass);
+        self.check_length(IPV6_HEADER_BYTES);
+        self.push(Instruction::new(LOAD_8, 5, 2, 14, 0));
+        self.push(Instruction::new(AND_64, 5, 0, 0, 0xf0));
+        self.jump(JUMP_IF_NOT_EQUAL_32, 5, 0, 0x60, Label::Pass);
+        // TCP follows at once: extension headers are left to the kernel.
+        self.push(Instruction::new(LOAD_8, 5, 2, 20, 0));
+        self.jump(JUMP_IF_NOT_EQUAL_32, 5, 0, 6, Label::Pass);
+        self.push(Instruction::new(LOAD_16, 7, 2, 56, 0));
+        self.push(Instruction::new(TO_BIG_ENDIAN, 7, 0, 0, 16));
+        self.push(Instruction::new(LOAD_16, 9, 2, 54, 0));
+        self.push(Instruction::new(TO_BIG_ENDIAN, 9, 0, 0, 16));
+    }
+
+    fn match_ipv4(&mut self, local: Ipv4Addr, remote: Option<IpAddr>, rule: &Rule) {
+        self.jump(JUMP_IF_NOT_EQUAL_32, 5, 0, network_32(local), Label::Next);
+        if let Some(IpAddr::V4(remote)) = remote {
+            self.jump(JUMP_IF_NOT_EQUAL_32, 8, 0, network_32(remote), Label::Next);
+        }
+        self.match_ports(rule);
+    }
+
+    fn match_ipv6(&mut self, local: Ipv6Addr, remote: Option<IpAddr>, rule: &Rule) {
+        self.match_address(38, local);
+        if let Some(IpAddr::V6(remote)) = remote {
+            self.match_address(22, remote);
+        }
+        self.match_ports(rule);
+    }
+
+    /// Adds the comparison of an address of IPv6 at an offset of the packet.
+    fn match_address(&mut self, offset: i16, address: Ipv6Addr) {
+        for (at, word) in (offset..).step_by(4).zip(address.octets().as_chunks::<4>().0) {
+            self.push(Instruction::new(LOAD_32, 8, 2, at, 0));
+            self.jump(JUMP_IF_NOT_EQUAL_32, 8, 0, i32::from_ne_bytes(*word), Label::Next);
+        }
+    }
+
+    fn match_ports(&mut self, rule: &Rule) {
         self.jump(JUMP_IF_LESS_32, 7, 0, i32::from(*rule.ports.start()), Label::Next);
         self.jump(JUMP_IF_GREATER_32, 7, 0, i32::from(*rule.ports.end()), Label::Next);
         if let Some(remote) = rule.remote {
-            self.jump(JUMP_IF_NOT_EQUAL_32, 8, 0, network_32(*remote.ip()), Label::Next);
             self.jump(JUMP_IF_NOT_EQUAL_32, 9, 0, i32::from(remote.port()), Label::Next);
         }
         self.jump(JUMP, 0, 0, 0, Label::Redirect);
@@ -155,9 +205,22 @@ fn network_32(address: Ipv4Addr) -> i32 {
 #[must_use]
 pub fn assemble(rules: &[Rule], map: i32) -> Vec<Instruction> {
     let mut assembler = Assembler::default();
-    assembler.load_headers();
+    let remote_of = |rule: &Rule| rule.remote.map(|remote| remote.ip());
+    let has_ipv6 = rules.iter().take(RULES_MAX).any(|rule| rule.local.is_ipv6());
+    assembler.load_ipv4(if has_ipv6 { Label::Ipv6 } else { Label::Pass });
     for rule in rules.iter().take(RULES_MAX) {
-        assembler.match_rule(rule);
+        if let IpAddr::V4(local) = rule.local {
+            assembler.match_ipv4(local, remote_of(rule), rule);
+        }
+    }
+    if has_ipv6 {
+        assembler.jump(JUMP, 0, 0, 0, Label::Pass);
+        assembler.load_ipv6();
+        for rule in rules.iter().take(RULES_MAX) {
+            if let IpAddr::V6(local) = rule.local {
+                assembler.match_ipv6(local, remote_of(rule), rule);
+            }
+        }
     }
     assembler.place(Label::Pass);
     assembler.push(Instruction::new(MOVE_64_IMMEDIATE, 0, 0, 0, PASS));
@@ -261,6 +324,12 @@ mod tests {
                 ports: 20_000..=29_999,
                 remote: Some("10.0.0.2:8000".parse().unwrap()),
             },
+            Rule { local: "fd00::1".parse().unwrap(), ports: 80..=80, remote: None },
+            Rule {
+                local: "fd00::2".parse().unwrap(),
+                ports: 20_000..=29_999,
+                remote: Some("[fd00::3]:8000".parse().unwrap()),
+            },
         ]
     }
 
@@ -279,6 +348,14 @@ mod tests {
             ("10.0.0.2:8001", "10.0.255.200:20000", false),
             ("10.0.0.3:8000", "10.0.255.200:20000", false),
             ("10.0.0.2:8000", "10.0.255.200:80", false),
+            ("[fd00::9]:1000", "[fd00::1]:80", true),
+            ("[fd00::9]:1000", "[fd00::1]:81", false),
+            ("[fd00::9]:1000", "[fd00::1:1]:80", false),
+            ("[fd00::9]:1000", "[fd01::1]:80", false),
+            ("[fd00::3]:8000", "[fd00::2]:20000", true),
+            ("[fd00::3]:8001", "[fd00::2]:20000", false),
+            ("[fd00::4]:8000", "[fd00::2]:20000", false),
+            ("[fd00::3]:8000", "[fd00::2]:19999", false),
         ] {
             let expected = if is_taken { REDIRECTED } else { i64::from(PASS) };
             assert_eq!(run(&program, &frame(from, to, 16, b"")), expected, "{from} {to}");
@@ -288,6 +365,17 @@ mod tests {
     #[test]
     fn other_packets_go_to_the_kernel() {
         let program = assemble(&rules(), 7);
+        let good = frame("[fd00::2]:1000", "[fd00::1]:80", 16, b"");
+        assert_eq!(run(&assemble(&rules()[..1], 7), &good), i64::from(PASS));
+        // Type, version, hop-by-hop options, fragment, UDP.
+        for (at, value) in [(12, 0x81), (13, 0xde), (14, 0x40), (20, 0), (20, 44), (20, 17)] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            assert_eq!(run(&program, &bytes), i64::from(PASS), "{at} {value}");
+        }
+        for length in 0..good.len() {
+            assert_eq!(run(&program, &good[..length]), i64::from(PASS), "{length}");
+        }
         let good = frame("10.0.0.2:1000", "10.0.0.1:80", 16, b"");
         // VLAN or IPv6, options, more fragments, offset, UDP.
         for (at, value) in [(12, 0x81), (12, 0x86), (13, 0xdd), (14, 0x46), (20, 0x20), (21, 1), (23, 17)] {

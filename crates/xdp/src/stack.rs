@@ -10,25 +10,29 @@
 
 mod connection;
 mod device;
+mod handover;
 mod user;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use smoltcp::iface::{Config, Interface, PollResult, SocketSet};
 use smoltcp::phy::{Checksum, ChecksumCapabilities};
 use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
-use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
+use smoltcp::wire::{HardwareAddress, IpCidr, IpEndpoint};
 
 use self::connection::{Connection, Phase, Slot, new_sockets};
 use self::device::PacketDevice;
+use self::handover::Handover;
 use crate::packet::{FourTuple, MacAddress, Segment};
+use crate::steering::Steering;
 use crate::timers::{NOT_ARMED, TimerHeap};
 
 pub use self::connection::ConnectionId;
+pub use self::handover::HandedFrame;
 
 /// Default maximum number of connections of a queue.
 pub const CONNECTIONS_MAX: usize = 65_536;
@@ -42,6 +46,8 @@ pub const BUFFER_BYTES: usize = 16 * 1024;
 pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
 /// Maximum time in which the peer of a closed connection takes the rest and closes, too.
 pub const ORPHAN_NS_MAX: u64 = 10_000_000_000;
+/// Time after which a SYN is sent again, that of smoltcp.
+const SYN_RETRY_NS: u64 = 1_000_000_000;
 /// Maximum number of resets for packets of no connection, in each [`RESET_INTERVAL_NS`].
 const RESETS_MAX: u32 = 64;
 const RESET_INTERVAL_NS: u64 = 10_000_000;
@@ -81,9 +87,9 @@ pub struct StackConfig {
     /// Maximum size of an IP packet, in bytes.
     pub mtu: usize,
     /// Own addresses; at most 8.
-    pub addresses: Vec<Ipv4Addr>,
+    pub addresses: Vec<IpAddr>,
     /// Addresses and ports that accept connections.
-    pub listen: Vec<SocketAddrV4>,
+    pub listen: Vec<SocketAddr>,
     /// Own ports of connections to others.
     pub ports: RangeInclusive<u16>,
     /// True if checksums of received TCP segments are verified. A peer on a veth pair leaves them to a device that
@@ -95,6 +101,12 @@ pub struct StackConfig {
     pub half_open_max: usize,
     /// Random number, from which sequence numbers are made.
     pub seed: u64,
+    /// Number of queues of the interface, each with a stack.
+    pub queues: u32,
+    /// Number of the own queue.
+    pub queue: u32,
+    /// Way in which the device chooses a queue, if it is known.
+    pub steering: Option<Steering>,
 }
 
 /// Counts of a [`Stack`] since its start.
@@ -120,6 +132,38 @@ pub struct StackCounters {
     pub retransmitted: u64,
     /// Sent segments.
     pub sent: u64,
+    /// Received segments of peers that could receive nothing.
+    pub zero_windows: u64,
+    /// Handshakes with peers, as a measure of the round trip.
+    pub round_trips: RoundTrips,
+    /// Frames that were given to the stack of another queue.
+    pub handed_over: u64,
+    /// Frames that were lost because too many waited for another queue.
+    pub handover_full: u64,
+}
+
+/// Times from the SYN to its answer. Those from 1 s on are left out: the SYN may have been sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundTrips {
+    /// Number of measured handshakes.
+    pub count: u64,
+    /// Sum of their times.
+    pub sum_ns: u64,
+    /// Shortest and longest; 0 without any.
+    pub min_ns: u64,
+    pub max_ns: u64,
+}
+
+impl RoundTrips {
+    fn record(&mut self, time_ns: u64) {
+        if time_ns >= SYN_RETRY_NS {
+            return;
+        }
+        self.min_ns = if self.count == 0 { time_ns } else { self.min_ns.min(time_ns) };
+        self.max_ns = self.max_ns.max(time_ns);
+        self.sum_ns += time_ns;
+        self.count += 1;
+    }
 }
 
 /// TCP of one queue.
@@ -139,6 +183,7 @@ pub struct Stack<L> {
     dirty: Vec<u32>,
     timers: TimerHeap,
     spare: Vec<SocketSet<'static>>,
+    handover: Handover,
     /// No socket: for segments of no connection.
     nobody: SocketSet<'static>,
     buffer: Box<[u8]>,
@@ -163,7 +208,8 @@ impl<L: Link> Stack<L> {
         interface.update_ip_addrs(|known| {
             for address in &config.addresses {
                 // More addresses than fit do not receive; the caller checks their number.
-                let _ = known.push(IpCidr::new(IpAddress::Ipv4(*address), 32));
+                let prefix = if address.is_ipv4() { 32 } else { 128 };
+                let _ = known.push(IpCidr::new((*address).into(), prefix));
             }
         });
         let ports = u64::from(config.ports.end().saturating_sub(*config.ports.start())) + 1;
@@ -182,6 +228,7 @@ impl<L: Link> Stack<L> {
             dirty: Vec::new(),
             timers: TimerHeap::default(),
             spare: Vec::new(),
+            handover: Handover::default(),
             nobody: SocketSet::new(Vec::new()),
             buffer: vec![0; FRAME_BYTES_MAX].into(),
             resets: (0, 0),
@@ -226,8 +273,28 @@ impl<L: Link> Stack<L> {
     /// Processes one frame.
     pub fn process_frame(&mut self, frame: &[u8], now_ns: u64) {
         self.counters.frames += 1;
+        self.process(frame, 0, now_ns);
+    }
+
+    /// Processes a frame that another queue received ([`Stack::take_handed`]).
+    pub fn process_handed(&mut self, frame: &HandedFrame, now_ns: u64) {
+        self.process(&frame.bytes, frame.seen, now_ns);
+    }
+
+    /// Counts a frame that could not be given to the next queue.
+    pub fn count_lost_handover(&mut self) {
+        self.counters.handover_full += 1;
+    }
+
+    /// Returns the next frame for the stack of the next queue.
+    pub fn take_handed(&mut self) -> Option<HandedFrame> {
+        self.handover.pop()
+    }
+
+    /// Processes a frame whose connection `seen` other queues do not know.
+    fn process(&mut self, frame: &[u8], seen: u32, now_ns: u64) {
         let segment = Segment::parse(frame).filter(|segment| {
-            segment.has_usable_peer() && self.config.addresses.contains(segment.tuple.local.ip())
+            segment.has_usable_peer() && self.config.addresses.contains(&segment.tuple.local.ip())
         });
         let Some(segment) = segment else {
             self.counters.malformed += 1;
@@ -238,6 +305,7 @@ impl<L: Link> Stack<L> {
             None if segment.is_opening() && self.config.listen.contains(&segment.tuple.local) => {
                 self.open_passive(segment.tuple, now_ns)
             }
+            None if seen + 1 < self.config.queues => return self.hand_over(frame, seen + 1),
             None => return self.answer_unknown(&segment, now_ns),
         };
         if let Some(slot) = slot {
@@ -249,6 +317,7 @@ impl<L: Link> Stack<L> {
         let Some(connection) = &mut self.slots[slot as usize].connection else { return };
         connection.peer_mac = segment.source_mac;
         connection.has_answer = true;
+        self.counters.zero_windows += u64::from(segment.closes_window());
         let mut device = PacketDevice::new(&mut self.link, &self.config, &self.checksums, segment.source_mac);
         device.received = Some(segment.ip_packet);
         self.interface.poll_ingress_single(instant(now_ns), &mut device, &mut connection.sockets);
@@ -268,10 +337,22 @@ impl<L: Link> Stack<L> {
                 }
             },
             Phase::Orphan if connection.socket().can_recv() => connection.socket_mut().abort(),
-            Phase::Connecting if state != State::SynSent => connection.expiry_ns = NOT_ARMED,
+            Phase::Connecting if state != State::SynSent && connection.expiry_ns != NOT_ARMED => {
+                let started_ns = connection.expiry_ns.saturating_sub(HANDSHAKE_NS_MAX);
+                connection.expiry_ns = NOT_ARMED;
+                self.counters.round_trips.record(now_ns.saturating_sub(started_ns));
+            }
             Phase::Connecting | Phase::Open | Phase::Orphan => {}
         }
         self.mark_dirty(slot);
+    }
+
+    #[cold]
+    fn hand_over(&mut self, frame: &[u8], seen: u32) {
+        match self.handover.push(HandedFrame { bytes: frame.to_vec(), seen }) {
+            true => self.counters.handed_over += 1,
+            false => self.counters.handover_full += 1,
+        }
     }
 
     /// Sends a reset for a segment of no connection, unless there are too many.
@@ -297,7 +378,7 @@ impl<L: Link> Stack<L> {
         }
         let slot = self.insert(tuple, Phase::HalfOpen, now_ns.saturating_add(HANDSHAKE_NS_MAX))?;
         let Slot { generation, connection } = &mut self.slots[slot as usize];
-        let endpoint = (IpAddress::Ipv4(*tuple.local.ip()), tuple.local.port());
+        let endpoint = IpEndpoint::from(tuple.local);
         let listens =
             connection.as_mut().is_some_and(|connection| connection.socket_mut().listen(endpoint).is_ok());
         let id = ConnectionId { slot, generation: *generation };
@@ -441,13 +522,19 @@ impl<L: Link> Stack<L> {
         let mut device =
             PacketDevice::new(&mut self.link, &self.config, &self.checksums, connection.peer_mac);
         device.sent_end = connection.sent_end;
-        let mut segments = 0;
-        while segments < TURN_SEGMENTS_MAX
-            && self.interface.poll_egress(instant(now_ns), &mut device, &mut connection.sockets)
-                == PollResult::SocketStateChanged
-        {
+        let (now, mut segments) = (instant(now_ns), 0);
+        // To ask whether something is due costs less than to try, and most turns have nothing or one segment to send.
+        let due = loop {
+            let due = self.interface.poll_at(now, &connection.sockets);
+            if segments == TURN_SEGMENTS_MAX
+                || due.is_none_or(|due| due > now)
+                || self.interface.poll_egress(now, &mut device, &mut connection.sockets)
+                    != PollResult::SocketStateChanged
+            {
+                break due;
+            }
             segments += 1;
-        }
+        };
         connection.sent_end = device.sent_end;
         self.counters.retransmitted += device.retransmitted;
         self.counters.sent += device.sent;
@@ -457,7 +544,6 @@ impl<L: Link> Stack<L> {
         if is_over && connection.phase == Phase::Orphan {
             return self.remove(slot);
         }
-        let due = self.interface.poll_at(instant(now_ns), &connection.sockets);
         let due_ns = due.map_or(NOT_ARMED, |due| due.total_micros().unsigned_abs() * 1_000);
         let due_ns = due_ns.min(connection.expiry_ns).max(now_ns.saturating_add(TIMER_NS_MIN));
         self.timers.arm(slot, due_ns, &mut connection.armed_ns);

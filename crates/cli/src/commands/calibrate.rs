@@ -13,7 +13,7 @@ use record::units::{
 use report::text::summary::largest_counts;
 use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
 use runner::calibration::{CalibrationError, CalibrationPair, TrialSettings, calibrate};
-use runner::embedded::Origin;
+use runner::embedded::{Origin, with_virtual_link};
 use runner::store;
 
 use crate::exit::{Exit, Failure};
@@ -41,14 +41,20 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
-    let origin = Origin::start(cores, uses_tls)?;
-    let plan = RunPlan::parse(&calibrate_flags(args, origin.url(options.body_bytes)), cores)?;
-    let trials = TrialSettings {
-        per_kind: options.trials_per_kind,
-        duration_ns: options.duration_ns,
-        origin_pid: origin.pid(),
+    let facts = host::facts::read();
+    let measure = |origin: &Origin| {
+        let plan = RunPlan::parse(&calibrate_flags(args, origin.url(options.body_bytes)), cores)?;
+        let trials = TrialSettings {
+            per_kind: options.trials_per_kind,
+            duration_ns: options.duration_ns,
+            origin_pid: origin.pid(),
+        };
+        calibrate_with_bar(&plan, &trials, &facts, &stop)
     };
-    let CalibrationPair { closed, open } = calibrate_with_bar(&plan, &trials, &host::facts::read(), &stop)?;
+    let CalibrationPair { closed, open } = match args.is_set("xdp") {
+        true => with_virtual_link(uses_tls, measure)??,
+        false => measure(&Origin::start(cores, uses_tls)?)?,
+    };
     let json = args.text("json");
     if json.as_deref() != Some("-") {
         print(&format_calibration(&closed));

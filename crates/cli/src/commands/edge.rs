@@ -211,6 +211,10 @@ impl SearchObserver for SearchView {
 fn limit_to_descriptors(options: &mut SearchOptions) -> Option<String> {
     let limit = rt::limits::raise_descriptor_limit().current;
     let shortage = FdBudget::client(load::plan::CONNECTIONS_MAX, limit).check().err()?;
+    // Connections in user space have no descriptors; their ports are checked before each trial.
+    if options.base.xdp.is_some() {
+        return None;
+    }
     if options.quantity != SearchQuantity::Connections {
         return None;
     }

@@ -30,7 +30,9 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
             _ => Exit::Done,
         });
     }
-    runner::preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
+    if !plan.has_user_tcp() {
+        runner::preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
+    }
     let (threads, uses_tls, stats_listen) = (plan.threads(), plan.uses_tls(), plan.stats_listen());
     if let Some(path) = plan.tls_key_log() {
         warn!("weir: warning: the secrets of all TLS sessions are written to {}", path.display());
@@ -106,10 +108,12 @@ fn format_addresses(running: &RunningOrigin, threads: usize, uses_tls: bool) -> 
     };
     let user = running.user_tcp().map(|user| {
         let how = format!("TCP in user space on {}, {}", user.interface, user.mode);
+        let scheme = if uses_tls { "https" } else { "http" };
+        let threads = format_plural(threads as u64, "thread");
         let lines = user
             .addresses
             .iter()
-            .map(|address| format!("listening on http://{address}/ (1 thread; {how})\n"));
+            .map(|address| format!("listening on {scheme}://{address}/ ({threads}; {how})\n"));
         lines.collect::<String>()
     });
     running.addresses().into_iter().map(line).chain(user).collect()

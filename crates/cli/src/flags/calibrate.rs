@@ -1,6 +1,7 @@
 //! The flags of `weir calibrate`: the profile of the load, and the number of trials.
 
-use load::plan::{LoadFlags, TlsFlags};
+use load::plan::{LoadFlags, TlsFlags, XdpFlags};
+use runner::embedded::CLIENT_INTERFACE;
 
 use super::http::{HTTP, STREAMS, http_flags};
 use super::load::{
@@ -29,6 +30,10 @@ pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
         switch("tls").doc(
             "Calibrate with TLS, for later loads of https URLs: a calibration without TLS says \
              nothing about them",
+        ),
+        switch("xdp").doc(
+            "Calibrate TCP in user space over AF_XDP, for later loads with --xdp: over a virtual link in network \
+             namespaces of its own, whose packets are copied. Needs root",
         ),
         TLS_MIN,
         TLS_MAX,
@@ -73,6 +78,7 @@ pub(crate) fn calibrate_flags(args: CommandArgs<'_>, url: String) -> LoadFlags {
         tls: TlsFlags { insecure: args.is_set("tls"), ..tls_flags(args) },
         http: http_flags(args),
         threads: Some("1".to_owned()),
+        xdp: XdpFlags { interface: args.is_set("xdp").then(|| CLIENT_INTERFACE.to_owned()), exposed: false },
         ..LoadFlags::default()
     }
 }

@@ -188,7 +188,7 @@ pub(super) const AGENT_LOAD_FLAGS: FlagNames = FlagNames(
      tls-groups http streams window connection-window mix grpc source pin spin max-pending drain \
      expect-status expect-bytes expect-hash expect-body expect-header weights cookies capture connect-to \
      addresses proxy-protocol proxy-source stages pipeline ws message-size binary sse slo max-error-rate \
-     on-invalid seed no-watch no-baseline",
+     on-invalid seed no-watch no-baseline xdp",
 );
 
 /// Flags of `weir load` that the coordinator handles itself.
@@ -237,7 +237,7 @@ mod tests {
         // Files of one machine, outputs of one process, and what makes a process part of a fleet.
         let refused = FlagNames(
             "data-file unix cacert cert key tls tls-key-log targets values replay speed strict har-hosts file hdr \
-             percentiles tui html baseline fail-if subject confirm control slice xdp xdp-exposed",
+             percentiles tui html baseline fail-if subject confirm control slice xdp-exposed",
         );
         for flag in LOAD_FLAGS {
             let lists = [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS, refused];

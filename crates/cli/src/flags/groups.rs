@@ -65,7 +65,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Load",
                 "connections size requests-per-connection method header data timeout tls http streams",
-                "tls-min tls-max tls-resume tls-new tls-ciphers tls-groups",
+                "xdp tls-min tls-max tls-resume tls-new tls-ciphers tls-groups",
             ),
             ("Trials", "trials trial-time target pin json", ""),
         ],

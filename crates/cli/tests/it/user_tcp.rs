@@ -14,6 +14,10 @@ struct Pair([String; 2]);
 impl Pair {
     /// Returns `None` without the permission to make it.
     fn create() -> Option<Self> {
+        Self::with_queues(1)
+    }
+
+    fn with_queues(queues: u32) -> Option<Self> {
         static CREATED: AtomicU32 = AtomicU32::new(0);
         let number = CREATED.fetch_add(1, Ordering::Relaxed);
         let pair = Self(["a", "b"].map(|end| format!("weirut{}-{number}{end}", std::process::id())));
@@ -23,13 +27,16 @@ impl Pair {
                 return None;
             }
         }
-        assert!(ip(&[
-            "-n", &pair.0[0], "link", "add", "x0", "type", "veth", "peer", "x1", "netns", &pair.0[1]
-        ]));
-        for (name, device, address) in
-            [(&pair.0[0], "x0", "10.79.0.1/24"), (&pair.0[1], "x1", "10.79.0.2/24")]
-        {
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+        let line =
+            format!("-n {} link add x0 {queues} type veth peer x1 {queues} netns {}", pair.0[0], pair.0[1]);
+        assert!(ip(&line.split(' ').collect::<Vec<_>>()), "{line}");
+        for (name, device, address, ipv6) in [
+            (&pair.0[0], "x0", "10.79.0.1/24", "fd79::1/64"),
+            (&pair.0[1], "x1", "10.79.0.2/24", "fd79::2/64"),
+        ] {
             assert!(ip(&["-n", name, "address", "add", address, "dev", device]));
+            assert!(ip(&["-n", name, "address", "add", ipv6, "dev", device, "nodad"]));
             assert!(ip(&["-n", name, "link", "set", device, "up"]));
             assert!(ip(&["-n", name, "link", "set", "lo", "up"]));
         }
@@ -56,7 +63,7 @@ impl Pair {
         exec.args(["netns", "exec", &self.0[0], WEIR, "serve"]).args(arguments);
         let mut process = Process::spawn(exec.stdout(Stdio::piped()).stderr(Stdio::null()));
         let line = process.first_line();
-        assert!(line.starts_with("listening on http://10.79.0.1:80/"), "{line}");
+        assert!(line.starts_with("listening on http") && line.contains(":80/ ("), "{line}");
         process
     }
 
@@ -179,6 +186,255 @@ fn counts_of_the_load_are_those_of_the_origin_with_either_transport_at_either_en
 }
 
 #[test]
+fn tls_runs_over_it_at_either_end_and_text_is_answered() {
+    let Some(pair) = Pair::create() else { return };
+    let secret = ["--tls-self-signed"];
+    let server = pair.serve(&[&XDP_SERVER[..], &secret].concat());
+    for version in ["--http1.1", "--http2"] {
+        for bytes in ["0", "100", "300000"] {
+            let url = format!("https://10.79.0.1:80/?s={bytes}");
+            let output = pair.curl(&["-k", version, &url]);
+            assert!(output.status.success(), "{version} {bytes}: {output:?}");
+            assert_eq!(output.stdout.len().to_string(), bytes, "{version}");
+        }
+    }
+    let body = "x".repeat(100_000);
+    let arguments =
+        ["-k", "-d", &body, "-o", "/dev/null", "-w", "%{http_code}", "https://10.79.0.1:80/?s=10"];
+    assert_eq!(String::from_utf8_lossy(&pair.curl(&arguments).stdout), "200");
+    // A client without TLS gets a response that it can read.
+    let output = pair.curl(&["-o", "/dev/null", "-w", "%{http_code}", "http://10.79.0.1:80/"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "400", "{output:?}");
+    drop(server);
+    assert!(within(EVENT_TIMEOUT, || !pair.has_program(0, "x0")));
+    let load = [
+        "load",
+        "--no-baseline",
+        "--json",
+        "RECORD",
+        "-k",
+        "-n",
+        "3000",
+        "-c",
+        "40",
+        "https://10.79.0.1:80/?s=100",
+    ];
+    let kernel_server = ["--listen", "10.79.0.1:80"];
+    for (server, client) in [
+        (&XDP_SERVER[..], &["--xdp", "x1"][..]),
+        (&XDP_SERVER, &["--xdp", "x1", "-r", "1"]),
+        (&kernel_server, &["--xdp", "x1", "-r", "5", "--tls-resume", "50%"]),
+        (&kernel_server, &["--xdp", "x1", "--http", "2"]),
+        (&XDP_SERVER, &["-r", "1"]),
+    ] {
+        let process = pair.serve(&[server, &secret].concat());
+        let run = pair.weir(1, &[&load[..], client].concat());
+        let stats = pair.curl(&["-k", "https://10.79.0.1:80/stats"]);
+        let stats: Value = serde_json::from_slice(&stats.stdout).unwrap();
+        assert_counts(&run, &stats);
+        assert_eq!(stats["tls_failed"], 0, "{stats:#}");
+        assert_eq!(stats["user_tcp"].is_null(), server.len() == 2, "{stats:#}");
+        drop(process);
+        assert!(within(EVENT_TIMEOUT, || !pair.has_program(0, "x0")));
+    }
+}
+
+#[test]
+fn each_queue_has_a_thread_and_a_peer_may_choose_any_queue() {
+    let Some(pair) = Pair::with_queues(2) else { return };
+    let load =
+        ["load", "--no-baseline", "--json", "RECORD", "-n", "3000", "-c", "40", "http://10.79.0.1/?s=100"];
+    let kernel_server = ["--listen", "10.79.0.1:80"];
+    let xdp_server = [&XDP_SERVER[..], &["-t", "2"]].concat();
+    let two = ["--xdp", "x1", "-t", "2"];
+    for (server, client) in [
+        (&xdp_server[..], &two[..]),
+        (&xdp_server, &[&two[..], &["-r", "1"]].concat()),
+        // The kernel chooses a queue for each of its connections.
+        (&xdp_server, &[]),
+        (&kernel_server, &two),
+        (&kernel_server, &[&two[..], &["-r", "1"]].concat()),
+    ] {
+        let process = pair.serve(server);
+        let run = pair.weir(1, &[&load[..], client].concat());
+        let stats = pair.stats();
+        assert_counts(&run, &stats);
+        let is_kernel_server = server.len() == 2;
+        if !is_kernel_server {
+            let frames = |core: usize| stats["cores"][core]["user_tcp"]["frames_received"].as_u64();
+            assert!(frames(0) > Some(100) && frames(1) > Some(100), "{stats:#}");
+        }
+        if !client.is_empty() {
+            assert_eq!(run.count("transport.queues"), 2);
+            assert_eq!(run.count("transport.receive_ring_full") + run.count("transport.dropped"), 0);
+            assert_eq!(
+                run.count("transport.handed_over") > 100,
+                is_kernel_server,
+                "{:#}",
+                run.record["transport"]
+            );
+        }
+        drop(process);
+        assert!(within(EVENT_TIMEOUT, || !pair.has_program(0, "x0")));
+    }
+}
+
+#[test]
+fn ipv6_is_served_and_loaded() {
+    let Some(pair) = Pair::create() else { return };
+    let server = ["--xdp", "x0", "--listen", "[fd79::1]:80", "--listen", "10.79.0.1:80"];
+    let process = pair.serve(&server);
+    for host in ["[fd79::1]", "10.79.0.1"] {
+        let output = pair.curl(&[&format!("http://{host}/?s=300000")]);
+        assert!(output.status.success() && output.stdout.len() == 300_000, "{host}: {output:?}");
+    }
+    drop(process);
+    assert!(within(EVENT_TIMEOUT, || !pair.has_program(0, "x0")));
+    let load =
+        ["load", "--no-baseline", "--json", "RECORD", "-n", "3000", "-c", "40", "http://[fd79::1]/?s=100"];
+    let kernel_server = ["--listen", "[fd79::1]:80"];
+    for (server, client) in [
+        (&server[..], &["--xdp", "x1"][..]),
+        (&kernel_server, &["--xdp", "x1", "-r", "1"]),
+        (&server, &["-r", "1"]),
+    ] {
+        let process = pair.serve(server);
+        let run = pair.weir(1, &[&load[..], client].concat());
+        let stats = pair.curl(&["http://[fd79::1]/stats"]);
+        assert_counts(&run, &serde_json::from_slice(&stats.stdout).unwrap());
+        drop(process);
+        assert!(within(EVENT_TIMEOUT, || !pair.has_program(0, "x0")));
+    }
+}
+
+#[test]
+fn a_stall_of_the_server_is_in_the_latencies_from_the_due_time() {
+    let Some(pair) = Pair::create() else { return };
+    for server in [&["--listen", "10.79.0.1:80"][..], &XDP_SERVER] {
+        let mut process = pair.serve(server);
+        let load =
+            ["load", "--no-baseline", "--json", "RECORD", "--xdp", "x1", "-R", "300", "-d", "5", "-c", "20"];
+        let exec = ["netns", "exec", &pair.0[1], WEIR];
+        let running = start("ip", &[&exec[..], &load, &["http://10.79.0.1/?s=100"]].concat());
+        assert!(within(EVENT_TIMEOUT, || pair.has_program(1, "x1")));
+        std::thread::sleep(std::time::Duration::from_millis(1_500));
+        process.signal(Signal::STOP);
+        std::thread::sleep(std::time::Duration::from_millis(1_400));
+        process.signal(Signal::CONT);
+        let run = running.finish();
+        run.assert_sums();
+        assert_eq!(
+            (run.count("totals.responses"), run.errors()),
+            (1_500, 0),
+            "{} {}",
+            run.stdout,
+            run.stderr
+        );
+        let p99_ns = run.count("latency.last_byte.response.p99_ns");
+        assert!(p99_ns >= 1_000_000_000, "{p99_ns}: {:#}", run.record["transport"]);
+        drop(process);
+        assert!(within(EVENT_TIMEOUT, || !pair.has_program(0, "x0")));
+    }
+}
+
+#[test]
+fn a_load_that_is_stopped_or_killed_leaves_nothing() {
+    let Some(pair) = Pair::create() else { return };
+    let server = pair.serve(&["--listen", "10.79.0.1:80"]);
+    let state = || {
+        let links = pair.run(1, "ip", &["-o", "link", "show", "x1"]).stdout;
+        let neighbours = pair.run(1, "ip", &["-4", "neighbour", "show", "dev", "x1"]).stdout;
+        let address = String::from_utf8(neighbours).unwrap().split_whitespace().nth(2).map(str::to_owned);
+        (String::from_utf8(links).unwrap(), address)
+    };
+    assert!(pair.curl(&["http://10.79.0.1/?s=1"]).status.success());
+    let before = state();
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let mut exec = command("ip", temp_dir().path());
+        exec.current_dir("/").args([
+            "netns",
+            "exec",
+            &pair.0[1],
+            WEIR,
+            "load",
+            "--no-baseline",
+            "--xdp",
+            "x1",
+        ]);
+        exec.args(["-d", "60", "http://10.79.0.1/?s=1"]);
+        let mut load = Process::spawn(exec.stdout(Stdio::null()).stderr(Stdio::null()));
+        assert!(within(EVENT_TIMEOUT, || pair.has_program(1, "x1")), "{signal:?}");
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        load.signal(signal);
+        assert!(within(EVENT_TIMEOUT, || load.has_ended()), "{signal:?}");
+        assert!(within(EVENT_TIMEOUT, || !pair.has_program(1, "x1")), "{signal:?}");
+        assert_eq!(state(), before, "{signal:?}");
+        assert!(pair.curl(&["http://10.79.0.1/?s=1"]).status.success(), "{signal:?}");
+    }
+    drop(server);
+}
+
+#[test]
+fn haproxy_is_driven() {
+    let Some(pair) = Pair::create() else { return };
+    if Command::new("haproxy").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        test_needs::skip("haproxy", "not on the path");
+        return;
+    }
+    let directory = temp_dir();
+    let config = directory.path().join("haproxy.cfg");
+    let text = "global\n nbthread 1\ndefaults\n mode http\n timeout client 10s\n timeout server 10s\n timeout connect 5s\n\
+                frontend web\n bind 10.79.0.1:80\n http-request return status 200 content-type text/plain string hello\n";
+    std::fs::write(&config, text).unwrap();
+    let mut exec = command("ip", directory.path());
+    exec.args(["netns", "exec", &pair.0[0], "haproxy", "-db", "-f", config.to_str().unwrap()]);
+    let haproxy = Process::spawn(exec.stdout(Stdio::null()).stderr(Stdio::null()));
+    assert!(within(EVENT_TIMEOUT, || pair.curl(&["http://10.79.0.1/"]).stdout == b"hello"));
+    for per_connection in ["1", "1000"] {
+        let load = ["load", "--no-baseline", "--json", "RECORD", "--xdp", "x1", "-n", "2000", "-c", "20"];
+        let rest = ["-r", per_connection, "--expect-body", "hello", "http://10.79.0.1/"];
+        let run = pair.weir(1, &[&load[..], &rest].concat());
+        run.assert_sums();
+        assert_eq!(
+            (run.count("totals.responses"), run.errors()),
+            (2_000, 0),
+            "{} {}",
+            run.stdout,
+            run.stderr
+        );
+    }
+    drop(haproxy);
+}
+
+#[test]
+fn connections_in_user_space_need_no_descriptors() {
+    let Some(pair) = Pair::create() else { return };
+    let few = |end: usize, arguments: &[&str]| {
+        let limited = ["netns", "exec", &pair.0[end], "prlimit", "--nofile=64:64", WEIR];
+        start("ip", &[&limited[..], arguments].concat())
+    };
+    let server = few(0, &["serve", "--xdp", "x0", "--listen", "10.79.0.1:80", "--connections-max", "2000"]);
+    assert!(within(EVENT_TIMEOUT, || pair.has_program(0, "x0")));
+    let load = ["load", "--xdp", "x1", "--no-baseline", "--json", "RECORD", "-n", "3000", "-c", "1000"];
+    let run = few(1, &[&load[..], &["http://10.79.0.1/?s=100"]].concat()).finish();
+    assert_counts(&run, &pair.stats());
+    assert_eq!(run.count("totals.connections.opened"), 1_000);
+    drop(server);
+}
+
+#[test]
+fn a_calibration_of_it_makes_its_own_link() {
+    let Some(pair) = Pair::create() else { return };
+    let run =
+        pair.weir(1, &["calibrate", "--xdp", "--json", "RECORD", "--trials", "1", "--trial-time", "1s"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(run.record["profile"]["user_tcp"], true, "{:#}", run.record);
+    assert!(run.record["per_core_per_s"].as_f64().unwrap() > 1_000.0);
+    let links = pair.run(1, "ip", &["link"]);
+    assert!(!String::from_utf8_lossy(&links.stdout).contains("to-origin"), "{links:?}");
+}
+
+#[test]
 fn what_cannot_be_taken_is_refused_with_what_to_do() {
     let Some(pair) = Pair::create() else { return };
     let refuses = |end: usize, arguments: &[&str], code: i32, part: &str| {
@@ -192,11 +448,9 @@ fn what_cannot_be_taken_is_refused_with_what_to_do() {
     refuses(0, &serve(&["--xdp", "x0"]), 2, "needs an address of the interface");
     refuses(0, &serve(&["--xdp", "x0", "-l", "10.79.0.9:80"]), 1, "it has 10.79.0.1");
     refuses(0, &serve(&["--xdp", "x0", "-l", "10.79.0.1:22"]), 1, "port 22 stays with the kernel");
-    refuses(0, &serve(&["--xdp", "x0", "-l", "10.79.0.1:80", "-t", "2"]), 2, "one thread");
-    refuses(0, &serve(&["--xdp", "x0", "-l", "10.79.0.1:80", "--tls-self-signed"]), 2, "no TLS");
+    refuses(0, &serve(&["--xdp", "x0", "-l", "10.79.0.1:80", "-t", "2"]), 1, "x0 has 1 for 2: -t 1");
     refuses(1, &["load", "--xdp", "x1", "http://127.0.0.1/"], 1, "no route to 127.0.0.1 through x1");
     refuses(1, &["load", "--xdp", "x1"], 2, "needs a URL");
-    refuses(1, &["load", "--xdp", "x1", "https://10.79.0.1/"], 2, "no TLS");
     let kernel = pair.serve(&["--listen", "10.79.0.1:80"]);
     refuses(0, &serve(&XDP_SERVER), 1, "used by a socket of the kernel");
     drop(kernel);

@@ -47,7 +47,24 @@ fn are_short_lived(view: &RunView<'_>) -> bool {
     opened_per_s > 5.0 * established.max(1.0)
 }
 
+/// Returns the segments of TCP in user space, sent and retransmitted per second. Zero for a load over the kernel's TCP.
+fn user_segments(view: &RunView<'_>) -> (f64, f64) {
+    let duration_s = view.run.duration_s.max(1e-3);
+    let transport = view.run.transport.as_ref();
+    transport.map_or((0.0, 0.0), |counts| {
+        (counts.sent as f64 / duration_s, counts.retransmitted as f64 / duration_s)
+    })
+}
+
 fn sent_and_retransmitted_per_s(view: &RunView<'_>) -> Option<(f64, f64)> {
+    let (sent, retransmitted) = user_segments(view);
+    match kernel_segments(view) {
+        Some(kernel) if !view.misses_kernel_tcp() => Some((kernel.0 + sent, kernel.1 + retransmitted)),
+        _ => (sent > 0.0).then_some((sent, retransmitted)),
+    }
+}
+
+fn kernel_segments(view: &RunView<'_>) -> Option<(f64, f64)> {
     let sockets = socket_segments(view).filter(|_| !are_short_lived(view));
     match has_unwatched_sockets(view) {
         true => sockets,

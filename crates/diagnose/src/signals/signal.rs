@@ -69,6 +69,13 @@ pub struct Signal {
     pub(crate) read: fn(&RunView<'_>) -> Option<f64>,
 }
 
+impl Signal {
+    /// Returns whether the value is from counters of the kernel's TCP.
+    pub(crate) fn counts_kernel_tcp(&self) -> bool {
+        self.family == SignalFamily::Counters && self.source.contains("Tcp")
+    }
+}
+
 impl std::fmt::Debug for Signal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)

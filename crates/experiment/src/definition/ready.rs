@@ -145,6 +145,13 @@ pub const READY_MADE: &[ReadyMadeExperiment] = &[
         ""
     ),
     ready!(
+        "user-space-tcp",
+        "What does TCP in user space save?",
+        "CPU time of both ends over the kernel's sockets and over AF_XDP, for responses of 100 B to 100 kB",
+        [],
+        "root; Linux 5.9 or newer"
+    ),
+    ready!(
         "connection-per-request",
         "What does a proxy carry if every request has its own connection?",
         "A base without arms for weir tune trial: connections on both sides load the host's TCP settings",

@@ -1,7 +1,7 @@
 //! Figures of a network driver: its speed, and its own counters (`ethtool`, `ethtool -S`;
 //! `include/uapi/linux/ethtool.h`).
 //!
-//! Only `set_value` changes a device, for the offloads of virtual links. The figures come from `SIOCETHTOOL` and not from ethtool's
+//! Only `set_value` and `set_words` change a device, for the offloads and queues of virtual links. The figures come from `SIOCETHTOOL` and not from ethtool's
 //! netlink family, which lacks the drivers' own counters
 //! (`Documentation/networking/ethtool-netlink.rst`, "GSTATS").
 
@@ -69,6 +69,16 @@ impl EthtoolSocket {
         let mut structure = [0; 8];
         set_words(&mut structure, &[command, value]);
         // SAFETY: the callers pass commands whose structure is `struct ethtool_value`, 8 bytes.
+        unsafe { ethtool_ioctl(&self.socket, link, &mut structure) }
+    }
+
+    /// Runs a command that only reads its structure: these words.
+    #[allow(unsafe_code)]
+    pub(super) fn set_words(&self, link: ShortName, words: &[u32]) -> io::Result<()> {
+        // As long as the structures of all such commands.
+        let mut structure = vec![0; 256];
+        set_words(&mut structure, words);
+        // SAFETY: the callers pass commands whose structures are shorter than 256 bytes.
         unsafe { ethtool_ioctl(&self.socket, link, &mut structure) }
     }
 

@@ -1,5 +1,5 @@
 //! Settings of a network driver: rings, interrupt delay, queues and offloads (ethtool(8),
-//! `include/uapi/linux/ethtool.h`). Writes only the offloads, of virtual links in a namespace of their own
+//! `include/uapi/linux/ethtool.h`). Writes only the offloads and queues of virtual links in a namespace of their own
 //! ([`crate::sandbox::link_settings`]).
 
 use super::driver::EthtoolSocket;
@@ -18,6 +18,7 @@ const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GGRO: u32 = 0x2b;
 const ETHTOOL_SGRO: u32 = 0x2c;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_SCHANNELS: u32 = 0x3d;
 const ETH_FLAG_LRO: u32 = 1 << 15;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +104,25 @@ pub(crate) fn write_offload(
 ) -> std::io::Result<()> {
     let command = setting.write_command().ok_or_else(|| std::io::Error::other("not an offload"))?;
     socket.set_value(ShortName::new(link.as_bytes()), command, u32::from(is_on))
+}
+
+/// Returns the number of receiving queues of `link`, alone or combined with sending ones.
+///
+/// # Errors
+/// The driver does not report it, or the link does not exist.
+pub(crate) fn read_queues(socket: &EthtoolSocket, link: &str) -> std::io::Result<u32> {
+    let response = socket.query(ShortName::new(link.as_bytes()), ETHTOOL_GCHANNELS)?;
+    let word = |at: usize| u32_at(&response, at * 4).unwrap_or(0);
+    Ok(word(5) + word(8))
+}
+
+/// Sets the receiving and the sending queues of a virtual link, which has no combined ones.
+///
+/// # Errors
+/// The device does not have as many, or the link does not exist.
+pub(crate) fn write_queues(socket: &EthtoolSocket, link: &str, queues: u32) -> std::io::Result<()> {
+    let structure = [ETHTOOL_SCHANNELS, 0, 0, 0, 0, queues, queues, 0, 0];
+    socket.set_words(ShortName::new(link.as_bytes()), &structure)
 }
 
 /// Reads a setting of the driver of `link`.

@@ -2,8 +2,8 @@
 //! discipline. A table of them, and functions that read and write one.
 //!
 //! Both act on the interfaces that this thread sees: run them in
-//! [`super::namespace::run_with_sysfs_in_netns`]. Settings that a virtual link does not have (rings, interrupt delay,
-//! queues) are not in the table.
+//! [`super::namespace::run_with_sysfs_in_netns`]. Settings that a virtual link does not have (rings, interrupt delay)
+//! are not in the table.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use record::invalid_value;
 use record::problem::InvalidValue;
 
 use super::programs::find_program;
-use crate::links::{DriverSetting, write_offload};
+use crate::links::{DriverSetting, read_queues, write_offload, write_queues};
 use crate::tuning::{interface_file, read_choice, read_driver, write_value};
 
 /// Method to read and write a setting.
@@ -26,6 +26,8 @@ pub enum LinkSettingKind {
     CpuMask(&'static str),
     /// Root queueing discipline (tc(8)), without parameters.
     Qdisc,
+    /// Receiving queues, and as many sending ones (ethtool(8), `-L`).
+    Queues,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,7 @@ pub struct LinkSetting {
 /// All settings, in the order of writing: segmentation needs checksums, and a new queueing discipline takes its
 /// limit from the queue length.
 pub const LINK_SETTINGS: &[LinkSetting] = &[
+    LinkSetting { name: "queues", kind: LinkSettingKind::Queues },
     LinkSetting { name: "tx_checksum", kind: LinkSettingKind::Offload(DriverSetting::TxChecksum) },
     LinkSetting { name: "gso", kind: LinkSettingKind::Offload(DriverSetting::Gso) },
     LinkSetting { name: "tso", kind: LinkSettingKind::Offload(DriverSetting::Tso) },
@@ -67,6 +70,10 @@ impl LinkSetting {
                 "1" | "on" => Ok("1".to_owned()),
                 "0" | "off" => Ok("0".to_owned()),
                 _ => wrong("0 or 1"),
+            },
+            LinkSettingKind::Queues => match value.parse::<u32>() {
+                Ok(number) if number > 0 => Ok(number.to_string()),
+                _ => wrong("a number of queues"),
             },
             LinkSettingKind::Number(_) => match value.parse::<u64>() {
                 Ok(number) => Ok(number.to_string()),
@@ -103,6 +110,7 @@ impl LinkSetting {
                 read_choice(interface_file(interface, file))
             }
             LinkSettingKind::Qdisc => return root_qdisc(interface),
+            LinkSettingKind::Queues => return read_queues(interface).map(|queues| queues.to_string()),
         };
         match observed {
             crate::tuning::ObservedValue::Value(text) => self.normalize(&text).map_err(io::Error::other),
@@ -120,6 +128,9 @@ impl LinkSetting {
             LinkSettingKind::Offload(which) => write_offload(interface, which, value == "1")?,
             LinkSettingKind::Number(file) | LinkSettingKind::CpuMask(file) => {
                 write_value(&interface_file(interface, file), value)?;
+            }
+            LinkSettingKind::Queues => {
+                write_queues(interface, value.parse().map_err(io::Error::other)?)?;
             }
             LinkSettingKind::Qdisc => {
                 run_tc(&["qdisc", "replace", "dev", interface, "root", value])?;
@@ -170,12 +181,17 @@ mod tests {
             ("rps_cpus", "00000000,0000000A", "a"),
             ("rps_cpus", "0", "0"),
             ("qdisc", "fq_codel", "fq_codel"),
+            ("queues", "02", "2"),
         ] {
             assert_eq!(normalize(name, value).as_deref(), Ok(expected), "{name} {value}");
         }
-        for (name, value) in
-            [("gro", "2"), ("tx_queue_len", "x"), ("rps_cpus", "0-1"), ("qdisc", "fq limit 3")]
-        {
+        for (name, value) in [
+            ("gro", "2"),
+            ("tx_queue_len", "x"),
+            ("rps_cpus", "0-1"),
+            ("qdisc", "fq limit 3"),
+            ("queues", "0"),
+        ] {
             assert!(normalize(name, value).is_err(), "{name} {value}");
         }
         assert_eq!(parse_root_qdisc("qdisc noqueue 0: root refcnt 2 \n").as_deref(), Some("noqueue"));

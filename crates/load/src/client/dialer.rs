@@ -3,7 +3,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -194,7 +194,7 @@ impl Dialer {
     /// Connects with the TCP of the kernel, or with that of the plan.
     async fn dial(&self, source: Option<IpAddr>) -> io::Result<Stream> {
         match (&self.core.user_tcp, self.address()) {
-            (Some(tcp), Address::Tcp(SocketAddr::V4(target))) => {
+            (Some(tcp), Address::Tcp(target)) => {
                 let route = self.core.shared.routes.get(*target).ok_or(io::ErrorKind::HostUnreachable)?;
                 Box::pin(tcp.connect(*target, route)).await.map(Stream::User)
             }

@@ -201,7 +201,7 @@ impl RunPlan {
             }),
             slice: None,
             unix: text.unix.as_ref().map(Into::into),
-            xdp: XdpPlan::parse(text, &requests, &mut reader),
+            xdp: XdpPlan::parse(text, &mut reader),
             receive_timestamps: true,
             tls: tls(text, &mut reader, &requests),
             http2,

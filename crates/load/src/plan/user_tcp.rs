@@ -1,13 +1,12 @@
 //! Plan of TCP in user space (`--xdp`), and what it does not go with.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 
 use rt::address::Address;
 use rt::user_tcp::UserTcpPlan;
 use serde::Serialize;
 
 use super::parse::{FlagReader, LoadFlags};
-use super::request::RenderedRequest;
 
 /// Texts of the flags of TCP in user space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,11 +28,7 @@ pub struct XdpPlan {
 
 impl XdpPlan {
     /// Parses the flags.
-    pub(super) fn parse(
-        text: &LoadFlags,
-        requests: &[RenderedRequest],
-        reader: &mut FlagReader,
-    ) -> Option<Self> {
+    pub(super) fn parse(text: &LoadFlags, reader: &mut FlagReader) -> Option<Self> {
         let Some(interface) = text.xdp.interface.clone() else {
             if text.xdp.exposed {
                 reader.add_problem("--xdp-exposed", "no effect without --xdp INTERFACE");
@@ -51,22 +46,13 @@ impl XdpPlan {
         for (flag, _, why) in others.iter().filter(|(_, is_given, _)| *is_given) {
             reader.add_problem(flag, format!("not with --xdp: {why}"));
         }
-        if requests.iter().any(|request| request.url.authority.is_tls()) {
-            reader.add_problem("--xdp", "TCP in user space has no TLS: use an http URL");
-        }
-        if text.threads.as_deref().is_some_and(|threads| threads != "1") {
-            reader.add_problem(
-                "--threads",
-                "--xdp works with one queue of the interface, and one thread: -t 1",
-            );
-        }
         Some(Self { interface, exposed: text.xdp.exposed })
     }
 
-    /// Returns the settings for the runtime.
+    /// Returns the settings for the runtime with this number of threads.
     #[must_use]
-    pub fn settings(&self) -> UserTcpPlan {
-        UserTcpPlan { interface: self.interface.clone(), may_be_exposed: self.exposed }
+    pub fn settings(&self, threads: usize) -> UserTcpPlan {
+        UserTcpPlan { interface: self.interface.clone(), threads, may_be_exposed: self.exposed }
     }
 }
 
@@ -74,12 +60,12 @@ impl XdpPlan {
 ///
 /// # Errors
 /// The first address that it cannot.
-pub fn ipv4_targets<'a>(
+pub fn tcp_targets<'a>(
     addresses: impl IntoIterator<Item = &'a Address>,
-) -> Result<Vec<SocketAddrV4>, &'a Address> {
+) -> Result<Vec<SocketAddr>, &'a Address> {
     let mut targets = Vec::new();
     for address in addresses {
-        let Address::Tcp(SocketAddr::V4(target)) = address else { return Err(address) };
+        let Address::Tcp(target) = address else { return Err(address) };
         if !targets.contains(target) {
             targets.push(*target);
         }
@@ -101,10 +87,12 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_has_one_thread() {
+    fn an_interface_has_one_thread_by_default() {
         let plan = RunPlan::parse(&text(), 8).unwrap();
         assert_eq!(plan.xdp, Some(XdpPlan { interface: "eth1".into(), exposed: false }));
         assert_eq!(plan.threads, 1);
+        let two = RunPlan::parse(&LoadFlags { threads: Some("2".into()), ..text() }, 8).unwrap();
+        assert_eq!((two.threads, two.xdp.unwrap().settings(two.threads).threads), (2, 2));
         assert!(serde_json::to_string(&plan).unwrap().contains(r#""xdp":{"interface":"eth1""#));
     }
 
@@ -114,20 +102,17 @@ mod tests {
             let problems = RunPlan::parse(text, 8).unwrap_err();
             problems.into_iter().map(|problem| problem.location).collect()
         };
-        let bad = LoadFlags {
-            urls: vec!["https://10.0.0.1/".into()],
-            threads: Some("2".into()),
-            sources: vec!["10.0.0.2".into()],
-            ..text()
-        };
-        assert_eq!(locations(&bad), ["--source", "--xdp", "--threads"]);
+        let bad = LoadFlags { sources: vec!["10.0.0.2".into()], ..text() };
+        assert_eq!(locations(&bad), ["--source"]);
         assert_eq!(
             locations(&LoadFlags { xdp: XdpFlags { interface: None, exposed: true }, ..text() }),
             ["--xdp-exposed"]
         );
         assert_eq!(locations(&LoadFlags { xdp: interface(""), ..text() }), ["--xdp"]);
         let (v4, v6) = ("10.0.0.1:80".parse().unwrap(), "[::1]:80".parse().unwrap());
-        assert_eq!(ipv4_targets([&v4, &v4]), Ok(vec!["10.0.0.1:80".parse().unwrap()]));
-        assert_eq!(ipv4_targets([&v4, &v6]), Err(&v6));
+        let expected = ["10.0.0.1:80", "[::1]:80"].map(|address| address.parse().unwrap());
+        assert_eq!(tcp_targets([&v4, &v4, &v6]), Ok(expected.to_vec()));
+        let unix = "unix:/tmp/s".parse().unwrap();
+        assert_eq!(tcp_targets([&v4, &unix]), Err(&unix));
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn copies(evidence: &Evidence<'_>) -> RuleResult {
         "AF_XDP in mode {} ({driver} has no zero-copy): each packet costs more than with a driver that has it",
         transport.mode
     );
-    (transport.mode != "zero-copy").then_some((ValidityVerdict::Suspect, text))
+    (!transport.is_zero_copy()).then_some((ValidityVerdict::Suspect, text))
 }
 
 pub(super) fn large_bodies(evidence: &Evidence<'_>) -> RuleResult {

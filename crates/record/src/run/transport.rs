@@ -16,6 +16,9 @@ pub struct UserTransport {
     pub mode: String,
     /// Maximum size of an IP packet, in bytes.
     pub mtu: u32,
+    /// Receiving queues, each with a thread.
+    #[serde(default)]
+    pub queues: u32,
     /// True if checksums of received segments were verified; a peer on a veth pair sends none.
     pub verifies_checksums: bool,
     /// Received frames.
@@ -34,12 +37,120 @@ pub struct UserTransport {
     pub dropped: u64,
     /// Segments that were not sent because no frame was free.
     pub transmit_ring_full: u64,
+    /// Received segments with a receive window of 0.
+    #[serde(default)]
+    pub zero_windows: u64,
+    /// Times from the SYN to its answer, those below 1 s.
+    #[serde(default)]
+    pub handshakes: HandshakeTimes,
+    /// Frames that arrived at the queue of another thread than that of their connection.
+    #[serde(default)]
+    pub handed_over: u64,
+}
+
+/// Times of handshakes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandshakeTimes {
+    /// Number of measured handshakes.
+    pub count: u64,
+    /// Their mean; 0 without any, as the others.
+    pub mean_ns: u64,
+    /// The shortest.
+    pub min_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl HandshakeTimes {
+    fn add(&mut self, other: &Self) {
+        let count = self.count + other.count;
+        let sum = u128::from(self.mean_ns) * u128::from(self.count)
+            + u128::from(other.mean_ns) * u128::from(other.count);
+        self.min_ns = match (self.count, other.count) {
+            (0, _) => other.min_ns,
+            (_, 0) => self.min_ns,
+            _ => self.min_ns.min(other.min_ns),
+        };
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.mean_ns = u64::try_from(sum / u128::from(count.max(1))).unwrap_or(u64::MAX);
+        self.count = count;
+    }
 }
 
 impl UserTransport {
+    /// Adds the counts of another thread, or of another machine: names that differ are all listed.
+    pub fn add(&mut self, other: &Self) {
+        for (own, others) in [
+            (&mut self.interface, &other.interface),
+            (&mut self.driver, &other.driver),
+            (&mut self.mode, &other.mode),
+        ] {
+            if own.split(", ").all(|name| name != others) {
+                *own = format!("{own}, {others}");
+            }
+        }
+        self.verifies_checksums &= other.verifies_checksums;
+        self.zero_windows += other.zero_windows;
+        self.handshakes.add(&other.handshakes);
+        self.received += other.received;
+        self.sent += other.sent;
+        self.retransmitted += other.retransmitted;
+        self.unusable += other.unusable;
+        self.receive_ring_full += other.receive_ring_full;
+        self.fill_ring_empty += other.fill_ring_empty;
+        self.dropped += other.dropped;
+        self.transmit_ring_full += other.transmit_ring_full;
+        self.handed_over += other.handed_over;
+    }
+
+    /// Returns whether all packets were received without a copy.
+    #[must_use]
+    pub fn is_zero_copy(&self) -> bool {
+        self.mode == "zero-copy"
+    }
+
     /// Returns the number of frames that were lost on this machine.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.receive_ring_full + self.fill_ring_empty + self.dropped + self.transmit_ring_full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_added_and_names_that_differ_are_listed() {
+        let one = UserTransport {
+            kind: "xdp".into(),
+            interface: "eth1".into(),
+            driver: "ena".into(),
+            mode: "zero-copy".into(),
+            mtu: 1_500,
+            queues: 1,
+            verifies_checksums: true,
+            received: 10,
+            sent: 9,
+            retransmitted: 1,
+            unusable: 0,
+            receive_ring_full: 2,
+            fill_ring_empty: 3,
+            dropped: 4,
+            transmit_ring_full: 5,
+            zero_windows: 6,
+            handshakes: HandshakeTimes { count: 2, mean_ns: 10, min_ns: 5, max_ns: 15 },
+            handed_over: 7,
+        };
+        let (mut sum, none) = (one.clone(), HandshakeTimes::default());
+        sum.add(&UserTransport { handshakes: none, ..one.clone() });
+        assert_eq!((&sum.interface[..], sum.received, sum.lost(), sum.handed_over), ("eth1", 20, 28, 14));
+        assert_eq!(sum.handshakes, one.handshakes);
+        let times = HandshakeTimes { count: 1, mean_ns: 40, min_ns: 40, max_ns: 40 };
+        let other = UserTransport { mode: "copy".into(), handshakes: times, ..one.clone() };
+        sum.add(&other);
+        sum.add(&other);
+        assert_eq!((&sum.mode[..], sum.is_zero_copy()), ("zero-copy, copy", false));
+        assert_eq!(sum.handshakes, HandshakeTimes { count: 4, mean_ns: 25, min_ns: 5, max_ns: 40 });
     }
 }

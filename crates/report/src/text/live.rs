@@ -1,4 +1,4 @@
-//! Text forms of the counts of WebSocket and of event streams.
+//! Text forms of the counts of WebSocket, of event streams and of TCP in user space.
 
 use std::collections::BTreeMap;
 
@@ -55,8 +55,15 @@ pub(super) fn format_transport(run: &Run) -> Option<String> {
         ("sent again", transport.retransmitted),
         ("unusable", transport.unusable),
         ("lost here", transport.lost()),
+        ("zero windows", transport.zero_windows),
+        ("handed to another thread", transport.handed_over),
     ];
     parts.extend(counted(&counts));
+    let times = &transport.handshakes;
+    if times.count > 0 {
+        let [mean, min, max] = [times.mean_ns, times.min_ns, times.max_ns].map(format_duration_ns);
+        parts.push(format!("handshakes {mean} (min {min}, max {max})"));
+    }
     Some(parts.join(", "))
 }
 

@@ -5,23 +5,23 @@ use std::os::fd::AsFd as _;
 use std::task::{Context, Poll};
 
 use super::Stream;
-use crate::socket::Socket;
-use crate::tls::{ClientTls, ServerTls, TlsByteCounts, TlsInfo, TlsStream, parse_server_name};
+use crate::tls::{ClientTls, ServerTls, TlsByteCounts, TlsInfo, TlsStream, Transport, parse_server_name};
 
 impl Stream {
-    fn into_socket(self) -> io::Result<Socket> {
+    fn into_transport(self) -> io::Result<Transport> {
         match self {
-            Self::Plain(socket) => Ok(socket),
-            Self::Tls(_) | Self::Channel(_) | Self::User(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Plain(socket) => Ok(Transport::Socket(socket)),
+            Self::User(stream) => Ok(Transport::User(stream)),
+            Self::Tls(_) | Self::Channel(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     /// Begins the server's end of a TLS session on this stream.
     ///
     /// # Errors
-    /// The settings do not suit the protocol. `Unsupported`: the stream is no socket without TLS.
+    /// The settings do not suit the protocol. `Unsupported`: the stream is a channel, or has TLS.
     pub fn accept_tls(self, tls: &ServerTls) -> io::Result<Self> {
-        TlsStream::accept(self.into_socket()?, tls.config()).map(|stream| Self::Tls(Box::new(stream)))
+        TlsStream::accept(self.into_transport()?, tls.config()).map(|stream| Self::Tls(Box::new(stream)))
     }
 
     /// Does the same as [`Stream::accept_tls`] for a session that follows a header in clear, which
@@ -30,7 +30,7 @@ impl Stream {
     /// # Errors
     /// Those of [`Stream::accept_tls`].
     pub fn accept_tls_behind_header(self, tls: &ServerTls) -> io::Result<Self> {
-        let mut stream = TlsStream::accept(self.into_socket()?, tls.config())?;
+        let mut stream = TlsStream::accept(self.into_transport()?, tls.config())?;
         stream.start_plain();
         Ok(Self::Tls(Box::new(stream)))
     }
@@ -59,8 +59,10 @@ impl Stream {
             return None;
         }
         // The session owns its socket until it is dropped.
-        let socket = stream.socket();
-        let plain = Self::from_fd(socket.as_fd().try_clone_to_owned().ok()?, socket.family()).ok()?;
+        let plain = match stream.transport().socket() {
+            Some(socket) => Self::from_fd(socket.as_fd().try_clone_to_owned().ok()?, socket.family()).ok()?,
+            None => Self::User(stream.take_user()?),
+        };
         let text = stream.take_text();
         *self = plain;
         Some(text)
@@ -74,7 +76,8 @@ impl Stream {
     pub fn connect_tls(self, tls: &ClientTls, server_name: &str) -> io::Result<Self> {
         let name = parse_server_name(server_name)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        TlsStream::connect(self.into_socket()?, tls.config(), name).map(|stream| Self::Tls(Box::new(stream)))
+        TlsStream::connect(self.into_transport()?, tls.config(), name)
+            .map(|stream| Self::Tls(Box::new(stream)))
     }
 
     /// Completes the handshake of TLS. Reads and writes do so, too. Returns at once without TLS.

@@ -3,9 +3,6 @@
 use std::io;
 use std::net::Shutdown;
 
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
-
 use super::session::{End, READS_WITHOUT_CONTENT_MAX, TlsStream};
 
 /// Maximum length of an alert as a record.
@@ -51,7 +48,7 @@ impl TlsStream {
     /// Sends what the socket accepts without a wait. Errors are those of the next poll, too.
     fn try_flush(&mut self) {
         while !self.is_flushed() {
-            match self.socket.try_write(&self.outgoing[self.outgoing_sent..]) {
+            match self.transport.try_write(&self.outgoing[self.outgoing_sent..]) {
                 Some(Ok(sent)) if sent > 0 => self.outgoing_sent += sent,
                 _ => return,
             }
@@ -72,7 +69,7 @@ impl TlsStream {
         self.send_close_notify();
         // A write that was given up ends the stream in the middle.
         if self.is_flushed() || how == Shutdown::Both || self.unfinished_write.is_some() {
-            return self.socket.shutdown(how);
+            return self.transport.shutdown(how);
         }
         self.shuts_down_after_flush = true;
         Ok(())
@@ -83,11 +80,10 @@ impl TlsStream {
     fn discard_received(&mut self) -> bool {
         let mut discarded = [0; DISCARD_BYTES];
         for _ in 0..DISCARDED_READS_MAX {
-            // The kernel is asked: the runtime may not know of the last bytes yet.
-            match rustix::net::recv(&self.socket, &mut discarded, RecvFlags::DONTWAIT) {
-                Err(Errno::AGAIN | Errno::INTR) => return false,
-                Ok((0, _)) | Err(_) => return true,
-                Ok(_) => {}
+            match self.transport.discard(&mut discarded) {
+                None => return false,
+                Some(0) => return true,
+                Some(_) => {}
             }
         }
         false

@@ -10,7 +10,7 @@ use super::client_hello::{ParsedClientHello, parse_client_hello};
 use super::session::{
     End, INCOMPLETE_BYTES_MAX, READ_BYTES_MAX, READ_BYTES_MIN, RECORD_OVERHEAD, SCRATCH, Session, TlsStream,
 };
-use crate::socket::Socket;
+use super::transport::Transport;
 
 impl TlsStream {
     /// Reads from the socket once and processes the records: returns the number of content bytes
@@ -24,7 +24,7 @@ impl TlsStream {
         if self.waits_for_turn() {
             return self.poll_deferred(cx);
         }
-        let polled = self.receive(buffer, |socket, bytes| socket.poll_read(cx, bytes));
+        let polled = self.receive(buffer, |transport, bytes| transport.poll_read(cx, bytes));
         if polled.is_ready() && self.waits_for_turn() {
             return self.poll_deferred(cx);
         }
@@ -60,7 +60,7 @@ impl TlsStream {
 
     /// Reads without a waker; `None`: nothing is known to be readable.
     pub(super) fn try_receive(&mut self) -> Option<io::Result<usize>> {
-        let polled = self.receive(&mut [], |socket, bytes| match socket.try_read(bytes) {
+        let polled = self.receive(&mut [], |transport, bytes| match transport.try_read(bytes) {
             Some(result) => Poll::Ready(result),
             None => Poll::Pending,
         });
@@ -73,7 +73,7 @@ impl TlsStream {
     fn receive(
         &mut self,
         buffer: &mut [u8],
-        read: impl FnOnce(&Socket, &mut [u8]) -> Poll<io::Result<usize>>,
+        read: impl FnOnce(&Transport, &mut [u8]) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         SCRATCH.with_borrow_mut(|scratch| {
             let kept = self.incomplete.len();
@@ -83,7 +83,7 @@ impl TlsStream {
             }
             scratch[..kept].copy_from_slice(&self.incomplete);
             let read_bytes = (buffer.len() + RECORD_OVERHEAD).clamp(READ_BYTES_MIN, READ_BYTES_MAX);
-            let received = ready!(read(&self.socket, &mut scratch[kept..kept + read_bytes]))?;
+            let received = ready!(read(&self.transport, &mut scratch[kept..kept + read_bytes]))?;
             self.byte_counts.received += received as u64;
             if received == 0 {
                 self.end.get_or_insert(End::Truncated);

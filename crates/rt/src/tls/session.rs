@@ -26,8 +26,9 @@ use super::handshake_turn::HandshakeTurn;
 use super::info::TlsByteCounts;
 use super::records::{Output, RecordWriter, Step, UnfinishedWrite, advance};
 use super::staging::Staging;
+use super::transport::Transport;
 use crate::cores::yield_turn;
-use crate::socket::Socket;
+use crate::user_tcp::UserStream;
 
 pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
 pub(super) const READ_BYTES_MIN: usize = 4 * 1024;
@@ -44,9 +45,9 @@ thread_local! {
     static STAGING: RefCell<Staging> = const { RefCell::new(Staging::new()) };
 }
 
-/// TLS session and the socket below it.
+/// TLS session and the byte stream below it.
 pub struct TlsStream {
-    pub(super) socket: Socket,
+    pub(super) transport: Transport,
     pub(super) session: Session,
     /// Start of a record whose rest has not arrived.
     pub(super) incomplete: Vec<u8>,
@@ -90,35 +91,35 @@ pub(super) enum End {
 }
 
 impl TlsStream {
-    /// Begins the server's end of a session on `socket`.
+    /// Begins the server's end of a session on `transport`.
     ///
     /// # Errors
     /// The configuration does not suit the protocol.
-    pub(crate) fn accept(socket: Socket, config: Arc<ServerConfig>) -> io::Result<Self> {
+    pub(crate) fn accept(transport: Transport, config: Arc<ServerConfig>) -> io::Result<Self> {
         let session = UnbufferedServerConnection::new(config).map_err(invalid_data)?;
-        let mut stream = Self::new(socket, Session::Server(session));
+        let mut stream = Self::new(transport, Session::Server(session));
         stream.turn = Some(HandshakeTurn::default());
         Ok(stream)
     }
 
-    /// Begins the client's end of a session on `socket`: the first flight is sent by the first poll.
+    /// Begins the client's end of a session on `transport`: the first flight is sent by the first poll.
     ///
     /// # Errors
     /// The configuration does not suit the protocol.
     pub(crate) fn connect(
-        socket: Socket,
+        transport: Transport,
         config: Arc<ClientConfig>,
         name: ServerName<'static>,
     ) -> io::Result<Self> {
         let session = UnbufferedClientConnection::new(config, name).map_err(invalid_data)?;
-        let mut stream = Self::new(socket, Session::Client(session));
+        let mut stream = Self::new(transport, Session::Client(session));
         stream.process(&mut [], &mut []);
         Ok(stream)
     }
 
-    fn new(socket: Socket, session: Session) -> Self {
+    fn new(transport: Transport, session: Session) -> Self {
         Self {
-            socket,
+            transport,
             session,
             incomplete: Vec::new(),
             content: Vec::new(),
@@ -173,6 +174,11 @@ impl TlsStream {
         std::mem::take(&mut self.incomplete)
     }
 
+    /// Moves a connection in user space out of a session that is given up.
+    pub(crate) fn take_user(&mut self) -> Option<UserStream> {
+        self.transport.take_user()
+    }
+
     pub(crate) fn byte_counts(&self) -> TlsByteCounts {
         self.byte_counts
     }
@@ -187,8 +193,8 @@ impl TlsStream {
         self.session.common()
     }
 
-    pub(crate) fn socket(&self) -> &Socket {
-        &self.socket
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.transport
     }
 
     /// Completes the handshake; does nothing afterwards.
@@ -214,10 +220,10 @@ impl TlsStream {
         }
     }
 
-    /// Reads content as [`Socket::poll_read`] does: 0 bytes are the end.
+    /// Reads content as [`Transport::poll_read`] does: 0 bytes are the end.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.is_plain {
-            return self.socket.poll_read(cx, buffer);
+            return self.transport.poll_read(cx, buffer);
         }
         ready!(self.poll_handshake(cx))?;
         for _ in 0..READS_WITHOUT_CONTENT_MAX {
@@ -318,7 +324,7 @@ impl TlsStream {
     fn send(&mut self, cx: &mut Context<'_>, mut records: &[u8]) -> io::Result<()> {
         let is_next = self.is_flushed();
         while is_next && !records.is_empty() {
-            match self.socket.poll_write(cx, records) {
+            match self.transport.poll_write(cx, records) {
                 Poll::Ready(sent) => {
                     let sent = sent?;
                     self.byte_counts.sent += sent as u64;
@@ -370,7 +376,7 @@ impl TlsStream {
     /// Those of the socket.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.is_flushed() {
-            let sent = ready!(self.socket.poll_write(cx, &self.outgoing[self.outgoing_sent..]))?;
+            let sent = ready!(self.transport.poll_write(cx, &self.outgoing[self.outgoing_sent..]))?;
             self.byte_counts.sent += sent as u64;
             self.outgoing_sent += sent;
         }
@@ -379,7 +385,7 @@ impl TlsStream {
             self.outgoing_sent = 0;
         }
         if std::mem::take(&mut self.shuts_down_after_flush) {
-            self.socket.shutdown(Shutdown::Write)?;
+            self.transport.shutdown(Shutdown::Write)?;
         }
         Poll::Ready(Ok(()))
     }
@@ -427,7 +433,7 @@ impl TlsStream {
 
 impl std::fmt::Debug for TlsStream {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("TlsStream").field("socket", &self.socket).finish_non_exhaustive()
+        formatter.debug_struct("TlsStream").field("transport", &self.transport).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Opens TCP in user space for a server or a client: the checks of the interface, the rules of the program, the routes.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use xdp::attachment::Attachment;
@@ -9,7 +9,7 @@ use xdp::interface::{InterfaceFacts, Route, SSH_PORT, XdpError};
 use xdp::program::Rule;
 use xdp::stack::{BUFFER_BYTES, CONNECTIONS_MAX, HALF_OPEN_MAX, StackConfig};
 
-use super::UserTcpPort;
+use super::{UserTcpPort, connect_queues};
 
 /// Smallest range of own ports that a client accepts.
 const PORTS_MIN: u16 = 1_000;
@@ -23,6 +23,8 @@ const KERNEL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 pub struct UserTcpPlan {
     /// Name of the interface.
     pub interface: String,
+    /// Number of threads: each has a receiving queue of the interface.
+    pub threads: usize,
     /// True if a default route may lead through it.
     pub may_be_exposed: bool,
 }
@@ -34,20 +36,20 @@ pub struct UserTcpSurvey {
     /// Everything that prevents the start.
     pub problems: Vec<XdpError>,
     rules: Vec<Rule>,
-    held: Vec<SocketAddrV4>,
-    listen: Vec<SocketAddrV4>,
+    held: Vec<SocketAddr>,
+    listen: Vec<SocketAddr>,
     ports: RangeInclusive<u16>,
-    routes: Vec<(SocketAddrV4, Route)>,
+    routes: Vec<(SocketAddr, Route)>,
 }
 
 /// Routes of a client, by target.
 #[derive(Clone, Debug, Default)]
-pub struct UserTcpRoutes(Vec<(SocketAddrV4, Route)>);
+pub struct UserTcpRoutes(Vec<(SocketAddr, Route)>);
 
 impl UserTcpRoutes {
     /// Returns the route to a target.
     #[must_use]
-    pub fn get(&self, target: SocketAddrV4) -> Option<Route> {
+    pub fn get(&self, target: SocketAddr) -> Option<Route> {
         self.0.iter().find(|(known, _)| *known == target).map(|(_, route)| *route)
     }
 }
@@ -57,14 +59,14 @@ impl UserTcpSurvey {
     ///
     /// # Errors
     /// There is no such interface.
-    pub fn for_server(plan: &UserTcpPlan, listen: &[SocketAddrV4]) -> Result<Self, XdpError> {
+    pub fn for_server(plan: &UserTcpPlan, listen: &[SocketAddr]) -> Result<Self, XdpError> {
         let mut survey = Self::new(plan)?;
         for address in listen {
-            survey.problems.extend(survey.facts.check_address(*address.ip()).err());
+            survey.problems.extend(survey.facts.check_address(address.ip()).err());
             if address.port() == SSH_PORT {
                 survey.problems.push(XdpError::Ssh);
             }
-            let (local, port) = (*address.ip(), address.port());
+            let (local, port) = (address.ip(), address.port());
             survey.rules.push(Rule { local, ports: port..=port, remote: None });
         }
         survey.held = listen.to_vec();
@@ -77,10 +79,10 @@ impl UserTcpSurvey {
     ///
     /// # Errors
     /// There is no such interface.
-    pub fn for_client(plan: &UserTcpPlan, targets: &[SocketAddrV4]) -> Result<Self, XdpError> {
+    pub fn for_client(plan: &UserTcpPlan, targets: &[SocketAddr]) -> Result<Self, XdpError> {
         let mut survey = Self::new(plan)?;
         for target in targets {
-            match survey.facts.route(*target.ip()) {
+            match survey.facts.route(target.ip()) {
                 Ok(route) => {
                     let ports = survey.ports.clone();
                     survey.rules.push(Rule { local: route.source, ports, remote: Some(*target) });
@@ -97,7 +99,7 @@ impl UserTcpSurvey {
         let kernel = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
         let kernel = kernel.ok().and_then(|text| parse_range(&text)).unwrap_or(KERNEL_PORTS);
         Ok(Self {
-            problems: facts.problems(plan.may_be_exposed),
+            problems: facts.problems(plan.threads, plan.may_be_exposed),
             facts,
             rules: Vec::new(),
             held: Vec::new(),
@@ -110,20 +112,21 @@ impl UserTcpSurvey {
     /// Returns the number of connections that a client can have to each of its targets.
     #[must_use]
     pub fn port_count(&self) -> usize {
-        self.ports.len()
+        let queues = self.facts.queues.max(1) as usize;
+        self.ports.len() / queues * queues
     }
 
-    /// Takes the packets from the kernel.
+    /// Takes the packets from the kernel: returns a port for each queue, in their order.
     ///
     /// # Errors
     /// The problems of the survey; or a port is in use, another program is attached, or a call is not permitted.
-    pub fn open(self, connections_max: usize) -> Result<(UserTcpPort, UserTcpRoutes), Vec<XdpError>> {
+    pub fn open(self, connections_max: usize) -> Result<(Vec<UserTcpPort>, UserTcpRoutes), Vec<XdpError>> {
         if !self.problems.is_empty() {
             return Err(self.problems);
         }
-        let attachment =
+        let attachments =
             Attachment::open(&self.facts, &self.rules, &self.held).map_err(|error| vec![error])?;
-        let mut addresses: Vec<Ipv4Addr> = self.rules.iter().map(|rule| rule.local).collect();
+        let mut addresses: Vec<IpAddr> = self.rules.iter().map(|rule| rule.local).collect();
         addresses.sort_unstable();
         addresses.dedup();
         let config = StackConfig {
@@ -136,8 +139,23 @@ impl UserTcpSurvey {
             connections_max: connections_max.min(CONNECTIONS_MAX),
             half_open_max: HALF_OPEN_MAX,
             seed: 0,
+            queues: self.facts.queues,
+            queue: 0,
+            steering: self.facts.steering.clone(),
         };
-        Ok((UserTcpPort::new(attachment, self.facts, config), UserTcpRoutes(self.routes)))
+        let facts = self.facts;
+        // A device whose steering is known divides the ports itself.
+        let ranges = match config.steering {
+            Some(_) => vec![config.ports.clone(); attachments.len()],
+            None => split_range(&config.ports, attachments.len()),
+        };
+        let of_queue = |(queue, (attachment, ports)): (u32, _)| {
+            UserTcpPort::new(attachment, facts.clone(), StackConfig { ports, queue, ..config.clone() })
+        };
+        let mut ports: Vec<UserTcpPort> =
+            (0..).zip(attachments.into_iter().zip(ranges)).map(of_queue).collect();
+        connect_queues(&mut ports);
+        Ok((ports, UserTcpRoutes(self.routes)))
     }
 
     /// Describes the interface and what would be taken, a line for each property.
@@ -164,7 +182,7 @@ impl UserTcpSurvey {
         }
         let _ = writeln!(
             text,
-            "xdp limits: {CONNECTIONS_MAX} connections of {} KiB, {HALF_OPEN_MAX} handshakes",
+            "xdp limits of a thread: {CONNECTIONS_MAX} connections of {} KiB, {HALF_OPEN_MAX} handshakes",
             2 * BUFFER_BYTES / 1024
         );
         text +=
@@ -184,6 +202,14 @@ fn client_ports(kernel: &RangeInclusive<u16>) -> RangeInclusive<u16> {
         true if below > 0 => FIRST_PORT..=kernel.start() - 1,
         _ => kernel.end().saturating_add(1)..=u16::MAX,
     }
+}
+
+/// Divides a range of ports into equal ones, of which a queue each has one.
+fn split_range(ports: &RangeInclusive<u16>, parts: usize) -> Vec<RangeInclusive<u16>> {
+    let length = (ports.len() / parts.max(1)).max(1);
+    // A queue has at least one port: an interface has far fewer queues than a client has ports.
+    let start = |part: usize| ports.start().saturating_add((part * length) as u16);
+    (0..parts).map(|part| start(part)..=start(part + 1).saturating_sub(1).max(start(part))).collect()
 }
 
 fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
@@ -223,5 +249,7 @@ mod tests {
         }
         assert_eq!(parse_range("32768\t60999\n"), Some(32_768..=60_999));
         assert_eq!(parse_range("x"), None);
+        assert_eq!(split_range(&(10_000..=10_999), 1), [10_000..=10_999]);
+        assert_eq!(split_range(&(10_000..=10_999), 3), [10_000..=10_332, 10_333..=10_665, 10_666..=10_998]);
     }
 }

@@ -14,6 +14,11 @@ pub struct ConnectionId {
     pub(super) generation: u32,
 }
 
+impl ConnectionId {
+    /// Id of no connection: a stack has far fewer.
+    pub const NONE: Self = Self { slot: u32::MAX, generation: 0 };
+}
+
 /// Place of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Slot {

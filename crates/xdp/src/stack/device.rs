@@ -4,7 +4,7 @@ use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxT
 use smoltcp::time::Instant;
 
 use super::{Link, StackConfig};
-use crate::packet::{ETHERNET_BYTES, MacAddress, write_ethernet_header};
+use crate::packet::{ETHERNET_BYTES, IPV4_BYTES, IPV6_BYTES, MacAddress, write_ethernet_header};
 
 pub(super) struct PacketDevice<'a, L> {
     pub(super) link: &'a mut L,
@@ -58,10 +58,11 @@ impl<'a, L: Link> PacketDevice<'a, L> {
 /// Returns the sequence number and the length of the content of a segment that was just made, by the start of its IP
 /// packet; `None` if it has none.
 fn content(start: &[u8], packet_bytes: usize) -> Option<(u32, u32)> {
-    let tcp = start.get(20..)?;
+    let ip_bytes = if start.first()? >> 4 == 6 { IPV6_BYTES } else { IPV4_BYTES };
+    let tcp = start.get(ip_bytes..)?;
     let sequence = u32::from_be_bytes(*tcp.get(4..)?.first_chunk()?);
     let header_bytes = usize::from(tcp.get(12)? >> 4) * 4;
-    let length = packet_bytes.checked_sub(20 + header_bytes).filter(|length| *length > 0)?;
+    let length = packet_bytes.checked_sub(ip_bytes + header_bytes).filter(|length| *length > 0)?;
     Some((sequence, length as u32))
 }
 
@@ -114,8 +115,8 @@ impl<L: Link> TxToken for Outgoing<'_, PacketDevice<'_, L>> {
         let mut start = [0; 64];
         let start_len = length.min(start.len());
         let result = device.link.transmit(ETHERNET_BYTES + length, |frame| {
-            write_ethernet_header(frame, destination, source);
             let result = fill(&mut frame[ETHERNET_BYTES..]);
+            write_ethernet_header(frame, destination, source);
             start[..start_len].copy_from_slice(&frame[ETHERNET_BYTES..ETHERNET_BYTES + start_len]);
             result
         });

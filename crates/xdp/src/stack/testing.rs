@@ -85,16 +85,20 @@ impl Link for MemoryLink {
 
 /// Returns the settings of a stack at an address that listens on port 80.
 pub(crate) fn config(address: [u8; 4]) -> StackConfig {
-    let address = std::net::Ipv4Addr::from(address);
+    let last = address[3];
+    let address = std::net::IpAddr::from(address);
     StackConfig {
-        mac: [2, 0, 0, 0, 0, address.octets()[3]],
+        mac: [2, 0, 0, 0, 0, last],
         mtu: 1_500,
         addresses: vec![address],
-        listen: vec![std::net::SocketAddrV4::new(address, 80)],
+        listen: vec![(address, 80).into()],
         ports: 10_000..=10_099,
         verifies_checksums: true,
         connections_max: 100,
         half_open_max: 4,
         seed: 7,
+        queues: 1,
+        queue: 0,
+        steering: None,
     }
 }

@@ -1,7 +1,7 @@
 //! Connections between two stacks over a link in memory, with faults, floods and random frames.
 
 use std::io::{ErrorKind, IoSlice};
-use std::net::{Shutdown, SocketAddrV4};
+use std::net::{Shutdown, SocketAddr};
 use std::task::{Poll, Waker};
 
 use super::testing::{Faults, MemoryLink, config, pair};
@@ -36,8 +36,8 @@ impl World {
         }
     }
 
-    fn remote(port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(SERVER.into(), port)
+    fn remote(port: u16) -> SocketAddr {
+        (SERVER, port).into()
     }
 
     /// Opens a connection; returns both ends.
@@ -289,8 +289,9 @@ fn frames_of_a_fuzzer_neither_panic_nor_pile_up() {
         for _ in 0..40 {
             // Headers that get far, with some bytes that do not belong there.
             let ports = [1_000 + draw() % 4, 80, 81, draw() % 65_536];
-            let from = format!("10.0.0.2:{}", [80, 4_000 + draw() % 3][(draw() % 2) as usize]);
-            let to = format!("10.0.0.1:{}", ports[(draw() % 4) as usize]);
+            let [peer, own] = [["10.0.0.2", "10.0.0.1"], ["[fd00::2]", "[fd00::1]"]][(draw() % 2) as usize];
+            let from = format!("{peer}:{}", [80, 4_000 + draw() % 3][(draw() % 2) as usize]);
+            let to = format!("{own}:{}", ports[(draw() % 4) as usize]);
             let payload: Vec<u8> = (0..draw() % 60).map(|_| draw() as u8).collect();
             let mut bytes = frame(&from, &to, draw() as u8, &payload).split_off(14);
             for _ in 0..draw() % 6 {

@@ -2,11 +2,11 @@
 //! that cannot go on stores the waker of its task.
 
 use std::io::{self, IoSlice};
-use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::task::{Poll, Waker};
 
 use smoltcp::socket::tcp::{RecvError, State};
-use smoltcp::wire::{IpAddress, IpEndpoint};
+use smoltcp::wire::IpEndpoint;
 
 use super::connection::{ConnectionId, Phase};
 use super::{BUFFER_BYTES, HANDSHAKE_NS_MAX, Link, ORPHAN_NS_MAX, Stack};
@@ -30,8 +30,8 @@ impl<L: Link> Stack<L> {
     /// `AddrNotAvailable`: all ports are used, or there are too many connections.
     pub fn connect(
         &mut self,
-        local: Ipv4Addr,
-        remote: SocketAddrV4,
+        local: IpAddr,
+        remote: SocketAddr,
         next_hop: MacAddress,
         now_ns: u64,
     ) -> io::Result<ConnectionId> {
@@ -40,12 +40,11 @@ impl<L: Link> Stack<L> {
         let expiry_ns = now_ns.saturating_add(HANDSHAKE_NS_MAX);
         let slot = self.insert(tuple, Phase::Connecting, expiry_ns).ok_or_else(exhausted)?;
         let id = ConnectionId { slot, generation: self.slots[slot as usize].generation };
-        let endpoint =
-            |address: SocketAddrV4| IpEndpoint::new(IpAddress::Ipv4(*address.ip()), address.port());
         let context = self.interface.context();
         let Some(connection) = &mut self.slots[slot as usize].connection else { return Err(exhausted()) };
         connection.peer_mac = next_hop;
-        let started = connection.socket_mut().connect(context, endpoint(remote), endpoint(tuple.local));
+        let started =
+            connection.socket_mut().connect(context, IpEndpoint::from(remote), IpEndpoint::from(tuple.local));
         if started.is_err() {
             self.remove(slot);
             return Err(io::ErrorKind::InvalidInput.into());
@@ -56,17 +55,23 @@ impl<L: Link> Stack<L> {
     }
 
     /// Returns addresses and ports that no connection has: ports are used in turns.
-    fn free_tuple(&mut self, local: Ipv4Addr, remote: SocketAddrV4) -> Option<FourTuple> {
+    fn free_tuple(&mut self, local: IpAddr, remote: SocketAddr) -> Option<FourTuple> {
         let ports = self.config.ports.clone();
         for _ in ports.clone() {
             let port = self.next_port;
             self.next_port = if port >= *ports.end() { *ports.start() } else { port + 1 };
-            let tuple = FourTuple { local: SocketAddrV4::new(local, port), remote };
-            if !self.by_tuple.contains_key(&tuple) {
+            let tuple = FourTuple { local: SocketAddr::new(local, port), remote };
+            if self.arrives_here(&tuple) && !self.by_tuple.contains_key(&tuple) {
                 return Some(tuple);
             }
         }
         None
+    }
+
+    /// Returns whether the device gives the segments of a connection to the own queue, as far as that is known.
+    fn arrives_here(&self, tuple: &FourTuple) -> bool {
+        let steering = self.config.steering.as_ref();
+        steering.is_none_or(|steering| steering.queue(tuple) == self.config.queue)
     }
 
     /// Waits for the handshake of [`Stack::connect`].
@@ -178,6 +183,28 @@ impl<L: Link> Stack<L> {
         connection.written_bytes += written as u64;
         self.mark_dirty(id.slot);
         Poll::Ready(Ok(written))
+    }
+
+    /// Reads as [`Stack::poll_read`] does; `None` if there is nothing. No task is registered.
+    pub fn try_read(&mut self, id: ConnectionId, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        if self.is_idle(id) {
+            return None;
+        }
+        match self.poll_read(id, Waker::noop(), buffer) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Writes as [`Stack::poll_write`] does; `None` if nothing fits. No task is registered.
+    pub fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> Option<io::Result<usize>> {
+        if self.connection(id).is_some_and(|connection| connection.socket().send_queue() >= BUFFER_BYTES) {
+            return None;
+        }
+        match self.poll_write(id, Waker::noop(), &[IoSlice::new(bytes)]) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        }
     }
 
     /// Returns whether received bytes wait.
