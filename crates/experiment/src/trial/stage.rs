@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -86,6 +87,13 @@ fn placeholder_values<'a>(
 fn load_ns_max(setup: &LabSetup, duration_ns: u64) -> u64 {
     let is_given = setup.load.iter().any(|word| contains(DURATION_PLACEHOLDER, word));
     OVERTIME_NS + if is_given { duration_ns } else { LOAD_NS_MAX }
+}
+
+/// Returns the address by which a load names the subject: the one at which it is ready, or that of its node if it is
+/// ready at an address that no other node reaches. So is a program whose connections are not those of the kernel.
+fn load_address(ready: SocketAddr, node: &str) -> String {
+    let is_reachable = node.parse::<IpAddr>().is_ok_and(|address| !address.is_loopback());
+    if ready.ip().is_loopback() && is_reachable { node.to_owned() } else { ready.to_string() }
 }
 
 impl<'a> TrialStage<'a> {
@@ -307,12 +315,11 @@ impl<'a> TrialStage<'a> {
     fn live_subjects(&mut self, words: &[String]) -> Vec<i32> {
         let subject = self.started_programs.iter().find(|(node, ..)| *node == Node::Subject);
         let Some((_, number, ready)) = subject.cloned() else { return Vec::new() };
-        let Some(address) = ready.address.map(|address| address.to_string()) else {
-            return Vec::new();
-        };
+        let Some(address) = ready.address else { return Vec::new() };
+        let place = load_address(address, self.testbed.address(Node::Subject));
         let child = self.testbed.child(number);
         let lives = child.is_some_and(|child| matches!(child.try_wait(), Ok(None)));
-        let is_it = lives && words.iter().any(|word| word.contains(&address));
+        let is_it = lives && words.iter().any(|word| word.contains(&place));
         if is_it { self.live_pids(number) } else { Vec::new() }
     }
 
@@ -425,5 +432,16 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(names, expected);
         assert_eq!((&*values["port"], &*values["origin"]), ("80", "origin"));
+    }
+
+    #[test]
+    fn a_subject_that_is_ready_on_its_own_node_only_is_named_by_its_node() {
+        for (ready, node, expected) in [
+            ("198.18.1.2:8000", "198.18.1.2", "198.18.1.2:8000"),
+            ("127.0.0.1:8001", "198.18.1.2", "198.18.1.2"),
+            ("127.0.0.1:8001", "127.0.0.1", "127.0.0.1:8001"),
+        ] {
+            assert_eq!(load_address(ready.parse().unwrap(), node), expected);
+        }
     }
 }
