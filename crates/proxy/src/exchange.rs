@@ -168,11 +168,16 @@ impl Exchange {
         if self.is_complete(client) {
             return StepResult::Finished(self.finish(ctx, client));
         }
-        if !matches!(self.stage, ExchangeStage::Connected) || has_request_progress || has_response_progress {
+        let is_connected = matches!(self.stage, ExchangeStage::Connected);
+        if !is_connected || has_request_progress || has_response_progress {
             self.note_progress(ctx.core, client);
-            return StepResult::Progressed;
         }
-        self.poll_timeout(ctx, client, input)
+        // Behind a request that is entirely sent only the server can move something, and it has just been asked.
+        let is_blocked = !has_response_progress && (!has_request_progress || self.request_relay.is_done());
+        if is_connected && is_blocked {
+            return self.poll_timeout(ctx, client, input);
+        }
+        StepResult::Progressed
     }
 
     /// Returns whether nothing is left to do for this request.
