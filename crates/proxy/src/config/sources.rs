@@ -120,7 +120,7 @@ impl Sources {
     fn inclusions(&mut self, section: &Section, depth: usize, problems: &mut Problems) -> Vec<Inclusion> {
         let mut inclusions = Vec::new();
         let directory = self.files.last().map(|file| Path::new(&file.name)).and_then(Path::parent);
-        let directory = directory.unwrap_or(Path::new("")).to_owned();
+        let directory = directory.unwrap_or_else(|| Path::new("")).to_owned();
         for pattern in section.texts(INCLUDE) {
             if depth == DEPTH_MAX {
                 problems
@@ -181,7 +181,7 @@ fn find_files(base: &Path, pattern: &str) -> Result<(Vec<PathBuf>, Option<PathBu
     if !has_wildcard(name) {
         return Ok((vec![path], None));
     }
-    let parent = path.parent().unwrap_or(Path::new(""));
+    let parent = path.parent().unwrap_or_else(|| Path::new(""));
     let directory = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let failed = |error| ValueError::File { path: directory.into(), error };
     let entries = fs::read_dir(directory).map_err(failed)?;

@@ -109,7 +109,7 @@ fn value_of(reference: &str, lookup: Lookup<'_>) -> Result<String, VariableFault
 /// # Panics
 /// A property does not hold.
 pub(crate) fn check_variables(text: &str) {
-    let lookup = |name: &str| (name.len() % 2 == 0).then(|| Ok(name.to_owned()));
+    let lookup = |name: &str| name.len().is_multiple_of(2).then(|| Ok(name.to_owned()));
     let _ = expand(text, &lookup, |at, _| assert!(text[at..].starts_with("${")));
     let mut faults = 0;
     let literal = expand(&text.replace("${", "$${"), &lookup, |_, _| faults += 1);
