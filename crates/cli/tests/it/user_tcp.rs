@@ -311,7 +311,7 @@ fn ipv6_is_served_and_loaded() {
 fn a_stall_of_the_server_is_in_the_latencies_from_the_due_time() {
     let Some(pair) = Pair::create() else { return };
     for server in [&["--listen", "10.79.0.1:80"][..], &XDP_SERVER] {
-        let mut process = pair.serve(server);
+        let process = pair.serve(server);
         let load =
             ["load", "--no-baseline", "--json", "RECORD", "--xdp", "x1", "-R", "300", "-d", "5", "-c", "20"];
         let exec = ["netns", "exec", &pair.0[1], WEIR];
