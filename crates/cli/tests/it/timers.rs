@@ -19,7 +19,7 @@ const PIECE_INTERVAL: Duration = Duration::from_millis(50);
 const GET: &[u8] = b"\x82\x86\x41\x01a\x44\x09/?s=60000";
 const GET_LONG: &[u8] = b"\x82\x86\x41\x01a\x44\x09/?s=99999";
 
-fn elapsed_since(begun_ns: u64) -> Duration {
+pub(crate) fn elapsed_since(begun_ns: u64) -> Duration {
     Duration::from_nanos(now_ns() - begun_ns)
 }
 

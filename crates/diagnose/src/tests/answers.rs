@@ -157,7 +157,7 @@ fn an_origin_that_ended_with_the_run_is_no_next_target() {
     let mut run = run(4, MS);
     run.rates.offered_per_s = Some(run.rates.responses_per_s);
     run.plan["requests"] = serde_json::json!([{ "url": "http://host/x" }]);
-    run.diagnosis = Some(record::run::Diagnosis { verdict: "none".to_owned(), ..Default::default() });
+    run.diagnosis = Some(Diagnosis { verdict: "none".to_owned(), ..Default::default() });
     let own = crate::answer(&run).next;
     assert!(own.contains("`weir edge http://host/x`") && own.contains("without `-R`"), "{own}");
     run.plan["has_embedded_origin"] = true.into();
@@ -215,7 +215,7 @@ fn an_invalid_run_is_repeated_first() {
     let mut run = semaphore();
     run.validity = Validity::from_reasons(vec![record::validity::ValidityReason {
         code: "generator_stalled".to_owned(),
-        verdict: record::validity::ValidityVerdict::Invalid,
+        verdict: ValidityVerdict::Invalid,
         text: "the generator did not run for 2 s".to_owned(),
     }]);
     let next = crate::answer(&run).next;
@@ -241,7 +241,7 @@ fn connections_that_are_never_accepted_are_the_limit() {
     run.plan["max_error_rate"] = 0.001.into();
     set_waiting(&mut run, 44);
     let verdict = |run: &mut Run, code: &str| {
-        run.diagnosis = Some(record::run::Diagnosis { verdict: code.to_owned(), ..Default::default() });
+        run.diagnosis = Some(Diagnosis { verdict: code.to_owned(), ..Default::default() });
         let answer = crate::answer(run);
         assert_whole(&answer);
         answer
@@ -292,12 +292,12 @@ fn late_sends_are_those_of_the_generator() {
     let mut run = run(20, 2 * MS);
     run.plan["pace"] = serde_json::json!({"loop": "open", "rate_per_s": 1000.0});
     run.rates = Rates { responses_per_s: 1_000.0, offered_per_s: Some(1_000.0), ..run.rates };
-    run.diagnosis = Some(record::run::Diagnosis { verdict: "unknown".to_owned(), ..Default::default() });
+    run.diagnosis = Some(Diagnosis { verdict: "unknown".to_owned(), ..Default::default() });
     run.latency.last_byte.response.p99_ns *= 30;
     assert!(crate::answer(&run).what.contains("many requests late"));
     run.validity = Validity::from_reasons(vec![record::validity::ValidityReason {
         code: "send_lag".to_owned(),
-        verdict: record::validity::ValidityVerdict::Invalid,
+        verdict: ValidityVerdict::Invalid,
         text: "sends were late".to_owned(),
     }]);
     let answer = crate::answer(&run);
@@ -328,7 +328,7 @@ fn a_tail_of_its_own_is_named_although_no_limit_was_reached() {
     let mut run = run(20, 2 * MS);
     run.rates.offered_per_s = Some(run.rates.responses_per_s);
     run.plan["pace"]["loop"] = "open".into();
-    run.diagnosis = Some(Diagnosis { verdict: crate::verdicts::NONE.to_owned(), ..diagnose(&run) });
+    run.diagnosis = Some(Diagnosis { verdict: verdicts::NONE.to_owned(), ..diagnose(&run) });
     let even = crate::answer(&run);
     assert!(even.what.ends_with("no limit was reached."), "{even:?}");
     (run.latency.last_byte.response.p50_ns, run.latency.last_byte.response.p99_ns) = (500_000, 143_000_000);

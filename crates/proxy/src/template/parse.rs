@@ -23,6 +23,9 @@ pub(crate) enum Scope {
     Log,
 }
 
+/// Maximum number of faults of one text that are reported at a time: each quotes the text.
+const FAULTS_MAX: usize = 16;
+
 /// Fault of a text.
 #[derive(Debug)]
 pub(crate) struct TemplateError {
@@ -70,7 +73,7 @@ impl fmt::Display for Variable {
 /// Parses a text of a scope. `regex` is the route's only `path-regex`, whose groups are values.
 ///
 /// # Errors
-/// Returns the faults of all names, up to the first brace without its other one.
+/// Returns the faults of all names, at most [`FAULTS_MAX`], up to the first brace without its other one.
 pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<Text, Vec<TemplateError>> {
     let (mut parts, mut literal, mut at) = (Vec::new(), String::new(), 0);
     let mut errors = Vec::new();
@@ -103,6 +106,9 @@ pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<T
                 parts.push(Part::Value(variable, default.into()));
             }
             Err(fault) => errors.push(TemplateError { at: brace, fault }),
+        }
+        if errors.len() == FAULTS_MAX {
+            return Err(errors);
         }
         at = brace + end + 1;
     }
