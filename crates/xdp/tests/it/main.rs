@@ -376,8 +376,9 @@ fn exchange_between(
     peer.join().unwrap();
     stop.store(true, Ordering::Relaxed);
     let (counters, connections) = stack.join().unwrap();
-    let half_open = HALF_OPEN_MAX * usize::from(faults.strangers > 0);
-    assert!(connections <= half_open, "{connections} are left: {faults:?} {counters:?}");
+    // A stack with strangers never rests, so that it may be stopped before it reads the last reset.
+    let left_max = if faults.strangers > 0 { HALF_OPEN_MAX + 1 } else { 0 };
+    assert!(connections <= left_max, "{connections} are left: {faults:?} {counters:?}");
     assert_eq!(counters.started, 1, "{faults:?} {counters:?}");
     assert!(counters.accepted >= 5, "{counters:?}");
     Some(counters)
