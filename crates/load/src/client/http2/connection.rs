@@ -387,7 +387,7 @@ impl EventTarget<'_> {
                 EventEffect::Consume(stream, bytes.len())
             }
             Event::Trailers { stream, fields } => {
-                if let (true, Some(exchange)) = (is_grpc, self.exchanges.streams.get_mut(stream)) {
+                if is_grpc && let Some(exchange) = self.exchanges.streams.get_mut(stream) {
                     exchange.handle_grpc_fields(fields);
                 }
                 self.complete(stream)
@@ -434,7 +434,7 @@ impl EventTarget<'_> {
             inspect_head(&mut inspection, head);
         }
         if !is_end {
-            if let (true, Some(exchange)) = (is_grpc, self.exchanges.streams.get_mut(stream)) {
+            if is_grpc && let Some(exchange) = self.exchanges.streams.get_mut(stream) {
                 exchange.handle_grpc_head(head.fields);
             }
             return EventEffect::None;
