@@ -30,13 +30,13 @@ pub struct RetryOn {
 /// Settings of a route.
 #[derive(Clone, Debug, Default)]
 pub struct OwnSettings {
-    /// Keys that the route has, as in [`SETTINGS`].
+    /// Keys that the route has, as in `SETTINGS`.
     pub given: Vec<&'static str>,
     /// Resolved settings by listener; empty: the route has none of its own.
     pub by_listener: Vec<RouteSettings>,
 }
 
-/// Keys of [`SETTINGS`] that the listeners and pools of a config have.
+/// Keys of `SETTINGS` that the listeners and pools of a config have.
 #[derive(Clone, Debug, Default)]
 pub struct GivenSettings {
     pub listeners: Vec<Vec<&'static str>>,
