@@ -57,13 +57,7 @@ impl LogFormat {
         let mut rest = self.text.as_str();
         while let Some((before, after)) = rest.split_once('$') {
             push_literal(before, &mut converted.text);
-            let (name, after) = match after.strip_prefix('{') {
-                Some(inner) => inner.split_once('}')?,
-                None => {
-                    let end = after.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-                    after.split_at(end.unwrap_or(after.len()))
-                }
-            };
+            let (name, after) = super::variables::split_name(after)?;
             rest = after;
             match value_of(name) {
                 Some(value) => converted.text.push_str(&value),

@@ -15,18 +15,21 @@ pub(super) fn template(text: &str, server: &Server) -> Option<Template> {
     template_of(text, server.first_name(), server.knows_source())
 }
 
+/// Splits the name of a variable, with or without braces, from the text behind it; `None`: its brace is open.
+pub(super) fn split_name(after_dollar: &str) -> Option<(&str, &str)> {
+    if let Some(inner) = after_dollar.strip_prefix('{') {
+        return inner.split_once('}');
+    }
+    let end = after_dollar.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    Some(after_dollar.split_at(end.unwrap_or(after_dollar.len())))
+}
+
 fn template_of(text: &str, server_name: &str, knows_source: bool) -> Option<Template> {
     let mut template = Template::default();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         template.push_text(before);
-        let (name, after) = match after.strip_prefix('{') {
-            Some(inner) => inner.split_once('}')?,
-            None => {
-                let end = after.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-                after.split_at(end.unwrap_or(after.len()))
-            }
-        };
+        let (name, after) = split_name(after)?;
         rest = after;
         match name {
             "host" => template.push(Variable::Host),
