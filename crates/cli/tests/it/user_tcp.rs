@@ -40,7 +40,15 @@ impl Pair {
             assert!(ip(&["-n", name, "link", "set", device, "up"]));
             assert!(ip(&["-n", name, "link", "set", "lo", "up"]));
         }
+        pair.wait_for_routes();
         Some(pair)
+    }
+
+    /// Waits until IPv6 has noticed that both ends are up: the kernel adds its routes a while after `link set up`.
+    fn wait_for_routes(&self) {
+        for (name, peer) in [(&self.0[0], "fd79::2"), (&self.0[1], "fd79::1")] {
+            assert!(within(EVENT_TIMEOUT, || ip(&["-n", name, "route", "get", peer])), "no route to {peer}");
+        }
     }
 
     /// Runs a program in a namespace to its end.

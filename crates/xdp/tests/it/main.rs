@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::{IoSlice, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -26,6 +26,9 @@ const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1));
 const KERNELS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2));
 const OURS_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, 1));
 const KERNELS_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, 2));
+
+/// Bound of each step of a test that waits for the other end, which may have failed.
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Two namespaces with a veth pair: `ours` has the interface of the stack.
 struct Namespaces {
@@ -58,7 +61,21 @@ impl Namespaces {
             assert!(ip(&format!("-n {namespace} link set {device} up")));
             assert!(ip(&format!("-n {namespace} link set lo up")));
         }
+        pair.wait_for_routes();
         Some(pair)
+    }
+}
+
+impl Namespaces {
+    /// Waits until IPv6 has noticed that both ends are up: the kernel adds its routes a while after `link set up`.
+    fn wait_for_routes(&self) {
+        let deadline = instant() + STEP_TIMEOUT;
+        for (namespace, peer) in [(&self.ours, KERNELS_IPV6), (&self.kernels, OURS_IPV6)] {
+            while !ip(&format!("-n {namespace} route get {peer}")) {
+                assert!(instant() < deadline, "no route to {peer} in {namespace}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
     }
 }
 
@@ -318,10 +335,29 @@ fn run_echo(
     (stack.counters(), stack.connections())
 }
 
+/// Accepts the connection of the stack, which may have failed before it opened one.
+fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let deadline = instant() + STEP_TIMEOUT;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                return stream;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && instant() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => panic!("the stack has not connected: {error}"),
+        }
+    }
+}
+
 /// Sends bytes through a connection of the kernel and checks that the same return, and then the end. The reader begins
 /// after `pause`: until then the windows of both directions close.
 fn check_echo(stream: TcpStream, bytes: usize, seed: u32, pause: Duration) {
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(STEP_TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(STEP_TIMEOUT)).unwrap();
     let content: Vec<u8> = (0..bytes as u32).map(|at| (at.wrapping_mul(seed) >> 3) as u8).collect();
     let (mut writer, sent) = (stream.try_clone().unwrap(), content.clone());
     let sender = std::thread::spawn(move || {
@@ -358,7 +394,7 @@ fn exchange_between(
         let listener = TcpListener::bind(target).unwrap();
         ready.send(()).unwrap();
         // The stack connects, and its connection returns what the kernel sends.
-        check_echo(listener.accept().unwrap().0, bytes_max / 2, 31, Duration::ZERO);
+        check_echo(accept(&listener), bytes_max / 2, 31, Duration::ZERO);
         let connect = || TcpStream::connect(server).unwrap();
         for (bytes, seed) in [(0, 1), (1, 2), (100, 3)] {
             check_echo(connect(), bytes, seed, Duration::ZERO);
