@@ -13,6 +13,7 @@ mod balance;
 mod conditions;
 mod cross_checks;
 mod directives;
+mod error_pages;
 mod errors;
 mod flags;
 mod health;
@@ -49,7 +50,7 @@ use record::document::Problems;
 use record::problem::InputProblem;
 
 use crate::plan::{
-    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, Mode, Plan, PoolId, PrivilegesPlan, Secret,
+    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, Mode, Plan, PoolId, PrivilegesPlan, RoutePlan, Secret,
 };
 
 pub use flags::{LISTEN_DEFAULT, ProxyFlags, from_flags};
@@ -111,22 +112,14 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         .iter()
         .map(|section| listeners::parse_listener(section, &pool_names, problems))
         .collect();
-    let known_names = routes::KnownNames { listeners: &listeners, pools: &pool_names, pool_plans: &pools };
-    let route_sections = root.tables("route");
-    let mut routes: Vec<_> = route_sections
-        .iter()
-        .enumerate()
-        .map(|(index, section)| routes::parse_route(section, index, &known_names, problems))
-        .collect();
-    let mut route_offsets: Vec<usize> = route_sections.iter().map(|section| section.offset).collect();
-    for (index, section) in listener_sections.iter().enumerate() {
-        if listeners[index].mode == Mode::Http
-            && let Some(pool) = listeners::pool_of_listener(section, &pool_names)
-        {
-            routes.push(routes::listener_route(index, &section.name, pool));
-            route_offsets.push(section.value_offset("pool"));
-        }
-    }
+    let pages = error_pages::parse_pages(&root.tables("error-page"), None, problems).into();
+    let known_names = routes::KnownNames {
+        listeners: &listeners,
+        pools: &pool_names,
+        pool_plans: &pools,
+        error_pages: &pages,
+    };
+    let (routes, route_offsets) = build_routes(root, &known_names, problems);
     let threads_given = root.optional_size("threads").is_some();
     let threads = root.optional_size("threads").unwrap_or_else(|| rt::cores::available_cpus().len());
     let plan = Plan {
@@ -146,6 +139,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
             .and_then(|text| problems.ok_or_report(text.offset, validate::parse_socket_path(&text.value))),
         source: "".into(),
         included: Vec::new(),
+        error_pages: Arc::clone(&pages),
         given: route_settings::given_settings(&listener_sections, &pool_sections),
         listeners: listeners.into(),
         routes: routes.into(),
@@ -161,6 +155,29 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
     cross_checks::check_plan(&plan, &offsets, problems);
     overload_lints::check_overload(&plan, &listener_sections, &pool_sections, lints);
     plan
+}
+
+/// Returns the routes, those of listeners with a pool of their own last, and their positions.
+fn build_routes(
+    root: &Section,
+    names: &routes::KnownNames<'_>,
+    problems: &mut Problems,
+) -> (Vec<RoutePlan>, Vec<usize>) {
+    let sections = root.tables("route");
+    let parse = |(index, section)| routes::parse_route(section, index, names, problems);
+    let mut routes: Vec<_> = sections.iter().enumerate().map(parse).collect();
+    let mut offsets: Vec<usize> = sections.iter().map(|section| section.offset).collect();
+    for (index, section) in root.tables("listener").iter().enumerate() {
+        if names.listeners[index].mode == Mode::Http
+            && let Some(pool) = listeners::pool_of_listener(section, names.pools)
+        {
+            let route = routes::listener_route(index, &section.name, pool, names.error_pages);
+            let settings = route_settings::of_pages(names, (&route.action, names.error_pages));
+            routes.push(RoutePlan { settings, ..route });
+            offsets.push(section.value_offset("pool"));
+        }
+    }
+    (routes, offsets)
 }
 
 fn parse_admin_access(root: &Section, problems: &mut Problems) -> AdminAccess {

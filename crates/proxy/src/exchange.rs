@@ -23,6 +23,7 @@ mod begin;
 mod buffering;
 mod connect;
 mod detached;
+mod error_pages;
 mod finish;
 mod grpc;
 mod local_responses;

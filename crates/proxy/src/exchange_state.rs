@@ -13,6 +13,7 @@ use outcome_builder::OutcomeBuilder;
 use stages::{Attempt, ProgressTimers, RequestFacts, SlotTerms};
 pub(crate) use stages::{Connecting, DetachedNames};
 
+use crate::accept::AcceptedForms;
 use crate::config_generation::ConfigGeneration;
 use crate::plan::{Priority, RouteSettings, ServerId};
 use crate::pool::{NO_DEADLINE, Pool, Ticket};
@@ -117,6 +118,7 @@ impl Exchange {
         self.pipe = None;
         self.response = ResponseProgress::Head;
         self.facts.is_tcp = false;
+        self.facts.accepted_forms = AcceptedForms::default();
         self.attempt.is_request_broken = false;
         self.attempt.needs_new_connection = false;
         self.attempt.needs_http11 = false;

@@ -374,7 +374,7 @@ fn route_lines(
             pool_lines(plan, *pool, Some((request, &values)), lines);
         }
         Action::Redirect { status, location } => lines.push(texts::location_line(*status, location, &values)),
-        Action::Return { status, content_type, body } => {
+        Action::Return { status, content_type, body, .. } => {
             lines.extend(texts::body_lines(*status, content_type, body, &values));
         }
         Action::Deny(status) => lines.push(format!("response    {status}: denied")),

@@ -8,6 +8,7 @@
 #[macro_use]
 mod code_table;
 
+mod accept;
 mod acme;
 mod admission;
 mod balance;

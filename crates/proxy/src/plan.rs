@@ -11,6 +11,7 @@ use rt::unix_socket::SocketAccess;
 mod acme;
 mod balance;
 mod condition;
+mod error_pages;
 mod health;
 mod http2;
 mod ids;
@@ -25,6 +26,7 @@ pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, Templat
 pub use acme::{AcmeChallenge, AcmePlan};
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
 pub use condition::{CertificatePart, Condition, DayTime, PercentCondition};
+pub use error_pages::{ErrorPage, ErrorPages, PageContent, PageForm};
 pub use health::{
     CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, PreferredFamily, ResolvePlan,
     Statuses,
@@ -80,6 +82,8 @@ pub struct Plan {
     pub routes: Arc<[RoutePlan]>,
     /// Pools. A pool is shared with the previous plan while it stays the same.
     pub pools: IdVec<PoolId, Arc<PoolPlan>>,
+    /// Error pages for requests without a route.
+    pub error_pages: ErrorPages,
     /// Settings that listeners and pools have in the config.
     pub given: GivenSettings,
 }
@@ -90,7 +94,18 @@ impl Plan {
     pub(crate) fn read_again(&self) -> Vec<&Path> {
         let keys = self.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_deref());
         let own = self.included.iter().map(PathBuf::as_path).chain(self.admin_access.token_file.as_deref());
-        own.chain(keys).chain(self.condition_files()).collect()
+        own.chain(keys).chain(self.condition_files()).chain(self.page_files()).collect()
+    }
+
+    /// Returns the files of error pages and of responses of routes.
+    fn page_files(&self) -> impl Iterator<Item = &Path> {
+        let of_routes = self.routes.iter().filter_map(|route| Some(&route.texts.as_ref()?.error_pages));
+        let of_pages = of_routes.chain([&self.error_pages]).flat_map(|pages| pages.iter());
+        let of_actions = self.routes.iter().filter_map(|route| match &route.action {
+            Action::Return { file, .. } => file.as_deref(),
+            _ => None,
+        });
+        of_pages.flat_map(ErrorPage::files).chain(of_actions)
     }
 
     /// Returns the files of the conditions.
@@ -242,6 +257,8 @@ pub struct RouteTexts {
     pub uses_request_id: bool,
     /// Rules for responses, at most [`RouteTexts::RULES_MAX`].
     pub rules: Vec<ResponseRule>,
+    /// Error pages of the route, and then those of the proxy.
+    pub error_pages: ErrorPages,
     /// Changes by the set of rules that hold: bit 0 is the first rule. Each begins with those of the route.
     pub variants: Vec<Vec<RouteChange>>,
 }
@@ -375,6 +392,8 @@ pub enum Action {
         status: u16,
         content_type: Box<str>,
         body: Text,
+        /// File that the content was read from.
+        file: Option<PathBuf>,
     },
     /// Rejects it with this status: 403 by default.
     Deny(u16),

@@ -285,6 +285,34 @@ set-header = { cache-control = \"no-store\" }
 ```
 ";
 
+const ERROR_PAGES: &str = "
+## Error pages
+
+The proxy's own error responses have one line of text. A page replaces it, and with `replace = \"all\"` the content of \
+servers' error responses, too. The pages of a route are tried before those of the whole config, in their order; the \
+client's `Accept` chooses the form. During `weir ctl maintenance on`, the page for 503 is the maintenance page.
+
+```toml
+[[error-page]]
+status = \"503\"
+html = \"/etc/weir/sorry.html\"
+json = \"/etc/weir/sorry.json\"
+
+[[route]]
+path-prefix = \"/shop\"
+pool = \"shop\"
+
+[[route.error-page]]
+status = \"404,5xx\"
+replace = \"all\"
+html = \"/etc/weir/shop-error.html\"
+values = true   # {status} {reason} {request-id} {path}
+```
+
+A response whose content is replaced keeps its status and the fields that this status needs, and counts as the server's. \
+Its connection stays open if the content came with the head. Calls of gRPC keep their own form of errors.
+";
+
 fn values_reference() -> String {
     let mut text = "
 ## Values
@@ -343,6 +371,7 @@ pub fn reference() -> String {
     text += ROUTE_SETTINGS;
     text += CONDITIONS;
     text += &values_reference();
+    text += ERROR_PAGES;
     text += REQUEST_RULES;
     // Writing to a String cannot fail.
     let _ =

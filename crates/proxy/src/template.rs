@@ -151,6 +151,7 @@ facts! {
     ClientPem, "tls.client.pem", Key, "The certificate in PEM, percent-encoded.";
     Server, "server", Response, "The name of the server that responded; missing in the proxy's own responses.";
     Status, "status", Response, "The status of the response.";
+    Reason, "reason", Response, "The reason phrase of that status.";
     Target, "target", Log, "The target as received; values of parameters with names of secrets are `***`.";
     Protocol, "protocol", Log, "`HTTP/1.0`, `HTTP/1.1` or `HTTP/2.0`.";
     TimeMillis, "time.ms", Log, "The time of the first byte in UTC, with milliseconds: `2026-11-28T12:00:00.123Z`.";

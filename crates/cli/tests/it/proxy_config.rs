@@ -4,6 +4,7 @@
 mod actions;
 mod balance;
 mod check;
+mod error_pages;
 mod life;
 mod route_settings;
 mod routes;

@@ -124,9 +124,18 @@ directives! {
         "control", Text("a path"), Unset("none"), "'/run/weir.sock'", "''", "Path of the unix socket for `weir ctl`; only root and the proxy's own user can connect (mode 0600). A new process gets the listening sockets there (`weir proxy --upgrade-from`).";
         "privileges", Table("privileges"), Unset("the defaults below"), "{ landlock = false }", "true", "User, group and privileges of the process after its sockets are bound.";
         "log", Entries("log[]", None), Unset("no log"), "[{ to = 'stdout' }]", "'stdout'", "Request logs, any number, written `[[log]]`.";
+        "error-page", Entries("error-page[]", None), Unset("one line of text"), "[{ status = '5xx', html = '/etc/weir/networks.txt' }]", "[{ html = '/no/such/file' }]", "Contents of error responses, written `[[error-page]]` (see \"Error pages\" below).";
         "listener", Named("listener.*"), Required, "{ l = { bind = '127.0.0.1:0' } }", "[1]", "Addresses for clients, written `[listener.NAME]`; at least one.";
         "route", Entries("route[]", None), Unset("only the `pool` of each listener"), "[{ deny = true }]", "{ pool = 'app' }", "Rules for requests, written `[[route]]`, in order; the first match decides.";
         "pool", Named("pool.*"), Unset("no pool"), "{ app = { servers = ['127.0.0.1:9001'] } }", "'app'", "Groups of servers, written `[pool.NAME]`.";
+    }
+    "error-page[]" {
+        "status", Text("statuses"), Required, "'404,5xx'", "'200'", "Statuses of the responses, from 400 to 599. The first page for a status decides.";
+        "replace", Choice(&["own", "all"]), Literal("'own'"), "'all'", "'server'", "`own`: only the proxy's own responses. `all`: the content of servers' responses, too; of their fields, the status, `WWW-Authenticate`, `Proxy-Authenticate`, `Allow`, `Retry-After` and `Set-Cookie` stay.";
+        "html", Text("a file"), Unset("none"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with the content in HTML, up to 64 KiB. The client's `Accept` chooses among the forms that there are; HTML before JSON before text if it accepts them equally, or none. A reload reads the files again.";
+        "json", Text("a file"), Unset("none"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with the content in JSON.";
+        "text", Text("a file"), Unset("none"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with the content in plain text.";
+        "values", Bool, Literal("false"), "true", "'yes'", "The files have values (see \"Values\" below), escaped by their form. Values of the request are missing without a route.";
     }
     "privileges" {
         "user", Text("a user"), Unset("not changed"), "'root'", "'no such user'", "User to change to, by name or id.";
@@ -275,6 +284,7 @@ directives! {
         "set-response-header", Fields, Unset("none"), "{ server = 'weir' }", "{ x = \"a\\nb\" }", "Response fields to set, with values (see \"Values\" below).";
         "add-response-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "Response fields to add, with values (see \"Values\" below).";
         "response", Entries("route[].response[]", None), Unset("none"), "[{ status = '5xx', set-header = { cache-control = 'no-store' } }]", "{ status = '5xx' }", "Rules for responses, also those of the proxy, written `[[route.response]]`, at most 6: each one that holds changes the fields, after the changes of the route.";
+        "error-page", Entries("error-page[]", None), Unset("those of all routes"), "[{ status = '404', replace = 'all', json = '/etc/weir/networks.txt' }]", "[{ status = '404' }]", "Contents of its error responses, written `[[route.error-page]]`, tried before those of all routes.";
         "priority", Choice(&["high", "normal", "low"]), Literal("'normal'"), "'high'", "'urgent'", "Priority of its requests in a pool's queue. Higher priorities are served first; lower ones are evicted first from a full queue. One request in 16 comes from a class that was passed over.";
         "timeouts", Table("route[].timeouts"), Unset("those of the pool and of the listener"), "{ first-byte = '5m' }", "'5m'", "Timeouts of its requests (see \"Settings of a route\" below).";
         "body-max", Size(0, SIZE_MAX), Unset("`body-max` of the listener"), "'1g'", "'10x'", "Maximum size of a request body in bytes; larger is 413.";
@@ -354,6 +364,7 @@ directives! {
         "content-type", Text("a field value"), Literal("'text/plain; charset=utf-8'"), "'text/html'", "\"a\\u0000b\"", "`Content-Type` of the response.";
         "body", Text("a text up to 64 KiB"), Literal("''"), "'hello'", "5", "Content of the response, as it is.";
         "body-template", Text("a text up to 64 KiB"), Unset("`body`"), "'not found: {path}'", "'{page}'", "Content of the response, with values (see \"Values\" below). They are escaped by `content-type`.";
+        "body-file", Text("a file"), Unset("`body`"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with the content of the response as it is, up to 64 KiB of text. A reload reads it again.";
     }
     "route[].tarpit" {
         "delay", Time, Literal("'10s'"), "'5s'", "5", "Time before the rejection.";

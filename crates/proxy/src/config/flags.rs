@@ -110,9 +110,10 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         control,
         source: as_config(text).into(),
         included: Vec::new(),
+        error_pages: Default::default(),
         listeners: Arc::new([default_listener(bind, mode, tls)]),
         routes: (mode == Mode::Http)
-            .then(|| routes::listener_route(0, DEFAULT_NAME, PoolId(0)))
+            .then(|| routes::listener_route(0, DEFAULT_NAME, PoolId(0), &Default::default()))
             .into_iter()
             .collect(),
         pools: vec![Arc::new(PoolPlan {

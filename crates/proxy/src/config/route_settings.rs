@@ -3,8 +3,8 @@
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    Action, Forwarding, GivenSettings, Id as _, OwnSettings, PoolPlan, RetryOn, RouteSettings, SETTINGS,
-    SettingOwner,
+    Action, ErrorPage, Forwarding, GivenSettings, Id as _, OwnSettings, PoolPlan, RetryOn, RouteSettings,
+    SETTINGS, SettingOwner, Statuses,
 };
 
 use super::health::parse_statuses;
@@ -47,25 +47,53 @@ fn find_offset(section: &Section, key: &str) -> Option<usize> {
 pub(super) fn parse_settings(
     section: &Section,
     names: &KnownNames<'_>,
-    action: &Action,
+    (action, pages): (&Action, &[ErrorPage]),
     problems: &mut Problems,
 ) -> OwnSettings {
     let given = given(section, None);
     if given.is_empty() {
-        return OwnSettings::default();
+        return of_pages(names, (action, pages));
     }
-    let pool = match action {
-        Action::Forward(pool) => names.pool_plans.get(pool.index()),
-        _ => None,
-    };
+    let pool = pool_of(names, action);
     let own = parse_own(section, problems);
-    let resolve = |listener| own.apply_to(RouteSettings::inherited(listener, pool));
+    let replaced = replaced_statuses(pages);
+    let resolve = |listener| {
+        let settings = own.apply_to(RouteSettings::inherited(listener, pool));
+        RouteSettings { replaced: replaced.clone(), ..settings }
+    };
     let settings = OwnSettings { given, by_listener: names.listeners.iter().map(resolve).collect() };
     if let Some((resolved, pool)) = settings.by_listener.first().zip(pool) {
         warn_of_effects(section, resolved, problems);
         warn_of_buffering(section, pool, problems);
     }
     settings
+}
+
+/// Returns the settings of a route that has none of its own: only error pages for servers' responses need some.
+pub(super) fn of_pages(names: &KnownNames<'_>, (action, pages): (&Action, &[ErrorPage])) -> OwnSettings {
+    let Some(replaced) = replaced_statuses(pages) else { return OwnSettings::default() };
+    let pool = pool_of(names, action);
+    let resolve = |listener| RouteSettings {
+        replaced: Some(replaced.clone()),
+        ..RouteSettings::inherited(listener, pool)
+    };
+    OwnSettings { given: Vec::new(), by_listener: names.listeners.iter().map(resolve).collect() }
+}
+
+fn pool_of<'a>(names: &KnownNames<'a>, action: &Action) -> Option<&'a PoolPlan> {
+    match action {
+        Action::Forward(pool) => names.pool_plans.get(pool.index()),
+        _ => None,
+    }
+}
+
+/// Returns the statuses of servers whose content a page replaces.
+fn replaced_statuses(pages: &[ErrorPage]) -> Option<Statuses> {
+    // The first page for a status decides, so a page for the proxy's own responses hides those behind it.
+    let is_replaced =
+        |status: &u16| ErrorPage::find(pages, *status).is_some_and(|page| page.replaces_servers);
+    let ranges: Vec<_> = (400..=599).filter(is_replaced).map(|status| status..=status).collect();
+    (!ranges.is_empty()).then_some(Statuses(ranges))
 }
 
 /// Settings as a route has them.
@@ -151,7 +179,7 @@ fn parse_retry_on(section: &Section, problems: &mut Problems) -> RetryOn {
             ranges.extend(statuses.0);
         }
     }
-    let statuses = (!ranges.is_empty()).then_some(crate::plan::Statuses(ranges));
+    let statuses = (!ranges.is_empty()).then_some(Statuses(ranges));
     RetryOn { statuses, timeout: !timeouts.is_empty() }
 }
 

@@ -1,16 +1,19 @@
 //! Converts a `[[route]]` section to a [`RoutePlan`].
 
+use std::path::PathBuf;
+
 use record::document::{Located, Problems};
 use record::problem::suggestion;
 use regex::Regex;
 
 use crate::plan::{
-    Action, Conditions, IdVec, ListenerPlan, Mode, OwnSettings, PathCondition, PoolId, PoolPlan, Priority,
-    RateKey, RateLimit, ResponseRule, RouteChange, RoutePlan, RouteTexts, Text,
+    Action, Conditions, ErrorPages, IdVec, ListenerPlan, Mode, OwnSettings, PathCondition, PoolId, PoolPlan,
+    Priority, RateKey, RateLimit, ResponseRule, RouteChange, RoutePlan, RouteTexts, Text,
 };
 use crate::template::Scope;
 
 use super::conditions::{parse_condition, parse_conditions};
+use super::error_pages::parse_pages;
 use super::health::parse_statuses;
 use super::listeners::{find_pool, parse_path_rule};
 use super::templates::{only_regex, parse_key, parse_text, route_texts};
@@ -22,6 +25,8 @@ pub(super) struct KnownNames<'a> {
     pub(super) listeners: &'a [ListenerPlan],
     pub(super) pools: &'a IdVec<PoolId, &'a str>,
     pub(super) pool_plans: &'a [PoolPlan],
+    /// Error pages of all routes.
+    pub(super) error_pages: &'a ErrorPages,
 }
 
 /// Keys for a route's action; a route has exactly one of them.
@@ -40,7 +45,9 @@ const FORWARD_ONLY_KEYS: [&str; 11] = [
     "set-request-header",
     "add-request-header",
 ];
-const BODY_BYTES_MAX: usize = 64 << 10;
+/// Keys for the content of a route's own response; it has one of them.
+const BODY_KEYS: [&str; 3] = ["body", "body-template", "body-file"];
+pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Converts a route's section. Invalid values are replaced by their defaults.
 pub(super) fn parse_route(
@@ -61,31 +68,35 @@ pub(super) fn parse_route(
     let limits = limits.filter_map(|limit| parse_rate_limit(&limit, regex.as_ref(), problems));
     let rate_limits: Vec<_> = limits.collect();
     let action = parse_action(section, names, regex.as_ref(), problems);
+    let mut pages = parse_pages(&section.tables("error-page"), regex.as_ref(), problems);
+    pages.extend(names.error_pages.iter().cloned());
+    let settings = route_settings::parse_settings(section, names, (&action, &pages), problems);
     RoutePlan {
         name: name.map_or_else(|| format!("route-{}", index + 1).into(), |name| name.value),
         conditions,
-        texts: route_texts(&changes, rules, &action, &rate_limits, regex),
+        texts: route_texts(&changes, rules, pages, &action, &rate_limits, regex),
         changes,
         path_rule: section.text("path-rule").map(|text| parse_path_rule(&text.value)),
         rate_limits,
         priority: overload::parse_priority(section),
-        settings: route_settings::parse_settings(section, names, &action, problems),
+        settings,
         action,
     }
 }
 
 /// Returns the implicit last route of a listener with its own pool.
-pub(super) fn listener_route(listener: usize, name: &str, pool: PoolId) -> RoutePlan {
+pub(super) fn listener_route(listener: usize, name: &str, pool: PoolId, pages: &ErrorPages) -> RoutePlan {
+    let action = Action::Forward(pool);
     RoutePlan {
         name: format!("listener-{name}").into(),
         conditions: Conditions { listeners: vec![listener], ..Conditions::default() },
         changes: Vec::new(),
-        texts: None,
+        settings: OwnSettings::default(),
+        texts: route_texts(&[], Vec::new(), pages.to_vec(), &action, &[], None),
         path_rule: None,
         rate_limits: Vec::new(),
         priority: Priority::Normal,
-        settings: OwnSettings::default(),
-        action: Action::Forward(pool),
+        action,
     }
 }
 
@@ -346,14 +357,21 @@ fn parse_redirect(table: &Section, regex: Option<&Regex>, problems: &mut Problem
 
 fn parse_own_response(table: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Action {
     let status = parse_status(table);
-    let with_values = table.text("body-template");
-    let key = if with_values.is_some() { "body-template" } else { "body" };
-    if let (Some(_), Some(offset)) = (&with_values, table.key_offset("body")) {
-        problems.add_error(offset, "a response has one content: remove body or body-template");
+    let given: Vec<_> = BODY_KEYS.into_iter().filter(|key| table.key_offset(key).is_some()).collect();
+    if let [first, second, ..] = given[..] {
+        let text = format!("a response has one content: remove {first} or {second}");
+        problems.add_error(table.value_offset(second), text);
     }
-    let body = match with_values {
-        Some(text) => parse_text(&text, Scope::Message, regex, problems),
-        None => Text::Literal(table.text("body").map(|text| text.value).unwrap_or_default()),
+    let key = given.first().copied().unwrap_or("body");
+    let text = table.text(key);
+    let file = text.as_ref().filter(|_| key == "body-file").map(|text| PathBuf::from(&*text.value));
+    let body = match (text, &file) {
+        (Some(text), Some(file)) => {
+            let content = validate::read_text_file(file, BODY_BYTES_MAX);
+            Text::Literal(problems.ok_or_report(text.offset, content).unwrap_or_default().into())
+        }
+        (Some(text), None) if key == "body-template" => parse_text(&text, Scope::Message, regex, problems),
+        (text, _) => Text::Literal(text.map(|text| text.value).unwrap_or_default()),
     };
     if matches!(status, 204 | 205 | 304) && !body.source().is_empty() {
         let text = format!("a response with status {status} has no content: remove {key}");
@@ -367,5 +385,10 @@ fn parse_own_response(table: &Section, regex: Option<&Regex>, problems: &mut Pro
     if let Some(text) = &content_type {
         problems.ok_or_report(text.offset, validate::check_field_value(&text.value));
     }
-    Action::Return { status, content_type: content_type.map(|text| text.value).unwrap_or_default(), body }
+    Action::Return {
+        status,
+        content_type: content_type.map(|text| text.value).unwrap_or_default(),
+        body,
+        file,
+    }
 }

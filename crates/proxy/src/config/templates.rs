@@ -7,8 +7,8 @@ use regex::Regex;
 
 use crate::field_names::matches_removal;
 use crate::plan::{
-    Action, Condition, Conditions, Fact, LogFormat, LogTemplate, PathCondition, RateKey, RateLimit,
-    ResponseRule, RouteChange, RouteTexts, Template, Text, Variable,
+    Action, Condition, Conditions, ErrorPage, Fact, LogFormat, LogTemplate, PathCondition, RateKey,
+    RateLimit, ResponseRule, RouteChange, RouteTexts, Template, Text, Variable,
 };
 use crate::template::{Scope, TemplateError, parse, parse_value};
 
@@ -100,6 +100,7 @@ fn collect_from_condition<'c>(condition: &'c Condition, regexes: &mut Vec<&'c Re
 pub(super) fn route_texts(
     changes: &[RouteChange],
     rules: Vec<ResponseRule>,
+    error_pages: Vec<ErrorPage>,
     action: &Action,
     rate_limits: &[RateLimit],
     regex: Option<Regex>,
@@ -112,12 +113,13 @@ pub(super) fn route_texts(
         _ => None,
     };
     let of_rules = rules.iter().flat_map(|rule| &rule.changes);
-    for (text, is_response) in
-        changes.iter().chain(of_rules).filter_map(text_of_change).chain(of_action.map(|text| (text, false)))
-    {
+    let of_pages = error_pages.iter().flat_map(ErrorPage::texts).map(|text| (text, true));
+    let of_fields = changes.iter().chain(of_rules).filter_map(text_of_change);
+    for (text, is_response) in of_fields.chain(of_action.map(|text| (text, false))).chain(of_pages) {
         has_template |= matches!(text, Text::Template(_));
         for variable in text.variables() {
-            let is_known_later = matches!(variable, Variable::Fact(Fact::Status | Fact::Server));
+            let is_known_later =
+                matches!(variable, Variable::Fact(Fact::Status | Fact::Reason | Fact::Server));
             if is_response && !is_known_later && !texts.kept.contains(variable) {
                 texts.kept.push(variable.clone());
             }
@@ -132,7 +134,8 @@ pub(super) fn route_texts(
     }
     texts.uses_request_id = all.contains(&&Variable::Fact(Fact::RequestId));
     texts.regex = regex.filter(|_| all.iter().any(|variable| matches!(variable, Variable::Capture(_))));
-    let is_used = has_template || !rules.is_empty();
+    let is_used = has_template || !rules.is_empty() || !error_pages.is_empty();
+    texts.error_pages = error_pages.into();
     texts.variants = variants(changes, &rules);
     texts.rules = rules;
     is_used.then(|| Box::new(texts))

@@ -429,6 +429,11 @@ fn each_feature_of_the_table_has_a_valid_example() {
     let page = std::fs::read_to_string(page).unwrap();
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("networks.txt"), "10.0.0.0/8\n").unwrap();
+    for (name, content) in
+        [("sorry.html", "<p>{status}"), ("sorry.json", "{}"), ("robots.txt", "User-agent: *\n")]
+    {
+        std::fs::write(directory.path().join(name), content).unwrap();
+    }
     std::fs::write(directory.path().join("sites-a.toml"), "[[route]]\nhost = 'a'\ndeny = true\n").unwrap();
     let examples = feature_examples();
     let rows = page.lines().filter(|line| line.starts_with("| [")).count();

@@ -63,6 +63,10 @@ fn config(row: &Directive, line: &str) -> String {
         "route[].response[]" => {
             format!("{}{POOL}", route("[[route.response]]\nadd-header = { x-a = '1' }\n@\n"))
         }
+        "error-page[]" => {
+            let page = "[[error-page]]\nstatus = '5xx'\nhtml = '/etc/weir/networks.txt'\n@\n";
+            format!("{page}{LISTENER}{POOL}")
+        }
         "route[].timeouts" => format!("{}{POOL}", route("[route.timeouts]\n@\n")),
         "route[].forwarding" => format!("{}{POOL}", route("[route.forwarding]\n@\n")),
         "route[].rate-limit" => format!("{}{POOL}", route("[route.rate-limit]\nrate = 1\n@\n")),

@@ -106,6 +106,29 @@ const COMMANDS: &[CommandSpec] = &[
         run: change::run_server,
     },
     CommandSpec {
+        name: "pool",
+        usages: &[
+            ("POOL ready", "lets the servers of the pool receive requests, each as its own state says"),
+            (
+                "POOL drain",
+                "sends no new clients to its servers, also to those that DNS adds; clients with its sticky cookie stay",
+            ),
+            (
+                "POOL maint",
+                "sends no new requests to its servers: they get 503, and the error page for it; health checks go on",
+            ),
+        ],
+        run: change::run_pool,
+    },
+    CommandSpec {
+        name: "maintenance",
+        usages: &[
+            ("on", "puts all pools into `maint`; routes that respond themselves stay as they are"),
+            ("off", "lets all pools receive requests"),
+        ],
+        run: change::run_maintenance,
+    },
+    CommandSpec {
         name: "kill",
         usages: &[
             ("ID...", "closes these connections at once, with their requests in flight"),

@@ -177,6 +177,9 @@ impl Exchange {
             }
         }
         let Some(route) = route else {
+            if !generation.plan.error_pages.is_empty() {
+                self.note_accepted_forms(view);
+            }
             return self.reject(ctx, client, EndReason::NoRoute);
         };
         self.outcome.route = Some(route);

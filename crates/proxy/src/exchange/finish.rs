@@ -141,6 +141,9 @@ impl Exchange {
         };
         let retry_after = [("Retry-After", seconds.format(wait_s).as_bytes())];
         let fields = if wait_s > 0 { &retry_after[..] } else { &[] };
+        if self.write_error_page(core, client, status, fields) {
+            return;
+        }
         let response = OwnResponse { status, content_type: "text/plain", body: body.as_bytes(), fields };
         self.respond(core, client, &response);
     }
@@ -289,7 +292,7 @@ impl Exchange {
         self.record_outcome(core, client);
     }
 
-    fn release_slot(&mut self, rng: &mut fastrand::Rng) {
+    pub(super) fn release_slot(&mut self, rng: &mut fastrand::Rng) {
         if let Some(ServerSlot { pool, server }) = self.slot.take() {
             pool.release(server, rng);
         }

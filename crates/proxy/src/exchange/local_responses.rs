@@ -110,7 +110,7 @@ impl Exchange {
                     Err(TextTooLong) => self.refuse_long_text(ctx, client),
                 }
             }
-            Action::Return { status, content_type, body } => {
+            Action::Return { status, content_type, body, .. } => {
                 match render_body(body, content_type, &self.request_values(generation, client, request)) {
                     Ok(body) => {
                         let response =

@@ -185,21 +185,31 @@ impl Exchange {
         if self.own_settings.is_some() && self.may_retry_status(head.status) {
             return HeadResult::Failed(self.retry_result(ctx, client, EndReason::BadResponse));
         }
-        let first_byte = MonotonicTime::now();
-        self.outcome.times.first_byte = first_byte;
-        if let Some(slot) = &self.slot {
-            let dispatched = self.outcome.times.dispatched;
-            slot.pool.record_service_time(slot.server, first_byte.since(dispatched));
-            slot.pool.note_response(slot.server, head.status, first_byte);
+        self.note_final_status(head.status);
+        if self.own_settings.is_some()
+            && let Some(result) = self.replace_content(ctx, client, &head, &input[used..])
+        {
+            return HeadResult::Failed(result);
         }
-        self.outcome.status = head.status;
-        self.record_response_latency();
         self.write_head(ctx.core, client, &head, is_connect_accepted || head.is_switching_protocols());
         if is_connect_accepted || head.is_switching_protocols() {
             HeadResult::SwitchingProtocols(used)
         } else {
             HeadResult::Final(used)
         }
+    }
+
+    #[inline]
+    fn note_final_status(&mut self, status: u16) {
+        let first_byte = MonotonicTime::now();
+        self.outcome.times.first_byte = first_byte;
+        if let Some(slot) = &self.slot {
+            let dispatched = self.outcome.times.dispatched;
+            slot.pool.record_service_time(slot.server, first_byte.since(dispatched));
+            slot.pool.note_response(slot.server, status, first_byte);
+        }
+        self.outcome.status = status;
+        self.record_response_latency();
     }
 
     /// Decides how the response is framed, and writes its head.

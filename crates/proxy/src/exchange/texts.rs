@@ -68,6 +68,9 @@ impl Exchange {
         kept.keep(&texts.kept, &values);
         kept.held_rules = held_rules(texts, request, client);
         self.kept = kept;
+        if !texts.error_pages.is_empty() {
+            self.note_accepted_forms(request.view);
+        }
     }
 
     /// Writes the head for the server with values in its fields. Returns false if one is too long.

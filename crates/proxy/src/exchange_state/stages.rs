@@ -8,6 +8,7 @@ use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 use server_shell::progress::ProgressTimer;
 
+use crate::accept::AcceptedForms;
 use crate::dial::ConnectError;
 use crate::plan::Priority;
 use crate::pool::{NO_DEADLINE, ServerRequirements};
@@ -35,6 +36,8 @@ pub(crate) struct RequestFacts {
     pub(crate) is_streaming: bool,
     /// True if unparsed bytes are forwarded (mode tcp).
     pub(crate) is_tcp: bool,
+    /// Forms of an error page that the client accepts.
+    pub(crate) accepted_forms: AcceptedForms,
 }
 
 /// Terms on which the request waits for a slot.
@@ -121,6 +124,7 @@ impl Default for RequestFacts {
             is_grpc: false,
             is_streaming: false,
             is_tcp: false,
+            accepted_forms: AcceptedForms::default(),
         }
     }
 }

@@ -17,7 +17,7 @@ struct UnansweredValues<'a>(&'a RequestValues<'a>);
 impl Values for UnansweredValues<'_> {
     fn append(&self, variable: &Variable, out: &mut Vec<u8>) {
         match variable {
-            Variable::Fact(fact @ (Fact::Status | Fact::Server)) => {
+            Variable::Fact(fact @ (Fact::Status | Fact::Reason | Fact::Server)) => {
                 out.extend_from_slice(format!("{{{}}}", fact.name()).as_bytes());
             }
             _ => self.0.append(variable, out),

@@ -155,6 +155,7 @@ impl ValueWriter<'_, '_> {
             Fact::Pool => self.text(names.pool_text(outcome.pool).as_bytes()),
             Fact::Server => self.text(names.server_text(outcome.pool, outcome.server).as_bytes()),
             Fact::Status => self.out.number(outcome.status.into()),
+            Fact::Reason => self.text(wire::encode::reason(outcome.status).as_bytes()),
             Fact::TlsVersion => self.text(outcome.tls_names.map_or("", |(version, _)| version).as_bytes()),
             Fact::TlsCipher => self.text(outcome.tls_names.map_or("", |(_, cipher)| cipher).as_bytes()),
             Fact::TlsSni => self.text(outcome.server_name.unwrap_or_default().as_bytes()),

@@ -17,6 +17,8 @@ pub struct RouteSettings {
     pub retries_max: u8,
     pub retry_on: RetryOn,
     pub forwarding: Forwarding,
+    /// Statuses of servers whose content an error page replaces; `None`: none.
+    pub replaced: Option<Statuses>,
 }
 
 /// Results after which an idempotent request is sent to another server.
@@ -127,6 +129,7 @@ impl RouteSettings {
             retries_max: pool.map_or(0, |pool| pool.retries_max),
             retry_on: RetryOn::default(),
             forwarding: listener.forwarding.clone(),
+            replaced: None,
         }
     }
 }

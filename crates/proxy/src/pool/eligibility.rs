@@ -6,7 +6,8 @@
 //! [effective weight](Eligibility::effective_weight), which is the only value that a request reads.
 //!
 //! ```text
-//! operator: ready, drain, maintenance; weight --.
+//! operator, of the server: ready, drain, maintenance; weight --.
+//! operator, of its pool: ready, drain, maintenance ----|
 //! active checks: unchecked, up, down -----------+--> recompute --> effective weight
 //! agent: ready, drain, maintenance; percent ----|                  (0: no new requests)
 //! passive: ejected until, then one probe -------|
@@ -60,7 +61,27 @@ enum ProbeState {
     InFlight,
 }
 
-const ADMIN_STATES: [AdminState; 3] = [AdminState::Ready, AdminState::Drain, AdminState::Maintenance];
+impl AdminState {
+    const ALL: [Self; 3] = [Self::Ready, Self::Drain, Self::Maintenance];
+
+    /// Returns the state with this index.
+    pub(super) fn from_index(index: u8) -> Self {
+        Self::ALL[usize::from(index)]
+    }
+
+    /// Returns the word of a command for a state.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Drain => "drain",
+            Self::Maintenance => "maint",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+}
 
 impl LastCheck {
     /// Returns the result, with the reason if the check failed.
@@ -82,6 +103,8 @@ pub(crate) struct Eligibility {
     agent_state: AtomicU8,
     agent_percent: AtomicU32,
     operator_state: AtomicU8,
+    /// State that the operator gave the pool.
+    pool_state: AtomicU8,
     check_status: AtomicU8,
     /// In `CLOCK_MONOTONIC`; 0: not ejected.
     ejected_until_ns: AtomicU64,
@@ -118,6 +141,7 @@ impl Eligibility {
             agent_state: (AdminState::Ready as u8).into(),
             agent_percent: 100.into(),
             operator_state: (AdminState::Ready as u8).into(),
+            pool_state: (AdminState::Ready as u8).into(),
             check_status: (CheckStatus::Unchecked as u8).into(),
             ejected_until_ns: 0.into(),
             recovered_ns: 0.into(),
@@ -148,16 +172,20 @@ impl Eligibility {
     }
 
     pub(crate) fn operator_state(&self) -> AdminState {
-        ADMIN_STATES[usize::from(self.operator_state.load(Ordering::Relaxed))]
+        AdminState::from_index(self.operator_state.load(Ordering::Relaxed))
     }
 
     pub(crate) fn agent_state(&self) -> AdminState {
-        ADMIN_STATES[usize::from(self.agent_state.load(Ordering::Relaxed))]
+        AdminState::from_index(self.agent_state.load(Ordering::Relaxed))
     }
 
-    /// Returns the more restrictive state of the operator's and the agent's.
+    pub(crate) fn pool_state(&self) -> AdminState {
+        AdminState::from_index(self.pool_state.load(Ordering::Relaxed))
+    }
+
+    /// Returns the most restrictive state: of the operator's for the server and for its pool, and the agent's.
     pub(crate) fn admin_state(&self) -> AdminState {
-        self.operator_state().max(self.agent_state())
+        self.operator_state().max(self.pool_state()).max(self.agent_state())
     }
 
     pub(crate) fn check_status(&self) -> CheckStatus {
@@ -197,6 +225,11 @@ impl Eligibility {
         if previous == AdminState::Maintenance && operator_state == AdminState::Ready {
             self.mark_recovered(now);
         }
+    }
+
+    /// Sets the state of the pool. Takes effect with the next [`Eligibility::recompute`].
+    pub(crate) fn set_pool_state(&self, pool_state: AdminState) {
+        self.pool_state.store(pool_state as u8, Ordering::Relaxed);
     }
 
     /// Sets the result of checks. Takes effect with the next [`Eligibility::recompute`].

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use rt::clock::MonotonicTime;
 use rt::namespace::Namespace;
@@ -14,7 +14,7 @@ use rt::namespace::Namespace;
 use super::adaptive::{LatencyWindow, adaptive_plan, initial_limit};
 use super::concurrency_limit::{AcquireResult, ConcurrencyLimit, LatencySamples};
 use super::cross_core_wakeup::{CoreIndex, CoreWakeups};
-use super::eligibility::Eligibility;
+use super::eligibility::{AdminState, Eligibility};
 use super::outlier_counters::OutlierCounters;
 use super::retry_budget::RetryBudget;
 use crate::admission::{ListenerLimits, create_listener_limits};
@@ -40,6 +40,8 @@ pub(crate) struct SharedPool {
     eligibilities: IdVec<ServerId, Arc<Eligibility>>,
     outlier_counters: IdVec<ServerId, Arc<OutlierCounters>>,
     queue_counters: Arc<QueueCounters>,
+    /// State that the operator gave the pool: that of its servers, also of those to come.
+    operator_state: Arc<AtomicU8>,
     wakeups: CoreWakeups,
     /// Opened while that was still permitted.
     namespace: Option<Namespace>,
@@ -231,7 +233,8 @@ impl SharedPool {
         });
         let unchanged_sources = old.filter(|(plan, _)| plan.sources == pool.sources);
         let unchanged_sources = unchanged_sources.map(|(_, shared)| shared.sources());
-        Self {
+        let operator_state = old.map_or_else(Arc::default, |(_, shared)| Arc::clone(&shared.operator_state));
+        let pool = Self {
             pool_limit: reuse_or_create_pool_limit(pool, old),
             server_limits,
             retry_budget,
@@ -241,8 +244,22 @@ impl SharedPool {
             queue_counters,
             wakeups: wakeups.clone(),
             namespace,
+            operator_state,
             sources: unchanged_sources.unwrap_or_else(|| Arc::new(SourceAddresses::new(&pool.sources))),
-        }
+        };
+        pool.set_operator_state(pool.operator_state());
+        pool
+    }
+
+    pub(crate) fn operator_state(&self) -> AdminState {
+        AdminState::from_index(self.operator_state.load(Ordering::Relaxed))
+    }
+
+    /// Sets the state of all of its servers, beside their own. Takes effect with the next
+    /// [`SharedPool::recompute`].
+    pub(crate) fn set_operator_state(&self, state: AdminState) {
+        self.operator_state.store(state as u8, Ordering::Relaxed);
+        self.eligibilities.iter().for_each(|eligibility| eligibility.set_pool_state(state));
     }
 
     /// Returns the numbers of its descriptors, which cores with their own descriptor table must

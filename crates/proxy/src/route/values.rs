@@ -104,7 +104,7 @@ impl<'a> RequestValues<'a> {
             Fact::TlsVersion => self.client.tls_names().map_or("", |(version, _)| version),
             Fact::TlsCipher => self.client.tls_names().map_or("", |(_, cipher)| cipher),
             Fact::TlsSni => self.client.server_name().unwrap_or_default(),
-            Fact::Server | Fact::Status => "",
+            Fact::Server | Fact::Status | Fact::Reason => "",
             Fact::RequestId => return out.extend_from_slice(self.request_id),
             // Writing to a Vec cannot fail.
             Fact::Source => return drop(request.source.map(|source| write!(out, "{source}"))),
@@ -277,6 +277,9 @@ impl Values for ResponseValues<'_> {
         match variable {
             Variable::Fact(Fact::Status) => {
                 out.extend_from_slice(itoa::Buffer::new().format(self.status).as_bytes());
+            }
+            Variable::Fact(Fact::Reason) => {
+                out.extend_from_slice(wire::encode::reason(self.status).as_bytes());
             }
             Variable::Fact(Fact::Server) => out.extend_from_slice(self.server.as_bytes()),
             other => {

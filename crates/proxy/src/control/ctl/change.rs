@@ -1,5 +1,6 @@
 //! Commands that change the proxy: servers, connections, config, logs, drain.
 
+use record::units::format_plural;
 use rt::clock::MonotonicTime;
 
 use super::{CommandError, CommandRequest, CommandResult, ControlCommand, socket};
@@ -30,9 +31,9 @@ impl ServerChange {
     /// Parses the arguments after a server's name. `None`: unknown arguments.
     pub(super) fn parse(args: &[&str]) -> Result<Option<Self>, ServerChangeError> {
         let change = match args {
-            ["ready"] => Self::AdminState(AdminState::Ready),
-            ["drain"] => Self::AdminState(AdminState::Drain),
-            ["maint"] => Self::AdminState(AdminState::Maintenance),
+            [word] if AdminState::from_word(word).is_some() => {
+                Self::AdminState(AdminState::from_word(word).unwrap_or(AdminState::Ready))
+            }
             ["weight", "default"] => Self::Weight(None),
             ["weight", text] => match text.parse() {
                 Ok(weight) if weight <= WEIGHT_MAX => Self::Weight(Some(weight)),
@@ -64,6 +65,42 @@ pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
         matches!(change, ServerChange::AdminState(AdminState::Drain) | ServerChange::Weight(Some(0)));
     let note = if is_sticky && keeps_clients { STICKY_NOTE } else { "" };
     Ok(Some(format!("server {name}: {}{note}\n", args.join(" "))))
+}
+
+pub(super) fn run_pool(request: &CommandRequest<'_>) -> CommandResult {
+    let [name, word] = request.args else { return Err(request.usage_error("pool")) };
+    let state = AdminState::from_word(word).ok_or_else(|| request.usage_error("pool"))?;
+    let pool: Box<str> = (*name).into();
+    let is_sticky = request.context.run_on_owner(move |active| {
+        let pool = find_pool(active, &pool)?;
+        set_pool_state(active, pool, state);
+        Ok(active.plan.pools[pool].sticky.is_some())
+    })??;
+    request.context.refresh_servers()?;
+    request.log_change(&format!("pool {name} {word}"));
+    let note = if is_sticky && state == AdminState::Drain { STICKY_NOTE } else { "" };
+    Ok(Some(format!("pool {name}: {word}{note}\n")))
+}
+
+pub(super) fn run_maintenance(request: &CommandRequest<'_>) -> CommandResult {
+    let state = match request.args {
+        ["on"] => AdminState::Maintenance,
+        ["off"] => AdminState::Ready,
+        _ => return Err(request.usage_error("maintenance")),
+    };
+    let count = request.context.run_on_owner(move |active| {
+        active.plan.pools.ids().for_each(|pool| set_pool_state(active, pool, state));
+        active.plan.pools.len()
+    })?;
+    request.context.refresh_servers()?;
+    request.log_change(&format!("maintenance {}", request.args.join(" ")));
+    Ok(Some(format!("{}: {}\n", format_plural(count as u64, "pool"), state.word())))
+}
+
+fn set_pool_state(active: &ActiveConfig, pool: PoolId, state: AdminState) {
+    let shared = &active.shared.pools[pool];
+    shared.set_operator_state(state);
+    shared.recompute(&active.plan.pools[pool], MonotonicTime::now());
 }
 
 /// Text about the clients that such a change does not move.
@@ -98,17 +135,21 @@ fn apply_change(
     Ok(plan.sticky.is_some())
 }
 
+fn find_pool(active: &ActiveConfig, pool: &str) -> Result<PoolId, CommandError> {
+    let pools = &active.plan.pools;
+    pools.position(|known| &*known.name == pool).ok_or_else(|| {
+        let hint = crate::config::suggestion(pool, pools.iter().map(|known| &*known.name));
+        CommandError::Invalid(format!("unknown pool '{pool}'{hint}"))
+    })
+}
+
 /// Returns the indices of a pool and of one of its servers.
 fn find_server(
     active: &ActiveConfig,
     (pool, server): &(Box<str>, Box<str>),
 ) -> Result<(PoolId, ServerId), CommandError> {
-    let pools = &active.plan.pools;
-    let Some(pool_id) = pools.position(|known| known.name == *pool) else {
-        let hint = crate::config::suggestion(pool, pools.iter().map(|known| &*known.name));
-        return Err(CommandError::Invalid(format!("unknown pool '{pool}'{hint}")));
-    };
-    let servers = &pools[pool_id].servers;
+    let pool_id = find_pool(active, pool)?;
+    let servers = &active.plan.pools[pool_id].servers;
     let server_id = servers.position(|known| known.name == *server).ok_or_else(|| {
         let hint = crate::config::suggestion(server, servers.iter().map(|known| &*known.name));
         CommandError::Invalid(format!("unknown server '{server}' in pool '{pool}'{hint}"))

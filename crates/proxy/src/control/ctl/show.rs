@@ -167,6 +167,7 @@ fn pools_table(active: &ActiveConfig, summary: &MetricsSummary) -> OutputTable {
         "requests",
         "errors",
         "retries",
+        "state",
     ];
     let mut table = OutputTable::new("pools", columns);
     let zero_totals = MetricTotals::default();
@@ -185,6 +186,7 @@ fn pools_table(active: &ActiveConfig, summary: &MetricsSummary) -> OutputTable {
             totals.requests.into(),
             totals.errors.into(),
             totals.retries.into(),
+            shared.operator_state().word().into(),
         ]);
     }
     table

@@ -43,6 +43,9 @@ fn errors_for_invalid_lines_explain_them() {
     assert!(invalid_message("server a/b weight 257").contains("0 to 256"));
     assert!(invalid_message("server a/b maxconn 0").contains("1 or more"));
     assert!(invalid_message("server a drain").contains("POOL/NAME"));
+    assert!(invalid_message("pool app").contains("`pool POOL drain`"));
+    assert!(invalid_message("pool app jump").contains("invalid command"));
+    assert!(invalid_message("maintenance").contains("`maintenance on`"));
     assert!(
         invalid_message("kill").contains("`kill ID...`") && invalid_message("kill x").contains("invalid")
     );
