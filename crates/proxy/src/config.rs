@@ -47,7 +47,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use record::document::Problems;
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 
 use crate::plan::{
     AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, Mode, Plan, PoolId, PrivilegesPlan, RoutePlan, Secret,
@@ -178,6 +179,14 @@ fn build_routes(
         }
     }
     (routes, offsets)
+}
+
+/// Checks the name of a server.
+///
+/// # Errors
+/// The text is no name; the error says which texts are.
+pub(crate) fn check_server_name(name: &str) -> Result<(), InvalidValue> {
+    validate::check_name(name).map_err(|error| invalid_value!("{error}"))
 }
 
 fn parse_admin_access(root: &Section, problems: &mut Problems) -> AdminAccess {

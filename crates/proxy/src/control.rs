@@ -45,6 +45,7 @@ pub mod handover;
 mod listeners;
 mod owner;
 mod reload;
+mod runtime_servers;
 mod sandbox;
 mod start_check;
 pub mod supervisor;
@@ -70,6 +71,7 @@ use self::capacity::connections_max;
 use self::ctl::{CommandContext, ControlCommand, ControlSocket, OwnerTask, TryLock};
 use self::handover::{Handoff, InheritedSockets, OfferedSocket};
 use self::listeners::{AdminSocket, ListenAddresses};
+use self::runtime_servers::RuntimeServers;
 use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
 use crate::health::Health;
@@ -98,6 +100,8 @@ pub struct RunningProxy {
     template: Arc<Plan>,
     plan: Arc<Plan>,
     shared: Arc<CrossCoreState>,
+    /// Servers that an operator added or removed.
+    runtime_servers: RuntimeServers,
     wakeups: CoreWakeups,
     balancer: ConnectionBalancer,
     log: Log,
@@ -188,6 +192,7 @@ pub fn start(
         template,
         plan,
         shared,
+        runtime_servers: RuntimeServers::default(),
         wakeups,
         balancer,
         log,

@@ -24,6 +24,7 @@ use std::os::unix::net::UnixStream;
 use rt::unix_socket::PeerCredentials;
 
 pub use super::owner::{ControlCommand, OwnerError, OwnerTask, ReplySender};
+pub use super::runtime_servers::{NewServer, ServerSetChange, ServerSetChangeKind, ServerSetError};
 pub(crate) use command_context::{CommandContext, TryLock};
 pub(crate) use control_socket::ControlSocket;
 
@@ -101,6 +102,15 @@ const COMMANDS: &[CommandSpec] = &[
             (
                 "POOL/NAME maxconn N|default",
                 "sets the maximum number of concurrent requests; default: from the config",
+            ),
+            (
+                "POOL/NAME add ADDRESS [weight N] [maxconn N] [backup]",
+                "adds a server, up to 1,024; it stays until the process ends, or the config has its name",
+            ),
+            ("POOL/NAME add", "adds a server of the config again that was removed"),
+            (
+                "POOL/NAME remove",
+                "removes a server; requests in flight complete. It stays removed until it is added again, or the process ends",
             ),
         ],
         run: change::run_server,

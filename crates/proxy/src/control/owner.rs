@@ -8,6 +8,7 @@ use record::problem::InputProblem;
 
 use super::active_config::ActiveConfig;
 use super::handover::UpgradeCommand;
+use super::runtime_servers::{ServerSetChange, ServerSetError};
 
 /// Channel for the result of a command: the text to print, or the error.
 pub type ReplySender = SyncSender<Result<String, OwnerError>>;
@@ -29,6 +30,8 @@ pub enum OwnerError {
     /// The plan could not be put into force.
     #[error("{0}\n{UNCHANGED}")]
     NotApplied(io::Error),
+    #[error(transparent)]
+    Servers(ServerSetError),
     /// These logs could not be opened.
     #[error(transparent)]
     Logs(io::Error),
@@ -54,6 +57,8 @@ pub enum ControlCommand {
     /// Read the config again and apply it.
     Reload(ReplySender),
     Reopen(ReplySender),
+    /// Add a server to a pool, or remove one.
+    ChangeServers(ServerSetChange, ReplySender),
     /// Start to drain, as SIGTERM does.
     Drain,
     /// Pass it to [`RunningProxy::run_task`](super::RunningProxy::run_task).

@@ -9,6 +9,8 @@ use rt::clock::{MonotonicTime, unix_ns};
 
 use super::active_config::ActiveConfig;
 use super::listeners::ListenAddresses;
+use super::owner::OwnerError;
+use super::runtime_servers::{ServerSetChange, ServerSetError};
 use super::sandbox::explain_denied_access;
 use super::{LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, apply_command};
 use crate::acme::acme_plans;
@@ -52,7 +54,8 @@ impl RunningProxy {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let template = Arc::new(Plan { threads: self.plan.threads, ..plan.with_tls_sessions_of(&self.plan) });
-        let plan = self.health.resolve(&template);
+        self.runtime_servers.follow(&template);
+        let plan = self.runtime_servers.apply(self.health.resolve(&template), None);
         let reopen_error = self.apply(plan).map_err(|error| explain_denied_access(error, &self.sandbox))?;
         self.template = template;
         self.follow_certificates();
@@ -63,10 +66,28 @@ impl RunningProxy {
     /// Applies DNS changes of server names: swaps the servers of the affected pools and changes
     /// nothing else. Must be called periodically.
     pub fn apply_dns_changes(&mut self) {
-        if !self.health.has_changes() || self.is_draining() {
-            return;
+        if self.health.has_changes() && !self.is_draining() {
+            self.swap_servers();
         }
-        let plan = self.health.expand(&self.template, Some(&self.plan));
+    }
+
+    /// Adds a server to a pool, or removes one.
+    ///
+    /// # Errors
+    /// The proxy stops, or the change does not fit to the servers in force.
+    pub fn change_servers(&mut self, change: ServerSetChange) -> Result<(), OwnerError> {
+        if self.is_draining() {
+            return Err(OwnerError::Servers(ServerSetError::Stopping));
+        }
+        self.runtime_servers.change(change, &self.plan).map_err(OwnerError::Servers)?;
+        self.swap_servers();
+        Ok(())
+    }
+
+    /// Makes all cores follow the servers of names and those that an operator changed.
+    fn swap_servers(&mut self) {
+        let expanded = self.health.expand(&self.template, Some(&self.plan));
+        let plan = self.runtime_servers.apply(expanded, Some(&self.plan));
         let mut pools = plan.pools.iter().zip(&self.plan.pools);
         if pools.all(|(current, previous)| Arc::ptr_eq(current, previous)) {
             return;

@@ -118,6 +118,10 @@ impl<'a> Supervisor<'a> {
                 }
                 let _ = reply.try_send(result.map(|()| "logs reopened\n".to_owned()));
             }
+            ControlCommand::ChangeServers(change, reply) => {
+                let result = self.running.change_servers(change);
+                let _ = reply.try_send(result.map(|()| String::new()));
+            }
             ControlCommand::Drain => {
                 self.drain.advance(DrainStage::Draining);
                 self.stop_listening();

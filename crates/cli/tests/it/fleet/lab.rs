@@ -85,7 +85,8 @@ fn an_experiment_over_machines_runs_stops_and_resumes() {
     let start_run = ["lab", "run", "--nats", &url];
     let begun = start(WEIR, &[&start_run[..], UNDISTURBED, &options].concat());
     let trials = || fs::read_dir(output.join("trials")).map_or(0, Iterator::count);
-    assert!(within(EVENT_TIMEOUT, || trials() > 0), "no trial");
+    // Two agents and an origin start first, which takes long beside other programs.
+    assert!(within(3 * EVENT_TIMEOUT, || trials() > 0), "no trial");
     begun.process.signal(Signal::INT);
     let begun = begun.finish();
     assert!(begun.stderr.contains("--resume"), "{begun:?}");

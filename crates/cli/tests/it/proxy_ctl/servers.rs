@@ -1,9 +1,11 @@
 //! Servers: drained, disabled, reweighted and limited while requests flow; and their reported
 //! state.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::support::client::Client;
-use crate::support::faulty_origins::echoing_server;
+use crate::support::faulty_origins::{echoing_server, ok_response, respond_to_each};
 use crate::support::hostile_client::{BackgroundClients, connect, read_response};
 use crate::support::metrics::{CONNECTIONS_OPEN, QUEUED, REQUESTS, SERVER_CONNECTIONS_IDLE};
 use crate::support::{shared_machine, within};
@@ -239,4 +241,48 @@ fn a_server_keeps_its_sticky_clients_until_its_maintenance() {
     // A pool without the cookie needs no note.
     let plain = start_proxy(&[&a, &b]);
     assert!(!ctl_output(&plain, "server app/a drain").contains("sticky"));
+}
+
+#[test]
+fn servers_are_added_and_removed_while_requests_flow() {
+    let named = |name: &'static str| respond_to_each(move |_, _| Some(ok_response(name.as_bytes())));
+    let (a, b, c) = (named("a"), named("b"), named("c"));
+    let text = config(&[&a.authority, &b.authority]);
+    let proxy = ProxyUnderTest::weir(&text);
+    let seen =
+        || -> BTreeSet<String> { (0..40).map(|_| String::from_utf8(proxy.get("/").body).unwrap()).collect() };
+    let set = |names: &str| names.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
+    let refused = |words: &str| {
+        let output = run_ctl(&proxy, words);
+        assert_eq!(output.code, 2, "{words}: {}", output.stdout);
+        output.stderr
+    };
+    let load = {
+        let url = format!("http://{}/", proxy.authority());
+        std::thread::spawn(move || run_weir(&["load", "-n", "3000", "-c", "8", "-d", "60s", &url]))
+    };
+    assert!(
+        ctl_output(&proxy, &format!("server app/c add {} weight 2 maxconn 9", c.authority)).contains("app/c")
+    );
+    assert_eq!(seen(), set("a,b,c"));
+    let row = server_row(&proxy, "app/c");
+    assert_eq!((&row["weight"], &row["maxconn"]), (&2.into(), &9.into()), "{row}");
+    ctl_output(&proxy, "server app/a remove");
+    assert_eq!(seen(), set("b,c"));
+    assert!(refused("server app/a remove").contains("unknown server"));
+    assert!(refused("server app/b add 127.0.0.1:9").contains("already"));
+    assert!(refused("server other/b remove").contains("unknown pool"));
+    // The changes outlive a reload, until the config has the name itself.
+    proxy.reload(&text.replace("threads = 2", "threads = 2\ndrain-timeout = \"9s\""));
+    ctl_output(&proxy, "reload");
+    assert_eq!(seen(), set("b,c"));
+    ctl_output(&proxy, "server app/b remove");
+    assert!(refused("server app/c remove").contains("only server"));
+    ctl_output(&proxy, "server app/a add");
+    assert_eq!(seen(), set("a,c"));
+    proxy.reload(&config(&[&a.authority, &b.authority, &a.authority]));
+    ctl_output(&proxy, "reload");
+    assert_eq!(seen(), set("a"));
+    let output = load.join().unwrap();
+    assert!(output.stdout.contains("3000 good") && output.stdout.contains("errors       none"), "{output:?}");
 }

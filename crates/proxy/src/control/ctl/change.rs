@@ -1,10 +1,15 @@
 //! Commands that change the proxy: servers, connections, config, logs, drain.
 
+use std::net::SocketAddr;
+
 use record::units::format_plural;
+use rt::address::Address;
 use rt::clock::MonotonicTime;
 
 use super::{CommandError, CommandRequest, CommandResult, ControlCommand, socket};
+use crate::config::check_server_name;
 use crate::control::active_config::ActiveConfig;
+use crate::control::runtime_servers::{NewServer, ServerSetChange, ServerSetChangeKind};
 use crate::plan::{PoolId, ServerId};
 use crate::pool::AdminState;
 use crate::session::{SessionFilter, SessionId, SessionQuery};
@@ -54,6 +59,9 @@ pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
     let Some((name, args)) = request.args.split_first() else {
         return Err(request.usage_error("server"));
     };
+    if let Some(kind) = parse_server_set_change(args)? {
+        return change_server_set(request, name, kind);
+    }
     let change = ServerChange::parse(args).map_err(CommandError::invalid)?;
     let Some(change) = change else { return Err(request.usage_error("server")) };
     let server_name = split_server_name(name)?;
@@ -65,6 +73,59 @@ pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
         matches!(change, ServerChange::AdminState(AdminState::Drain) | ServerChange::Weight(Some(0)));
     let note = if is_sticky && keeps_clients { STICKY_NOTE } else { "" };
     Ok(Some(format!("server {name}: {}{note}\n", args.join(" "))))
+}
+
+/// Parses `add` and `remove` with their arguments. `None`: another change.
+fn parse_server_set_change(args: &[&str]) -> Result<Option<ServerSetChangeKind>, CommandError> {
+    let (address, mut rest) = match args {
+        ["remove"] => return Ok(Some(ServerSetChangeKind::Remove)),
+        ["add"] => return Ok(Some(ServerSetChangeKind::Restore)),
+        ["add", address, rest @ ..] => (address, rest),
+        _ => return Ok(None),
+    };
+    let address = parse_address(address)?;
+    let mut server = NewServer { address, weight: 1, maxconn: None, is_backup: false };
+    loop {
+        rest = match rest {
+            [] => return Ok(Some(ServerSetChangeKind::Add(server))),
+            ["backup", rest @ ..] => {
+                server.is_backup = true;
+                rest
+            }
+            [key @ ("weight" | "maxconn"), value, rest @ ..] if *value != "default" => {
+                match ServerChange::parse(&[key, value]).map_err(CommandError::invalid)? {
+                    Some(ServerChange::Weight(Some(weight))) => server.weight = weight,
+                    Some(ServerChange::Maxconn(maxconn)) => server.maxconn = maxconn,
+                    _ => return Ok(None),
+                }
+                rest
+            }
+            _ => return Ok(None),
+        };
+    }
+}
+
+/// Parses an address without a name, which would have to be looked up here.
+fn parse_address(text: &str) -> Result<Address, CommandError> {
+    let is_usable = |address: &SocketAddr| address.port() > 0 && !address.ip().is_unspecified();
+    let address = match text.starts_with("unix:") {
+        true => text.parse().ok(),
+        false => text.parse().ok().filter(is_usable).map(Address::Tcp),
+    };
+    address.ok_or_else(|| {
+        let places = "write 127.0.0.1:80, [::1]:80 or unix:/path; names belong into the config";
+        CommandError::Invalid(format!("'{text}' is not an address of a server: {places}"))
+    })
+}
+
+fn change_server_set(request: &CommandRequest<'_>, name: &str, kind: ServerSetChangeKind) -> CommandResult {
+    let (pool, server) = split_server_name(name)?;
+    check_server_name(&server).map_err(CommandError::invalid)?;
+    let change = ServerSetChange { pool, server, kind };
+    request.context.run_command(|reply| ControlCommand::ChangeServers(change, reply))?;
+    let text = format!("server {}", request.args.join(" "));
+    request.log_change(&text);
+    Ok(Some(format!("server {name}: {}\n", request.args[1..].join(" "))))
 }
 
 pub(super) fn run_pool(request: &CommandRequest<'_>) -> CommandResult {

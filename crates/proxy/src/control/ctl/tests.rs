@@ -43,6 +43,10 @@ fn errors_for_invalid_lines_explain_them() {
     assert!(invalid_message("server a/b weight 257").contains("0 to 256"));
     assert!(invalid_message("server a/b maxconn 0").contains("1 or more"));
     assert!(invalid_message("server a drain").contains("POOL/NAME"));
+    assert!(invalid_message("server a/b add localhost").contains("is not an address"));
+    assert!(invalid_message("server a/b add 127.0.0.1:80 weight 257").contains("0 to 256"));
+    assert!(invalid_message("server a/b add 127.0.0.1:80 faster").contains("invalid command"));
+    assert!(invalid_message("server a/b remove now").contains("invalid command"));
     assert!(invalid_message("pool app").contains("`pool POOL drain`"));
     assert!(invalid_message("pool app jump").contains("invalid command"));
     assert!(invalid_message("maintenance").contains("`maintenance on`"));
