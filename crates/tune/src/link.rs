@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn settings_that_no_virtual_link_has_are_refused_at_once() {
         let problems =
-            requests(&["nic.rx_ring=4096", "nic.rx_usecs=8", "nic.channels=2", "nic.gro=2"]).unwrap_err();
+            requests(&["nic.rx_ring=4096", "nic.rx_usecs=8", "nic.adaptive_rx=1", "nic.gro=2"]).unwrap_err();
         assert_eq!(problems.iter().filter(|one| one.text.contains("not on a virtual link")).count(), 3);
         assert!(problems[3].text.contains("0 or 1"), "{problems:?}");
         assert!(requests(&[]).is_err());

@@ -115,8 +115,8 @@ pub(crate) const TRIAL: CommandInfo = CommandInfo {
           network namespaces, so the host keeps its settings. Arms run in blocks in random order; each comparison has \
           its confidence interval, and is corrected for the number of comparisons. Settings that this kernel or a \
           namespace does not have, and those whose value is in force already, are not measured, and are listed. \
-          Settings of interfaces (nic.gro=on) are set on the virtual links of the node, without effect on the host; rings, interrupt \
-          delay and queues are not on a virtual link. Settings of the complete machine need --allow-global: each trial then changes this host, with a journal, \
+          Settings of interfaces (nic.gro=on) are set on the virtual links of the node, without effect on the host; rings and interrupt \
+          delay are not on a virtual link. Settings of the complete machine need --allow-global: each trial then changes this host, with a journal, \
           and restores it, also at the next start after a crash.\n\nThe result: settings that help, that are redundant \
           (another one does the same), that have no effect, that hurt, that depend on the load or on each other, and \
           those that the trials do not decide. A second, short experiment compares the minimal profile with the \

@@ -99,7 +99,8 @@ impl Drop for Pair {
 }
 
 fn ip(arguments: &[&str]) -> bool {
-    Command::new("ip").args(arguments).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    let status = Command::new("ip").args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
 }
 
 const XDP_SERVER: [&str; 4] = ["--xdp", "x0", "--listen", "10.79.0.1:80"];

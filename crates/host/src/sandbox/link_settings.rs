@@ -27,7 +27,7 @@ pub enum LinkSettingKind {
     /// Root queueing discipline (tc(8)), without parameters.
     Qdisc,
     /// Receiving queues, and as many sending ones (ethtool(8), `-L`).
-    Queues,
+    Channels,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct LinkSetting {
 /// All settings, in the order of writing: segmentation needs checksums, and a new queueing discipline takes its
 /// limit from the queue length.
 pub const LINK_SETTINGS: &[LinkSetting] = &[
-    LinkSetting { name: "queues", kind: LinkSettingKind::Queues },
+    LinkSetting { name: "channels", kind: LinkSettingKind::Channels },
     LinkSetting { name: "tx_checksum", kind: LinkSettingKind::Offload(DriverSetting::TxChecksum) },
     LinkSetting { name: "gso", kind: LinkSettingKind::Offload(DriverSetting::Gso) },
     LinkSetting { name: "tso", kind: LinkSettingKind::Offload(DriverSetting::Tso) },
@@ -71,7 +71,7 @@ impl LinkSetting {
                 "0" | "off" => Ok("0".to_owned()),
                 _ => wrong("0 or 1"),
             },
-            LinkSettingKind::Queues => match value.parse::<u32>() {
+            LinkSettingKind::Channels => match value.parse::<u32>() {
                 Ok(number) if number > 0 => Ok(number.to_string()),
                 _ => wrong("a number of queues"),
             },
@@ -110,7 +110,7 @@ impl LinkSetting {
                 read_choice(interface_file(interface, file))
             }
             LinkSettingKind::Qdisc => return root_qdisc(interface),
-            LinkSettingKind::Queues => return read_queues(interface).map(|queues| queues.to_string()),
+            LinkSettingKind::Channels => return read_queues(interface).map(|queues| queues.to_string()),
         };
         match observed {
             crate::tuning::ObservedValue::Value(text) => self.normalize(&text).map_err(io::Error::other),
@@ -129,7 +129,7 @@ impl LinkSetting {
             LinkSettingKind::Number(file) | LinkSettingKind::CpuMask(file) => {
                 write_value(&interface_file(interface, file), value)?;
             }
-            LinkSettingKind::Queues => {
+            LinkSettingKind::Channels => {
                 write_queues(interface, value.parse().map_err(io::Error::other)?)?;
             }
             LinkSettingKind::Qdisc => {
@@ -181,7 +181,7 @@ mod tests {
             ("rps_cpus", "00000000,0000000A", "a"),
             ("rps_cpus", "0", "0"),
             ("qdisc", "fq_codel", "fq_codel"),
-            ("queues", "02", "2"),
+            ("channels", "02", "2"),
         ] {
             assert_eq!(normalize(name, value).as_deref(), Ok(expected), "{name} {value}");
         }
@@ -190,7 +190,7 @@ mod tests {
             ("tx_queue_len", "x"),
             ("rps_cpus", "0-1"),
             ("qdisc", "fq limit 3"),
-            ("queues", "0"),
+            ("channels", "0"),
         ] {
             assert!(normalize(name, value).is_err(), "{name} {value}");
         }

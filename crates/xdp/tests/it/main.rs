@@ -37,7 +37,8 @@ struct Namespaces {
 }
 
 fn ip(line: &str) -> bool {
-    let status = Command::new("ip").args(line.split(' ')).stderr(Stdio::null()).status();
+    let status =
+        Command::new("ip").args(line.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 

@@ -35,15 +35,17 @@ impl ExperimentAgents {
         Self { selections }
     }
 
-    /// Reads the facts of the agents that are there; empty without a server if the experiment has none.
+    /// Returns whether the experiment has no machines but this one.
+    pub(super) fn is_empty(&self) -> bool {
+        self.selections.is_empty()
+    }
+
+    /// Reads the facts of the agents that are there.
     pub(super) fn read(
         &self,
         nats: &NatsOptions,
         stops: &watch::Receiver<u32>,
     ) -> Result<BTreeMap<String, String>, Failure> {
-        if self.selections.is_empty() {
-            return Ok(BTreeMap::new());
-        }
         let known = connect(nats, Some(stops))?.find_agents(SEARCH_TIME_ALL, &|_| false);
         let known: Vec<AgentFacts> = known.into_iter().map(|agent| agent.facts).collect();
         self.facts(&known).map_err(Failure::cannot_run)
