@@ -19,6 +19,7 @@ mod health;
 mod hsts;
 mod http2;
 mod listeners;
+mod maps;
 mod messages;
 mod overload;
 mod overload_lints;
@@ -49,7 +50,8 @@ use record::document::Problems;
 use record::problem::InputProblem;
 
 use crate::plan::{
-    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, Mode, Plan, PoolId, PrivilegesPlan, Secret,
+    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, MapPlan, Mode, Plan, PoolId, PrivilegesPlan,
+    RoutePlan, Secret,
 };
 
 pub use flags::{LISTEN_DEFAULT, ProxyFlags, from_flags};
@@ -59,6 +61,7 @@ pub use validate::REGEX_BYTES_MAX;
 pub(crate) use record::problem::suggestion;
 pub(crate) use variables::check_variables;
 
+use crate::template::KnownValues;
 use value::Section;
 
 /// Minimum length of an admin token in bytes.
@@ -103,22 +106,19 @@ pub fn parse(file_name: &str, text: &str) -> Result<ParsedConfig, Vec<InputProbl
 }
 
 fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> Plan {
+    let maps = maps::parse_maps(root, problems);
     let pool_sections = root.tables("pool");
     let listener_sections = root.tables("listener");
     let pool_names: IdVec<PoolId, &str> = pool_sections.iter().map(|pool| &*pool.name).collect();
-    let pools: Vec<_> = pool_sections.iter().map(|section| pools::parse_pool(section, problems)).collect();
+    let pools: Vec<_> =
+        pool_sections.iter().map(|section| pools::parse_pool(section, &maps, problems)).collect();
     let listeners: Vec<_> = listener_sections
         .iter()
         .map(|section| listeners::parse_listener(section, &pool_names, problems))
         .collect();
-    let known_names = routes::KnownNames { listeners: &listeners, pools: &pool_names, pool_plans: &pools };
-    let route_sections = root.tables("route");
-    let mut routes: Vec<_> = route_sections
-        .iter()
-        .enumerate()
-        .map(|(index, section)| routes::parse_route(section, index, &known_names, problems))
-        .collect();
-    let mut route_offsets: Vec<usize> = route_sections.iter().map(|section| section.offset).collect();
+    let known_names =
+        routes::KnownNames { listeners: &listeners, pools: &pool_names, pool_plans: &pools, maps: &maps };
+    let (mut routes, mut route_offsets) = parse_routes(root, &known_names, problems);
     for (index, section) in listener_sections.iter().enumerate() {
         if listeners[index].mode == Mode::Http
             && let Some(pool) = listeners::pool_of_listener(section, &pool_names)
@@ -136,7 +136,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         connections_max: parse_connections_max(root, threads, problems),
         drain_timeout_ns: root.integer_or_zero("drain-timeout"),
         privileges: parse_privileges(&root.table("privileges"), problems),
-        logs: parse_logs(&root.tables("log"), problems),
+        logs: parse_logs(&root.tables("log"), &maps, problems),
         admin: root
             .text("admin")
             .and_then(|text| problems.ok_or_report(text.offset, validate::parse_bind_address(&text.value))),
@@ -146,6 +146,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
             .and_then(|text| problems.ok_or_report(text.offset, validate::parse_socket_path(&text.value))),
         source: "".into(),
         included: Vec::new(),
+        maps: maps.into(),
         given: route_settings::given_settings(&listener_sections, &pool_sections),
         listeners: listeners.into(),
         routes: routes.into(),
@@ -161,6 +162,18 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
     cross_checks::check_plan(&plan, &offsets, problems);
     overload_lints::check_overload(&plan, &listener_sections, &pool_sections, lints);
     plan
+}
+
+/// Returns the routes of the config with their positions.
+fn parse_routes(
+    root: &Section,
+    names: &routes::KnownNames<'_>,
+    problems: &mut Problems,
+) -> (Vec<RoutePlan>, Vec<usize>) {
+    let sections = root.tables("route");
+    let numbered = sections.iter().enumerate();
+    let routes = numbered.map(|(index, section)| routes::parse_route(section, index, names, problems));
+    (routes.collect(), sections.iter().map(|section| section.offset).collect())
 }
 
 fn parse_admin_access(root: &Section, problems: &mut Problems) -> AdminAccess {
@@ -245,7 +258,8 @@ fn parse_privileges(section: &Section, problems: &mut Problems) -> PrivilegesPla
     }
 }
 
-fn parse_logs(sections: &[Section], problems: &mut Problems) -> Vec<LogPlan> {
+fn parse_logs(sections: &[Section], maps: &[Arc<MapPlan>], problems: &mut Problems) -> Vec<LogPlan> {
+    let known = KnownValues { regex: None, maps };
     let mut logs: Vec<LogPlan> = Vec::new();
     for section in sections {
         let Some(target_text) = section.text("to") else { continue };
@@ -266,7 +280,7 @@ fn parse_logs(sections: &[Section], problems: &mut Problems) -> Vec<LogPlan> {
         }
         logs.push(LogPlan {
             target,
-            format: templates::parse_log_format(section, problems),
+            format: templates::parse_log_format(section, known, problems),
             sample: section.float("sample").unwrap_or(1.0),
             only_errors: section.flag("only-errors"),
         });

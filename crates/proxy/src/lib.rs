@@ -33,6 +33,7 @@ mod health;
 mod ipv4_fmt;
 mod key_digest;
 mod log;
+mod maps;
 pub mod metrics;
 mod outcome;
 mod outlier;

@@ -5,6 +5,7 @@ mod actions;
 mod balance;
 mod check;
 mod life;
+mod maps;
 mod route_settings;
 mod routes;
 mod sockets;

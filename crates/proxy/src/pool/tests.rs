@@ -77,6 +77,7 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         pools: vec![Arc::new(pool)].into(),
         given: Default::default(),
         included: Vec::new(),
+        maps: Arc::default(),
     })
 }
 
