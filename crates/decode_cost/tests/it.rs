@@ -166,6 +166,13 @@ fn texts_with_values() {
     });
 }
 
+#[test]
+fn files_of_maps() {
+    check_seeds("proxy_map", &corpus("proxy_map"), |bytes| {
+        proxy::fuzzing::map(bytes);
+    });
+}
+
 /// A condition is the operator's, as a config is.
 #[test]
 fn conditions() {
@@ -194,6 +201,7 @@ fn seeds_are_valid() {
     valid("dns_answer", proxy::fuzzing::dns_answer);
     valid("proxy_template", proxy::fuzzing::template);
     valid("proxy_condition", proxy::fuzzing::condition);
+    valid("proxy_map", proxy::fuzzing::map);
     valid("acme_response", proxy::fuzzing::acme_response);
     valid("certificate", rt::fuzzing::certificate);
     valid("ocsp_response", rt::fuzzing::ocsp_response);

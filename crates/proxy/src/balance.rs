@@ -12,6 +12,7 @@
 mod hash;
 mod latency;
 pub(crate) mod sticky;
+pub(crate) mod sticky_table;
 #[cfg(test)]
 mod tests;
 

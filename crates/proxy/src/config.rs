@@ -20,6 +20,7 @@ mod health;
 mod hsts;
 mod http2;
 mod listeners;
+mod maps;
 mod messages;
 mod overload;
 mod overload_lints;
@@ -51,7 +52,8 @@ use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 
 use crate::plan::{
-    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, Mode, Plan, PoolId, PrivilegesPlan, RoutePlan, Secret,
+    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, MapPlan, Mode, Plan, PoolId, PrivilegesPlan,
+    RoutePlan, Secret,
 };
 
 pub use flags::{LISTEN_DEFAULT, ProxyFlags, from_flags};
@@ -61,6 +63,7 @@ pub use validate::REGEX_BYTES_MAX;
 pub(crate) use record::problem::suggestion;
 pub(crate) use variables::check_variables;
 
+use crate::template::KnownValues;
 use value::Section;
 
 /// Minimum length of an admin token in bytes.
@@ -105,20 +108,24 @@ pub fn parse(file_name: &str, text: &str) -> Result<ParsedConfig, Vec<InputProbl
 }
 
 fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> Plan {
+    let maps = maps::parse_maps(root, problems);
     let pool_sections = root.tables("pool");
     let listener_sections = root.tables("listener");
     let pool_names: IdVec<PoolId, &str> = pool_sections.iter().map(|pool| &*pool.name).collect();
-    let pools: Vec<_> = pool_sections.iter().map(|section| pools::parse_pool(section, problems)).collect();
+    let pools: Vec<_> =
+        pool_sections.iter().map(|section| pools::parse_pool(section, &maps, problems)).collect();
     let listeners: Vec<_> = listener_sections
         .iter()
         .map(|section| listeners::parse_listener(section, &pool_names, problems))
         .collect();
-    let pages = error_pages::parse_pages(&root.tables("error-page"), None, problems).into();
+    let known_values = KnownValues { regex: None, maps: &maps };
+    let pages = error_pages::parse_pages(&root.tables("error-page"), known_values, problems).into();
     let known_names = routes::KnownNames {
         listeners: &listeners,
         pools: &pool_names,
         pool_plans: &pools,
         error_pages: &pages,
+        maps: &maps,
     };
     let (routes, route_offsets) = build_routes(root, &known_names, problems);
     let threads_given = root.optional_size("threads").is_some();
@@ -130,7 +137,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         connections_max: parse_connections_max(root, threads, problems),
         drain_timeout_ns: root.integer_or_zero("drain-timeout"),
         privileges: parse_privileges(&root.table("privileges"), problems),
-        logs: parse_logs(&root.tables("log"), problems),
+        logs: parse_logs(&root.tables("log"), &maps, problems),
         admin: root
             .text("admin")
             .and_then(|text| problems.ok_or_report(text.offset, validate::parse_bind_address(&text.value))),
@@ -141,6 +148,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         source: "".into(),
         included: Vec::new(),
         error_pages: Arc::clone(&pages),
+        maps: maps.into(),
         given: route_settings::given_settings(&listener_sections, &pool_sections),
         listeners: listeners.into(),
         routes: routes.into(),
@@ -271,7 +279,8 @@ fn parse_privileges(section: &Section, problems: &mut Problems) -> PrivilegesPla
     }
 }
 
-fn parse_logs(sections: &[Section], problems: &mut Problems) -> Vec<LogPlan> {
+fn parse_logs(sections: &[Section], maps: &[Arc<MapPlan>], problems: &mut Problems) -> Vec<LogPlan> {
+    let known = KnownValues { regex: None, maps };
     let mut logs: Vec<LogPlan> = Vec::new();
     for section in sections {
         let Some(target_text) = section.text("to") else { continue };
@@ -292,7 +301,7 @@ fn parse_logs(sections: &[Section], problems: &mut Problems) -> Vec<LogPlan> {
         }
         logs.push(LogPlan {
             target,
-            format: templates::parse_log_format(section, problems),
+            format: templates::parse_log_format(section, known, problems),
             sample: section.float("sample").unwrap_or(1.0),
             only_errors: section.flag("only-errors"),
         });

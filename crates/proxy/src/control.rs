@@ -33,7 +33,7 @@
 //! A core receives only [`Command`], and [`CoreSenders::ask`] is the only way to ask all cores.
 //! `active_config` is the published state, `owner` the commands to the owner, `ctl` the control socket,
 //! `admin` the pages, `handover` the protocol between two processes, `reload` the changes. `listeners`,
-//! `sandbox`, `capacity`, `start_check` and `file_watch` deal with the machine. Only `reload` and
+//! `sandbox`, `capacity`, `start_check`, `file_watch` and `map_watch` deal with the machine. Only `reload` and
 //! `certificates` know [`RunningProxy`], as parts of it.
 
 mod active_config;
@@ -43,6 +43,7 @@ pub mod ctl;
 mod file_watch;
 pub mod handover;
 mod listeners;
+mod map_watch;
 mod owner;
 mod reload;
 mod runtime_servers;
@@ -71,6 +72,7 @@ use self::capacity::connections_max;
 use self::ctl::{CommandContext, ControlCommand, ControlSocket, OwnerTask, TryLock};
 use self::handover::{Handoff, InheritedSockets, OfferedSocket};
 use self::listeners::{AdminSocket, ListenAddresses};
+use self::map_watch::MapWatch;
 use self::runtime_servers::RuntimeServers;
 use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
@@ -94,6 +96,7 @@ pub struct RunningProxy {
     core_senders: CoreSenders,
     listeners: ListenAddresses,
     health: Health,
+    map_watch: MapWatch,
     /// `None`: no listener had automatic certificates at the start.
     acme: Option<Acme>,
     /// The plan as configured, without the servers that host names resolve to.
@@ -188,6 +191,7 @@ pub fn start(
         core_senders,
         listeners,
         health,
+        map_watch: MapWatch::default(),
         acme,
         template,
         plan,
@@ -366,6 +370,7 @@ impl RunningProxy {
     pub fn tick(&mut self) {
         self.listeners.close_expired(MonotonicTime::now());
         self.apply_new_certificates();
+        self.map_watch.poll(&self.plan, MonotonicTime::now());
     }
 
     /// Asks all cores, and waits until they have executed the command. Without a deadline: a core that

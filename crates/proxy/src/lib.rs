@@ -34,6 +34,7 @@ mod health;
 mod ipv4_fmt;
 mod key_digest;
 mod log;
+mod maps;
 pub mod metrics;
 mod outcome;
 mod outlier;

@@ -15,6 +15,7 @@ pub(crate) mod h2_back_counters;
 mod h2_servers;
 mod health;
 mod histogram;
+mod maps;
 mod pool;
 mod process;
 mod reload_results;

@@ -1,6 +1,7 @@
 //! Complete plan of a proxy: the immutable result of reading a config or the flags. Types and their
 //! defaults only. `config` creates it from text, and everything else reads it.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +17,17 @@ mod health;
 mod http2;
 mod ids;
 mod network;
-mod network_set;
 mod overload;
 mod route_settings;
 mod sni;
 mod tls;
 
-pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, Template, Text, Variable};
+pub use crate::maps::{MapStore, MatchKind};
+pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, MapPlan, Template, Text, Variable};
 pub use acme::{AcmeChallenge, AcmePlan};
-pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
+pub use balance::{
+    Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyMode, StickyPlan, StickyTextPlan,
+};
 pub use condition::{CertificatePart, Condition, DayTime, PercentCondition};
 pub use error_pages::{ErrorPage, ErrorPages, PageContent, PageForm};
 pub use health::{
@@ -35,7 +38,6 @@ pub(crate) use http2::{ALPN_HTTP2, ALPN_HTTP11};
 pub use http2::{ClientHttp2Plan, ServerHttp, ServerHttp2Plan};
 pub use ids::{Id, IdVec, PoolId, ServerId};
 pub use network::Network;
-pub use network_set::NetworkSet;
 pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
     TokenRate,
@@ -77,6 +79,8 @@ pub struct Plan {
     pub source: Arc<str>,
     /// Included files, and the directories of patterns, which a reload reads again.
     pub included: Vec<PathBuf>,
+    /// Maps and lists with a name.
+    pub maps: Arc<[Arc<MapPlan>]>,
     pub listeners: Arc<[ListenerPlan]>,
     /// Routes in the order in which they are tried; the first match decides.
     pub routes: Arc<[RoutePlan]>,
@@ -89,12 +93,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the files of the config's texts, lists and secrets that a reload reads again, and directories of
+    /// Returns the files of the config's texts and secrets that a reload reads again, and directories of
     /// included files.
     pub(crate) fn read_again(&self) -> Vec<&Path> {
-        let keys = self.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_deref());
+        let keys = self.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.cookie()?.key_file.as_deref());
         let own = self.included.iter().map(PathBuf::as_path).chain(self.admin_access.token_file.as_deref());
-        own.chain(keys).chain(self.condition_files()).chain(self.page_files()).collect()
+        own.chain(keys).chain(self.page_files()).collect()
     }
 
     /// Returns the files of error pages and of responses of routes.
@@ -108,16 +112,21 @@ impl Plan {
         of_pages.flat_map(ErrorPage::files).chain(of_actions)
     }
 
-    /// Returns the files of the conditions.
-    fn condition_files(&self) -> Vec<&Path> {
-        let mut files = Vec::new();
+    /// Returns the maps and lists with their names: a list is named by its file.
+    pub(crate) fn stores(&self) -> Vec<(Cow<'_, str>, &Arc<MapStore>)> {
+        let mut stores: Vec<(Cow<'_, str>, &Arc<MapStore>)> =
+            self.maps.iter().map(|map| (Cow::Borrowed(&*map.name), &map.store)).collect();
         for route in &*self.routes {
             let rules = route.texts.iter().flat_map(|texts| &texts.rules).map(|rule| &rule.when);
             for when in rules.chain([&route.conditions.when]).flatten() {
-                when.visit_files(&mut |path| files.push(path));
+                when.visit_lists(&mut |list| {
+                    if !stores.iter().any(|(_, known)| Arc::ptr_eq(known, list)) {
+                        stores.push((list.path().map(Path::to_string_lossy).unwrap_or_default(), list));
+                    }
+                });
             }
         }
-        files
+        stores
     }
 }
 
@@ -425,8 +434,8 @@ pub struct PoolPlan {
     pub balance: Balance,
     /// Key of [`Balance::ConsistentHash`].
     pub hash: HashPlan,
-    /// Cookie that keeps a client at its server; `None`: none.
-    pub sticky: Option<StickyPlan>,
+    /// Rule that keeps a client at its server; `None`: none.
+    pub sticky: Option<Sticky>,
     /// HTTP version of the connections to its servers.
     pub http: ServerHttp,
     /// Limits of those with HTTP/2.

@@ -41,14 +41,18 @@ use concurrency_limit::AcquireResult;
 use queue::{Queue, QueueRules};
 
 use crate::balance::sticky::ServerTokens;
+use crate::balance::sticky_table::server_part;
 use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose};
 use crate::dial::SourceAddresses;
 use crate::key_digest::digest;
 use crate::metrics::Http2Load;
 use crate::metrics::h2_back_counters::BackCounters;
 use crate::outcome::Outcome;
+use crate::outcome::StickyLookup;
 use crate::outlier::{FailureSignal, classify_status};
-use crate::plan::{Balance, IdVec, Plan, PoolId, PoolPlan, PoolTls, QueuePlan, Reuse, ServerId, ServerPlan};
+use crate::plan::{
+    Balance, IdVec, Plan, PoolId, PoolPlan, PoolTls, QueuePlan, Reuse, ServerId, ServerPlan, Sticky,
+};
 use crate::server_conn::ServerConn;
 use crate::server_conn::http2::ServerConnections;
 
@@ -143,6 +147,7 @@ impl Pool {
         let tokens = pool_plan
             .sticky
             .as_ref()
+            .and_then(Sticky::cookie)
             .map(|sticky| ServerTokens::new(&sticky.key, &pool_plan.name, server_names));
         let has_backups = pool_plan.servers.iter().any(|server| server.backup);
         let QueuePlan { timeout_ns, order, standing_after_ns: stands_after_ns, .. } = pool_plan.queue;
@@ -209,6 +214,22 @@ impl Pool {
         self.tokens.as_ref()
     }
 
+    /// Returns the server to which a session sticks, or the reason why there is none.
+    pub(crate) fn find_session(&self, key: u64, now: MonotonicTime) -> Result<ServerId, StickyLookup> {
+        let table = self.shared.sticky_table().ok_or(StickyLookup::Missing)?;
+        let server = table.find(key, now).ok_or(StickyLookup::Missing)?;
+        self.name_digests.position(|digest| server_part(*digest) == server).ok_or(StickyLookup::Unknown)
+    }
+
+    /// Remembers the server of a session. `lookup` is the result for the request.
+    pub(crate) fn remember_session(&self, key: u64, server: ServerId, lookup: Option<StickyLookup>) {
+        if let Some(table) = self.shared.sticky_table() {
+            // The first of several requests at a time decides, unless the server is gone.
+            let replaces = lookup != Some(StickyLookup::Missing);
+            table.remember(key, self.name_digests[server], replaces, self.now.get());
+        }
+    }
+
     /// Returns whether a server still gets requests of clients that stick to it.
     pub(crate) fn accepts_sticky(&self, server: ServerId, now: MonotonicTime) -> bool {
         self.shared.eligibility(server).accepts_request(now)
@@ -245,7 +266,7 @@ impl Pool {
             // Requests pinned to a full server do not block requests for the others.
             let waits_for_same_pin =
                 |other: &Rc<Ticket>| self.effective_pin(other.requirements()) == effective_pin;
-            !queue.is_empty() && (self.tokens.is_none() || queue.any(waits_for_same_pin))
+            !queue.is_empty() && (self.plan().sticky.is_none() || queue.any(waits_for_same_pin))
         };
         if waits_for_same {
             return None;

@@ -9,6 +9,7 @@
 
 mod buckets;
 pub(crate) mod conditions;
+pub(crate) mod map_keys;
 mod rewrite;
 mod target;
 pub(crate) mod values;

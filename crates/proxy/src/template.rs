@@ -2,16 +2,20 @@
 //! values, and rendering. Pure. A text without values stays a literal, which costs nothing more than before.
 //! `route::values` knows the values of a request.
 
+use std::sync::Arc;
+
 mod escape;
 mod location;
 mod log_format;
+mod map;
 mod parse;
 
 pub(crate) use escape::Escape;
 pub(crate) use location::append_encoded;
 pub(crate) use log_format::FORMAT_BYTES_MAX;
 pub use log_format::LogTemplate;
-pub(crate) use parse::{Scope, TemplateError, parse, parse_value};
+pub use map::MapPlan;
+pub(crate) use parse::{KnownValues, Scope, TemplateError, parse, parse_value};
 
 /// Maximum length of a rendered text in bytes: as long as the largest head.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -54,6 +58,8 @@ pub enum Variable {
     Capture(usize),
     /// Time that a request spent in a part of its exchange.
     Duration(ExchangePart, DurationForm),
+    /// The value of a map.
+    Map(Arc<MapPlan>),
 }
 
 /// Declares the words of a part of a name.
@@ -168,7 +174,7 @@ facts! {
 }
 
 /// Families of values with a name of their own, and their meanings.
-pub(crate) const FAMILIES: [(&str, Scope, &str); 5] = [
+pub(crate) const FAMILIES: [(&str, Scope, &str); 6] = [
     ("query.NAME", Scope::Key, "The first value of a parameter of the query, decoded."),
     (
         "header.NAME",
@@ -176,6 +182,7 @@ pub(crate) const FAMILIES: [(&str, Scope, &str); 5] = [
         "The first value of a field of the request, as it is forwarded before the changes of the route.",
     ),
     ("cookie.NAME", Scope::Key, "The value of a cookie."),
+    ("map.NAME", Scope::Key, "The value that `[map.NAME]` has for its key; nothing if it has none."),
     ("1", Scope::Route, "A group of the route's `path-regex`, by number or, for `(?P<name>…)`, by name."),
     (
         "duration.PART.UNIT",

@@ -6,6 +6,7 @@ mod balance;
 mod check;
 mod error_pages;
 mod life;
+mod maps;
 mod route_settings;
 mod routes;
 mod sockets;

@@ -175,6 +175,7 @@ fn parse_test(words: &[String]) -> Result<Condition, NoEquivalent> {
     let (fetch, converters) = split_fetch(fetch);
     let (name, manner) = named_manner(fetch);
     let mut expression = Expression { manner, ignores_case: false, patterns: Vec::new() };
+    let mut files: Vec<&str> = Vec::new();
     let mut rest = words[1..].iter().map(String::as_str).peekable();
     while let Some(word) = rest.next_if(|word| word.starts_with('-') && word.len() > 1) {
         match word {
@@ -186,11 +187,15 @@ fn parse_test(words: &[String]) -> Result<Condition, NoEquivalent> {
                     .map_or_else(|| no_equivalent(format!("the match method '{manner}'")), Ok)?;
             }
             "--" => break,
-            "-f" | "-M" => return no_equivalent("lists in files are not conditions of weir"),
+            "-f" => files.push(rest.next().unwrap_or_default()),
+            "-M" => return no_equivalent("the flag '-M', keys of a map as patterns"),
             other => return no_equivalent(format!("the flag '{other}' of a condition")),
         }
     }
     expression.patterns.extend(rest);
+    if !files.is_empty() {
+        return list_condition(&name, &expression, !converters.is_empty(), &files);
+    }
     for converter in converters {
         let has_upper = |pattern: &&str| pattern.bytes().any(|byte| byte.is_ascii_uppercase());
         match converter {
@@ -200,6 +205,28 @@ fn parse_test(words: &[String]) -> Result<Condition, NoEquivalent> {
         }
     }
     condition_of(name, &expression)
+}
+
+/// Returns the condition of lists in files: those of client networks.
+fn list_condition(
+    fetch: &str,
+    expression: &Expression<'_>,
+    has_converter: bool,
+    files: &[&str],
+) -> Result<Condition, NoEquivalent> {
+    if fetch != "src" || expression.manner != Manner::Equals || has_converter {
+        return no_equivalent(
+            "a list in a file has client networks (`src -f FILE`), or becomes a `[map.NAME]` by hand",
+        );
+    }
+    if !files.iter().all(|file| file.starts_with('/')) {
+        return no_equivalent("a list in a file with a relative path");
+    }
+    let lists = Condition::tests(files.iter().map(|file| Test::SourceFile((*file).to_owned())));
+    match expression.patterns.is_empty() {
+        true => Ok(lists),
+        false => Ok(lists.or(condition_of(fetch.to_owned(), expression)?)),
+    }
 }
 
 /// Splits `fetch(a,b),converter(c),lower` at the commas outside of parentheses.
@@ -466,6 +493,12 @@ mod tests {
         assert_eq!(test("path_end .php"), path(PathTest::Regex("\\.php$".into())));
         assert_eq!(test("path_beg /"), Condition::Always);
         assert_eq!(test("src 10.1.2.3/8"), Condition::test(Test::Source("10.0.0.0/8".into())));
+        let list = |file: &str| Condition::test(Test::SourceFile(file.into()));
+        assert_eq!(test("src -f /a"), list("/a"));
+        assert_eq!(
+            test("src -n -f /a -f /b ::1"),
+            list("/a").or(list("/b")).or(Condition::test(Test::Source("::1/128".into())))
+        );
         assert_eq!(test("ssl_fc"), Condition::Tls);
         let header = |name: &str, value| Condition::test(Test::Header(name.into(), value));
         let regex = |name: &str, text: &str| header(name, ValueTest::Regex(text.into()));
@@ -484,7 +517,11 @@ mod tests {
         );
         for text in [
             "nbsrv(b) lt 1",
-            "src -f /a",
+            "src -f a",
+            "src,lower -f /a",
+            "src -M -f /a",
+            "path -f /a",
+            "hdr(host) -f /a",
             "path_reg (?!x)",
             "hdr(host),map(/x) -m found",
             "src host.name",

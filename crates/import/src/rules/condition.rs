@@ -57,6 +57,8 @@ pub(crate) enum Test {
     Query(String, ValueTest),
     Cookie(String, ValueTest),
     Source(String),
+    /// File with client networks.
+    SourceFile(String),
     /// The name in the client's TLS handshake, `*.` for all names below it.
     ServerName(String),
     /// A rule of a group has matched; see [`super::Rule::Scope`].
@@ -227,6 +229,7 @@ impl Condition {
                 | Test::Host(text)
                 | Test::Method(text)
                 | Test::Source(text)
+                | Test::SourceFile(text)
                 | Test::ServerName(text) => text.len(),
                 Test::Header(name, value) | Test::Query(name, value) | Test::Cookie(name, value) => {
                     name.len()

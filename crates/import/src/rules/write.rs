@@ -84,9 +84,12 @@ fn plain_keys(condition: &Condition) -> Option<Keys> {
                 return Some(vec![matcher("header", name, value)]);
             }
             Test::Query(name, value) if parts.len() == 1 => return Some(vec![matcher("query", name, value)]),
-            Test::Header(..) | Test::Query(..) | Test::Cookie(..) | Test::ServerName(_) | Test::Marked(_) => {
-                return None;
-            }
+            Test::Header(..)
+            | Test::Query(..)
+            | Test::Cookie(..)
+            | Test::ServerName(_)
+            | Test::SourceFile(_)
+            | Test::Marked(_) => return None,
         };
         let is_same_kind = keys
             .iter()
@@ -127,6 +130,7 @@ fn table(condition: &Condition) -> Keys {
         Condition::Test(test) => match &**test {
             Test::Cookie(name, value) => vec![matcher("cookie", name, value)],
             Test::ServerName(name) => vec![("sni".to_owned(), Value::text(name))],
+            Test::SourceFile(file) => vec![("source-file".to_owned(), Value::text(file))],
             // The others have plain keys.
             _ => Vec::new(),
         },

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use record::document::{Located, Problems};
 
-use crate::plan::{Balance, HashKey, HashPlan, SameSite, Secret, ServerPlan, StickyMode, StickyPlan};
-use crate::template::Scope;
+use crate::plan::{
+    Balance, HashKey, HashPlan, SameSite, Secret, ServerPlan, Sticky, StickyMode, StickyPlan, StickyTextPlan,
+};
+use crate::template::{KnownValues, Scope};
 
 use super::errors::ValueError;
 use super::templates::parse_key;
@@ -20,8 +22,19 @@ const KEY_BYTES_MAX: usize = 4096;
 /// Keys of an inserted sticky cookie; they have no effect on a cookie of the application.
 const INSERT_MODE_KEYS: [&str; 4] = ["max-age", "secure", "http-only", "same-site"];
 
+/// Keys of a sticky cookie, and of a table of sessions.
+const COOKIE_KEYS: [&str; 7] = ["mode", "key", "key-file", "max-age", "secure", "http-only", "same-site"];
+const TEXT_KEYS: [&str; 2] = ["entries-max", "expire"];
+/// Maximum time that a session is remembered.
+const EXPIRE_MAX_NS: u64 = 24 * 3_600 * 1_000_000_000;
+
 /// Reads the key and the load factor of a consistent hash.
-pub(super) fn parse_hash(section: &Section, balance: Balance, problems: &mut Problems) -> HashPlan {
+pub(super) fn parse_hash(
+    section: &Section,
+    balance: Balance,
+    known: KnownValues<'_>,
+    problems: &mut Problems,
+) -> HashPlan {
     if let Some(offset) = section.key_offset("hash")
         && balance != Balance::ConsistentHash
     {
@@ -33,7 +46,7 @@ pub(super) fn parse_hash(section: &Section, balance: Balance, problems: &mut Pro
     }
     let hash = section.table("hash");
     let key = hash.text("key").and_then(|text| match text.value.contains(['{', '}']) {
-        true => parse_key(&text, Scope::Key, None, problems).map(HashKey::Template),
+        true => parse_key(&text, Scope::Key, known, problems).map(HashKey::Template),
         false => problems.ok_or_report(text.offset, parse_hash_key(&text.value)),
     });
     let load_factor = hash.float("load-factor").unwrap_or(1.0);
@@ -51,11 +64,56 @@ fn parse_hash_key(text: &str) -> Result<HashKey, ValueError> {
     }
 }
 
-/// Reads the `sticky` table: the cookie that keeps a client at its server.
-pub(super) fn parse_sticky(section: &Section, problems: &mut Problems) -> Option<StickyPlan> {
+/// Reads the `sticky` table: the cookie or the text that keeps a client at its server.
+pub(super) fn parse_sticky(
+    section: &Section,
+    known: KnownValues<'_>,
+    problems: &mut Problems,
+) -> Option<Sticky> {
     section.key_offset("sticky")?;
     let offset = section.value_offset("sticky");
+    let balance = section.text("balance");
     let section = section.table("sticky");
+    match (section.key_offset("cookie"), section.key_offset("on")) {
+        (Some(_), None) => {
+            warn_of_others(&section, &TEXT_KEYS, "cookie", problems);
+            parse_sticky_cookie(&section, offset, problems).map(Sticky::Cookie)
+        }
+        (None, Some(on)) => {
+            warn_of_others(&section, &COOKIE_KEYS, "on", problems);
+            if balance.is_some_and(|balance| &*balance.value == Balance::ConsistentHash.name()) {
+                let text =
+                    "sessions have a server by `on`, or by balance = \"consistent-hash\": remove one of them";
+                problems.add_error(on, text);
+            }
+            let text = section.text("on")?;
+            let key = parse_key(&text, Scope::Key, known, problems)?;
+            let (entries_max, expire_ns) = (section.size("entries-max"), section.integer_or_zero("expire"));
+            if expire_ns > EXPIRE_MAX_NS {
+                problems.add_error(section.value_offset("expire"), "'expire' is longer than a day");
+            }
+            Some(Sticky::Text(StickyTextPlan { key, entries_max, expire_ns }))
+        }
+        (Some(_), Some(on)) => {
+            problems.add_error(on, "`cookie` and `on` exclude each other: remove one of them");
+            None
+        }
+        (None, None) => {
+            problems.add_error(offset, "clients stick to a server by a cookie or a text: add cookie or on");
+            None
+        }
+    }
+}
+
+fn warn_of_others(section: &Section, keys: &[&str], used: &str, problems: &mut Problems) {
+    for key in keys {
+        if let Some(offset) = section.key_offset(key) {
+            problems.warn(offset, format!("'{key}' has no effect with {used}"));
+        }
+    }
+}
+
+fn parse_sticky_cookie(section: &Section, offset: usize, problems: &mut Problems) -> Option<StickyPlan> {
     let cookie = section.text("cookie").map(|text| {
         // Cookie names and field names have the same grammar (RFC 6265 §4.1.1).
         problems.ok_or_report(text.offset, validate::check_field_name(&text.value));
@@ -83,7 +141,7 @@ pub(super) fn parse_sticky(section: &Section, problems: &mut Problems) -> Option
             problems.warn(offset, text);
         }
     }
-    let (key, key_file) = parse_sticky_key(&section, offset, problems);
+    let (key, key_file) = parse_sticky_key(section, offset, problems);
     Some(StickyPlan {
         cookie: cookie?,
         mode,
@@ -231,7 +289,7 @@ mod tests {
             http_only: false,
             same_site: SameSite::None,
         };
-        assert_eq!(pool.sticky, Some(expected));
+        assert_eq!(pool.sticky, Some(Sticky::Cookie(expected)));
         assert!(!format!("{pool:?}").contains("0123456789abcdef"));
     }
 
@@ -245,7 +303,10 @@ mod tests {
             ("{ cookie = 'S', key-file = '/no/such/file' }", "/no/such/file: No such file"),
             ("{ cookie = 'S', key-file = '/dev/zero' }", "/dev/zero"),
             ("{ cookie = 'S;', key = '0123456789abcdef' }", "'S;'"),
-            ("{ key = '0123456789abcdef' }", "'cookie'"),
+            ("{ key = '0123456789abcdef' }", "add cookie or on"),
+            ("{ cookie = 'S', on = 'path' }", "exclude each other"),
+            ("{ on = 'pth' }", "'pth' is not the name of a value"),
+            ("{ on = 'path', expire = '25h' }", "longer than a day"),
         ] {
             let text = format!("{LISTENER}{SERVERS}sticky = {sticky}");
             let messages = messages(&text);
@@ -267,7 +328,7 @@ mod tests {
         };
         let pool = format!("sticky = {{ cookie = 'S', key-file = '{}' }}", path.display());
         write(b" 0123456789abcdef\n", 0o600);
-        let key = plan(&pool).pools[PoolId(0)].sticky.clone().unwrap();
+        let key = plan(&pool).pools[PoolId(0)].sticky.as_ref().and_then(Sticky::cookie).cloned().unwrap();
         assert_eq!((key.key, key.key_file), (Secret::new(b"0123456789abcdef"), Some(path.clone())));
         assert!(messages(&format!("{LISTENER}{SERVERS}{pool}")).is_empty());
         write(b"0123456789abcdef", 0o644);

@@ -1,18 +1,19 @@
 //! Converts the conditions of a route: its plain keys, and `when`.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use record::document::{Located, Problems};
+use record::problem::suggestion;
 
 use crate::plan::{
-    CertificatePart, Condition, Conditions, DayTime, Fact, NetworkSet, PathCondition, PercentCondition,
+    CertificatePart, Condition, Conditions, DayTime, Fact, MapPlan, PathCondition, PercentCondition,
     TextCondition, ValueCondition, Variable,
 };
 use crate::route::when::WEEKDAYS;
-use crate::template::Scope;
+use crate::template::{KnownValues, Scope};
 
 use super::errors::ValueError;
+use super::maps::open_networks;
 use super::routes::{KnownNames, parse_listeners};
 use super::templates::parse_key;
 use super::validate;
@@ -25,8 +26,6 @@ type ParsePath = fn(&str) -> Result<PathCondition, ValueError>;
 
 /// Maximum depth of conditions inside each other.
 const DEPTH_MAX: usize = 8;
-/// Maximum size of a file with a list: enough for a million networks.
-const LIST_BYTES_MAX: usize = 64 << 20;
 /// Keys of a condition that a route can have, too.
 const PLAIN_KEYS: [&str; 10] = [
     "listener",
@@ -157,10 +156,15 @@ pub(super) fn parse_condition(
     }
     let cookies = parse_text_conditions(section, "cookie", problems);
     parts.extend(cookies.into_iter().map(Condition::Cookie));
-    parts.extend(parse_source_file(section, problems));
+    if let Some(file) = section.text("source-file")
+        && let Some((path, list)) = open_networks(&file, problems)
+    {
+        parts.push(Condition::SourceFile(path, list));
+    }
+    parts.extend(parse_map_conditions(section, names.maps, problems));
     parts.extend(parse_client_conditions(section, problems));
     parts.extend(parse_times(section, problems));
-    parts.extend(parse_percent(section, problems));
+    parts.extend(parse_percent(section, names.maps, problems));
     let lists: [(&str, Combine); 2] = [("all", Condition::All), ("any", Condition::Any)];
     for (key, combine) in lists {
         let Some(offset) = section.key_offset(key) else { continue };
@@ -184,30 +188,21 @@ pub(super) fn parse_condition(
     Some(if parts.len() == 1 { parts.remove(0) } else { Condition::All(parts) })
 }
 
-/// Reads the networks of a file, one a line; `#` starts a comment.
-fn parse_source_file(section: &Section, problems: &mut Problems) -> Option<Condition> {
-    let text = section.text("source-file")?;
-    let path = PathBuf::from(&*text.value);
-    let networks = problems.ok_or_report(text.offset, read_networks(&path))?;
-    Some(Condition::SourceFile(path, Arc::new(networks)))
-}
-
-fn read_networks(path: &Path) -> Result<NetworkSet, ValueError> {
-    let text = validate::read_text_file(path, LIST_BYTES_MAX)?;
-    let mut networks = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let entry = line.split('#').next().unwrap_or_default().trim();
-        if entry.is_empty() {
+/// Reads the conditions on entries of maps.
+fn parse_map_conditions(section: &Section, maps: &[Arc<MapPlan>], problems: &mut Problems) -> Vec<Condition> {
+    let mut parts = Vec::new();
+    check_names(section, "map", problems);
+    for pair in section.pairs("map") {
+        let Some(map) = maps.iter().find(|map| map.name == pair.name.value) else {
+            let hint = suggestion(&pair.name.value, maps.iter().map(|map| &*map.name));
+            problems.add_error(pair.name.offset, format!("unknown map '{}'{hint}", pair.name.value));
             continue;
+        };
+        if let Some(value) = parse_matcher(pair.matcher, problems) {
+            parts.push(Condition::Map(Arc::clone(map), value));
         }
-        let network = validate::parse_network(entry).map_err(|error| ValueError::ListEntry {
-            path: path.into(),
-            line: index + 1,
-            error: Box::new(error),
-        });
-        networks.push(network?);
     }
-    Ok(NetworkSet::new(networks.into_iter()))
+    parts
 }
 
 fn parse_client_conditions(section: &Section, problems: &mut Problems) -> Vec<Condition> {
@@ -271,9 +266,9 @@ fn parse_day_time(text: &str) -> Result<DayTime, ValueError> {
     }
 }
 
-fn parse_percent(section: &Section, problems: &mut Problems) -> Option<Condition> {
+fn parse_percent(section: &Section, maps: &[Arc<MapPlan>], problems: &mut Problems) -> Option<Condition> {
     let text = section.text("key")?;
-    let key = parse_key(&text, Scope::Key, None, problems)?;
+    let key = parse_key(&text, Scope::Key, KnownValues { regex: None, maps }, problems)?;
     let Some(percent) = section.float("percent") else {
         if let Some(offset) = section.key_offset("key") {
             problems.warn(offset, "'key' has no effect without percent");

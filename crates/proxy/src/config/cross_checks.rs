@@ -216,8 +216,10 @@ fn warn_of_http_settings_in_tcp(plan: &Plan, offsets: &PlanOffsets<'_>, problems
             problems.warn(section.value_offset("http"), text);
         }
         if pool.sticky.is_some() {
-            let text =
-                format!("listener '{}' is in mode tcp: its connections have no cookies", tcp_listener.name);
+            let text = format!(
+                "listener '{}' is in mode tcp: its connections have no cookies and texts",
+                tcp_listener.name
+            );
             problems.warn(section.value_offset("sticky"), text);
         }
     }

@@ -11,7 +11,7 @@ use ValueKind::{
     StatusOrTrue, Table, TableOrBool, Text, TextOrFalse, Texts, TextsOrNone, Time,
 };
 
-use crate::plan::Balance;
+use crate::plan::{Balance, MatchKind};
 
 /// Kind of value that a key accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -127,6 +127,7 @@ directives! {
         "error-page", Entries("error-page[]", None), Unset("one line of text"), "[{ status = '5xx', html = '/etc/weir/networks.txt' }]", "[{ html = '/no/such/file' }]", "Contents of error responses, written `[[error-page]]` (see \"Error pages\" below).";
         "listener", Named("listener.*"), Required, "{ l = { bind = '127.0.0.1:0' } }", "[1]", "Addresses for clients, written `[listener.NAME]`; at least one.";
         "route", Entries("route[]", None), Unset("only the `pool` of each listener"), "[{ deny = true }]", "{ pool = 'app' }", "Rules for requests, written `[[route]]`, in order; the first match decides.";
+        "map", Named("map.*"), Unset("no map"), "{ m = { key = 'host', entries = { 'a.example' = 'gold' } } }", "'m'", "Maps and lists: keys with values, from files or from here, written `[map.NAME]` (see \"Maps and lists\" below).";
         "pool", Named("pool.*"), Unset("no pool"), "{ app = { servers = ['127.0.0.1:9001'] } }", "'app'", "Groups of servers, written `[pool.NAME]`.";
     }
     "error-page[]" {
@@ -136,6 +137,13 @@ directives! {
         "json", Text("a file"), Unset("none"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with the content in JSON.";
         "text", Text("a file"), Unset("none"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with the content in plain text.";
         "values", Bool, Literal("false"), "true", "'yes'", "The files have values (see \"Values\" below), escaped by their form. Values of the request are missing without a route.";
+    }
+    "map.*" {
+        "key", Text("a value, or a text with values"), Required, "'header.x-key'", "'hosts'", "Text of a request that the map is searched for. If it is `host`, `path`, or one of `header.NAME`, `cookie.NAME` and `query.NAME` alone, it is compared as the conditions on these: a host without case and port, a path in normal form, and each of several fields, cookies or parameters. It cannot have values of maps.";
+        "file", Text("a file"), Unset("`entries`"), "'/etc/weir/hosts.map'", "'/no/such/file'", "File with one entry on each line: the key, white space, and the value up to the end of the line; a list has no values. A line that begins with `#` is a comment. Up to 1,000,000 entries, 64 MiB, and 4,096 bytes for a key and for a value. Faults are reported with file, line and column.";
+        "entries", Fields, Unset("`file`"), "{ 'a.example' = 'gold' }", "{ a = 1 }", "The entries, instead of a file.";
+        "match", Choice(MatchKind::NAMES), Literal("'exact'"), "'domain'", "'regex'", "Rule by which a key matches; of several, the longest counts. `exact`: the same text. `domain`: the host, and all hosts below it; `*.example.org` is only those below. `prefix` and `suffix`: texts that begin or end with it. `path-prefix`: the path, and all paths below it. `network`: addresses in it.";
+        "ignore-case", Bool, Literal("false"), "true", "'yes'", "Compares ASCII letters without case. Always so for `domain`, and for the keys `host` and `tls.sni`.";
     }
     "privileges" {
         "user", Text("a user"), Unset("not changed"), "'root'", "'no such user'", "User to change to, by name or id.";
@@ -331,7 +339,8 @@ directives! {
         "header", Matchers, Unset("any"), "{ x-a = true }", "{ x-a = 1 }", "Fields, all of them.";
         "query", Matchers, Unset("any"), "{ debug = '1' }", "{ debug = 1 }", "Query parameters, all of them.";
         "source", Texts("a network"), Unset("any"), "['10.0.0.0/8']", "'10.0.0.0/33'", "Client networks, any of them.";
-        "source-file", Text("a file"), Unset("any"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with client networks, one on each line, `#` for comments, up to 64 MiB; any of them. A reload reads it again. A lookup is a binary search; a network takes 8 bytes of memory (IPv6: 32).";
+        "source-file", Text("a file"), Unset("any"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with client networks, one on each line, `#` for comments, up to 1,000,000 networks and 64 MiB; any of them. It is read again when it changes (see \"Maps and lists\" below).";
+        "map", Matchers, Unset("any"), "{ m = 'gold' }", "{ other = true }", "Entries of maps for the request, all of them: `true`, there is one; `false`, there is none; a text or `{ regex = \"…\" }`, its value.";
         "cookie", Matchers, Unset("any"), "{ beta = '1' }", "{ beta = 1 }", "Cookies, all of them, with matchers as in `header`.";
         "tls", Bool, Unset("either"), "true", "'1.3'", "`true`: only with TLS, `false`: only without.";
         "sni", Texts("a host name"), Unset("any"), "'*.example.org'", "'*'", "Server names that the client asked for (SNI), any of them.";
@@ -374,7 +383,7 @@ directives! {
         "servers", Entries("pool.*.servers[]", Some("address")), Required, "['127.0.0.1:9001', { address = '127.0.0.1:9002', weight = 2 }]", "[]", "Servers: addresses, or tables; at least one.";
         "balance", Choice(Balance::NAMES), Literal("'random-of-two'"), "'round-robin'", "'leastconn'", "Algorithm that chooses a server, weighted. `random-of-two`: of two random servers, the one with fewer requests in flight. `latency`: of two random servers, the one with the lower response time multiplied by its requests in flight. `round-robin`: each in turn. `least-connections`: the one with the fewest requests in flight. `consistent-hash`: by a key, see `hash`. `first`: the first one below its `maxconn`; of the weights only 0 has an effect.";
         "hash", Table("pool.*.hash"), Unset("the defaults below"), "{ key = 'path' }", "'path'", "Key and limit of `consistent-hash`.";
-        "sticky", Table("pool.*.sticky"), Unset("none"), "{ cookie = 'SRV', key = 'change me, or use key-file' }", "'SRV'", "Cookie that keeps a client at its server, as long as the server is up: also in drain and with weight 0, which only new clients avoid. In maintenance (`weir ctl server POOL/NAME maint`) the server gets no requests, and its clients get another one.";
+        "sticky", Table("pool.*.sticky"), Unset("none"), "{ cookie = 'SRV', key = 'change me, or use key-file' }", "'SRV'", "Cookie, or text of a request, that keeps a client at its server, as long as the server is up: also in drain and with weight 0, which only new clients avoid. In maintenance (`weir ctl server POOL/NAME maint`) the server gets no requests, and its clients get another one.";
         "reuse", Choice(&["never", "safe", "always"]), Literal("'safe'"), "'always'", "true", "Connections to servers that a request may use. `never`: only those of its own client. `always`: any idle one. `safe`: any idle one, but a client's first request only if it can be retried (an idempotent method, and completely buffered); HAProxy's `safe` opens a new connection for every first request. A connection on which the server requests NTLM or Negotiate (401, 407) always stays with its client.";
         "idle-max", Count(0, 1_000_000), Literal("1024"), "'2k'", "-1", "Maximum number of idle connections to each server.";
         "idle-timeout", Time, Literal("'30s'"), "'1m'", "60", "Maximum idle time of a connection to a server.";
@@ -427,7 +436,10 @@ directives! {
         "load-factor", Ratio(1.0, 100.0), Literal("1.25"), "1.5", "0.9", "Maximum number of requests of a server, as a multiple of its weighted part of the requests in flight on a core; requests beyond it overflow to the next server of their key.";
     }
     "pool.*.sticky" {
-        "cookie", Text("a cookie's name"), Required, "'SRV'", "'a b'", "Name of the cookie.";
+        "cookie", Text("a cookie's name"), Unset("`on`"), "'SRV'", "'a b'", "Name of the cookie.";
+        "on", Text("a value, or a text with values"), Unset("`cookie`"), "'header.x-session'", "'session'", "Text by which a session is known, such as `query.sid` or `{header.x-app}-{cookie.id}`, instead of a cookie of the proxy. The first server that responds is remembered, on all threads; a request without the text is balanced as usual. A new process, and a table with other settings, begin empty. Not with `consistent-hash`, which needs no table.";
+        "entries-max", Count(1, 10_000_000), Literal("100000"), "'1M'", "0", "With `on`: maximum number of remembered sessions, 8 bytes each; beyond it, those that were unused for longest are forgotten. A session belongs to a set of 8, so a table that is nearly full forgets some of them earlier.";
+        "expire", Time, Literal("'30m'"), "'4h'", "30", "With `on`: time without a request after which a session is forgotten, to 4 s; up to a day.";
         "mode", Choice(&["insert", "prefix"]), Literal("'insert'"), "'prefix'", "'rewrite'", "`insert`: a cookie of the proxy, which servers do not receive. `prefix`: the application's cookie of that name; its value gets a prefix in responses and loses it in requests.";
         "key", Secret, Unset("`key-file`"), "'change me, or use key-file'", "'too short'", "Key that authenticates the cookie, at least 16 bytes: a client that knows it can choose servers. All proxies of a service need the same key.";
         "key-file", Text("a file"), Unset("`key`"), "'/etc/weir/sticky.key'", "'/no/such/file'", "File with the key, read with the config; surrounding white space is ignored.";

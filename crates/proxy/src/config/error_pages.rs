@@ -3,26 +3,25 @@
 use std::path::PathBuf;
 
 use record::document::{Located, Problems};
-use regex::Regex;
 
 use crate::plan::{ErrorPage, PageContent, PageForm, Statuses, Text};
-use crate::template::{Scope, parse};
+use crate::template::{KnownValues, Scope, parse};
 
 use super::health::parse_statuses;
 use super::routes::BODY_BYTES_MAX;
 use super::validate;
 use super::value::Section;
 
-/// Reads the pages of a list. `regex` is the only one of their route.
+/// Reads the pages of a list. `known` are the values of the config.
 pub(super) fn parse_pages(
     sections: &[Section],
-    regex: Option<&Regex>,
+    known: KnownValues<'_>,
     problems: &mut Problems,
 ) -> Vec<ErrorPage> {
-    sections.iter().filter_map(|section| parse_page(section, regex, problems)).collect()
+    sections.iter().filter_map(|section| parse_page(section, known, problems)).collect()
 }
 
-fn parse_page(section: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Option<ErrorPage> {
+fn parse_page(section: &Section, known: KnownValues<'_>, problems: &mut Problems) -> Option<ErrorPage> {
     let text = section.text("status")?;
     let statuses = problems.ok_or_report(text.offset, parse_statuses(&text.value));
     if statuses.as_ref().is_some_and(|statuses| statuses.0.iter().any(|range| *range.start() < 400)) {
@@ -32,7 +31,7 @@ fn parse_page(section: &Section, regex: Option<&Regex>, problems: &mut Problems)
     let replaces_servers = section.text("replace").is_some_and(|text| &*text.value == "all");
     let has_values = section.flag("values");
     let contents = PageForm::ALL.map(|form| {
-        section.text(form.key()).and_then(|file| parse_content(&file, has_values, regex, problems))
+        section.text(form.key()).and_then(|file| parse_content(&file, has_values, known, problems))
     });
     if PageForm::ALL.iter().all(|form| section.key_offset(form.key()).is_none()) {
         problems.add_error(section.offset, "the page has no content: add html, json or text");
@@ -43,7 +42,7 @@ fn parse_page(section: &Section, regex: Option<&Regex>, problems: &mut Problems)
 fn parse_content(
     file: &Located<Box<str>>,
     has_values: bool,
-    regex: Option<&Regex>,
+    known: KnownValues<'_>,
     problems: &mut Problems,
 ) -> Option<PageContent> {
     let path = PathBuf::from(&*file.value);
@@ -52,7 +51,7 @@ fn parse_content(
     if !has_values {
         return Some(PageContent { file: path, text: Text::Literal(content) });
     }
-    match parse(&content, Scope::Response, regex) {
+    match parse(&content, Scope::Response, known) {
         Ok(text) => Some(PageContent { file: path, text }),
         Err(errors) => {
             for error in errors {

@@ -71,8 +71,6 @@ pub(super) enum ValueError {
     NotText(PathBuf),
     #[error("{path} has more than {bytes_max} bytes", path = path.display())]
     LargeFile { path: PathBuf, bytes_max: usize },
-    #[error("{path}:{line}: {error}", path = path.display())]
-    ListEntry { path: PathBuf, line: usize, error: Box<Self> },
     #[error("{path} has no file *.pem with a certificate and its key", path = .0.display())]
     NoPemFile(PathBuf),
     #[error("a key of {length} bytes: write {min} to {max} bytes (`openssl rand -hex 32` prints one)")]

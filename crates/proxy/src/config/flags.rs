@@ -111,6 +111,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         source: as_config(text).into(),
         included: Vec::new(),
         error_pages: Default::default(),
+        maps: Arc::default(),
         listeners: Arc::new([default_listener(bind, mode, tls)]),
         routes: (mode == Mode::Http)
             .then(|| routes::listener_route(0, DEFAULT_NAME, PoolId(0), &Default::default()))
@@ -122,7 +123,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
             balance: pools::parse_balance(&balance),
             reuse: pools::parse_reuse(&reuse),
             http: http2::parse_version(&to_http),
-            ..pools::parse_pool(&pool, &mut ignored_problems)
+            ..pools::parse_pool(&pool, &[], &mut ignored_problems)
         })]
         .into(),
         given: Default::default(),

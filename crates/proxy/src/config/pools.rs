@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::plan::{Balance, Lookup, NamedServers, PoolPlan, Reuse, ServerPlan, ServerTimeouts};
+use crate::plan::{Balance, Lookup, MapPlan, NamedServers, PoolPlan, Reuse, ServerPlan, ServerTimeouts};
+use crate::template::KnownValues;
 use record::document::Problems;
 use rt::address::Address;
 
@@ -15,7 +17,8 @@ use super::{balance, http2, overload, tls, validate};
 const SOURCES_MAX: usize = 256;
 
 /// Converts a pool's section. Invalid values are replaced by their defaults.
-pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan {
+pub(super) fn parse_pool(section: &Section, maps: &[Arc<MapPlan>], problems: &mut Problems) -> PoolPlan {
+    let known = KnownValues { regex: None, maps };
     let timeouts = section.table("timeouts");
     let limits = section.table("limits");
     let text = |key| section.text(key).map(|text| text.value).unwrap_or_default();
@@ -36,8 +39,8 @@ pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan
         check: health::parse_check(section, http, problems),
         outlier: health::parse_outlier(section, problems),
         balance,
-        hash: balance::parse_hash(section, balance, problems),
-        sticky: balance::parse_sticky(section, problems),
+        hash: balance::parse_hash(section, balance, known, problems),
+        sticky: balance::parse_sticky(section, known, problems),
         http,
         http2,
         reuse: parse_reuse(&text("reuse")),

@@ -1,16 +1,16 @@
 //! Converts a `[[route]]` section to a [`RoutePlan`].
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use record::document::{Located, Problems};
 use record::problem::suggestion;
-use regex::Regex;
 
 use crate::plan::{
-    Action, Conditions, ErrorPages, IdVec, ListenerPlan, Mode, OwnSettings, PathCondition, PoolId, PoolPlan,
-    Priority, RateKey, RateLimit, ResponseRule, RouteChange, RoutePlan, RouteTexts, Text,
+    Action, Conditions, ErrorPages, IdVec, ListenerPlan, MapPlan, Mode, OwnSettings, PathCondition, PoolId,
+    PoolPlan, Priority, RateKey, RateLimit, ResponseRule, RouteChange, RoutePlan, RouteTexts, Text,
 };
-use crate::template::Scope;
+use crate::template::{KnownValues, Scope};
 
 use super::conditions::{parse_condition, parse_conditions};
 use super::error_pages::parse_pages;
@@ -27,6 +27,7 @@ pub(super) struct KnownNames<'a> {
     pub(super) pool_plans: &'a [PoolPlan],
     /// Error pages of all routes.
     pub(super) error_pages: &'a ErrorPages,
+    pub(super) maps: &'a [Arc<MapPlan>],
 }
 
 /// Keys for a route's action; a route has exactly one of them.
@@ -62,13 +63,14 @@ pub(super) fn parse_route(
     }
     let conditions = parse_conditions(section, names, problems);
     let regex = only_regex(&conditions);
-    let changes = parse_changes(section, &conditions, regex.as_ref(), problems);
-    let rules = parse_rules(section, names, regex.as_ref(), problems);
+    let known = KnownValues { regex: regex.as_ref(), maps: names.maps };
+    let changes = parse_changes(section, &conditions, known, problems);
+    let rules = parse_rules(section, names, known, problems);
     let limits = section.tables("rate-limit").into_iter();
-    let limits = limits.filter_map(|limit| parse_rate_limit(&limit, regex.as_ref(), problems));
+    let limits = limits.filter_map(|limit| parse_rate_limit(&limit, known, problems));
     let rate_limits: Vec<_> = limits.collect();
-    let action = parse_action(section, names, regex.as_ref(), problems);
-    let mut pages = parse_pages(&section.tables("error-page"), regex.as_ref(), problems);
+    let action = parse_action(section, names, known, problems);
+    let mut pages = parse_pages(&section.tables("error-page"), known, problems);
     pages.extend(names.error_pages.iter().cloned());
     let settings = route_settings::parse_settings(section, names, (&action, &pages), problems);
     RoutePlan {
@@ -132,7 +134,7 @@ pub(super) fn parse_listeners(
 fn parse_changes(
     section: &Section,
     conditions: &Conditions,
-    regex: Option<&Regex>,
+    known: KnownValues<'_>,
     problems: &mut Problems,
 ) -> Vec<RouteChange> {
     let mut changes = parse_rewrite(section, conditions, problems);
@@ -140,20 +142,20 @@ fn parse_changes(
         problems.ok_or_report(text.offset, validate::check_removed_field(&text.value));
         changes.push(RouteChange::RemoveRequestHeader(text.value));
     }
-    for (name, value) in parse_fields(section, "set-request-header", regex, problems) {
+    for (name, value) in parse_fields(section, "set-request-header", known, problems) {
         changes.push(RouteChange::SetRequestHeader(name, value));
     }
-    for (name, value) in parse_fields(section, "add-request-header", regex, problems) {
+    for (name, value) in parse_fields(section, "add-request-header", known, problems) {
         changes.push(RouteChange::AddRequestHeader(name, value));
     }
     for text in section.texts("remove-response-header") {
         problems.ok_or_report(text.offset, validate::check_removed_field(&text.value));
         changes.push(RouteChange::RemoveResponseHeader(text.value));
     }
-    for (name, value) in parse_fields(section, "set-response-header", regex, problems) {
+    for (name, value) in parse_fields(section, "set-response-header", known, problems) {
         changes.push(RouteChange::SetResponseHeader(name, value));
     }
-    for (name, value) in parse_fields(section, "add-response-header", regex, problems) {
+    for (name, value) in parse_fields(section, "add-response-header", known, problems) {
         changes.push(RouteChange::AddResponseHeader(name, value));
     }
     changes
@@ -196,7 +198,7 @@ fn parse_rewrite(section: &Section, conditions: &Conditions, problems: &mut Prob
 fn parse_rules(
     section: &Section,
     names: &KnownNames<'_>,
-    regex: Option<&Regex>,
+    known: KnownValues<'_>,
     problems: &mut Problems,
 ) -> Vec<ResponseRule> {
     let sections = section.tables("response");
@@ -214,9 +216,9 @@ fn parse_rules(
             problems.ok_or_report(text.offset, validate::check_removed_field(&text.value));
             changes.push(RouteChange::RemoveResponseHeader(text.value));
         }
-        let set = parse_fields(section, "set-header", regex, problems).into_iter();
+        let set = parse_fields(section, "set-header", known, problems).into_iter();
         changes.extend(set.map(|(name, value)| RouteChange::SetResponseHeader(name, value)));
-        let added = parse_fields(section, "add-header", regex, problems).into_iter();
+        let added = parse_fields(section, "add-header", known, problems).into_iter();
         changes.extend(added.map(|(name, value)| RouteChange::AddResponseHeader(name, value)));
         if changes.is_empty() {
             problems.add_error(
@@ -233,7 +235,7 @@ fn parse_rules(
 fn parse_fields(
     section: &Section,
     key: &str,
-    regex: Option<&Regex>,
+    known: KnownValues<'_>,
     problems: &mut Problems,
 ) -> Vec<(Box<str>, Text)> {
     let mut fields: Vec<(Box<str>, Text)> = Vec::new();
@@ -244,7 +246,7 @@ fn parse_fields(
         problems.ok_or_report(pair.name.offset, validate::check_changed_field(&name, is_set));
         let Matcher::Text(value) = pair.matcher.value else { continue };
         problems.ok_or_report(pair.matcher.offset, validate::check_field_value(&value));
-        let text = parse_text(&Located::new(value, pair.matcher.offset), scope, regex, problems);
+        let text = parse_text(&Located::new(value, pair.matcher.offset), scope, known, problems);
         if let Text::Literal(host) = &text
             && is_set
             && name.eq_ignore_ascii_case("host")
@@ -262,14 +264,14 @@ fn parse_fields(
     fields
 }
 
-fn parse_rate_limit(limit: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Option<RateLimit> {
+fn parse_rate_limit(limit: &Section, known: KnownValues<'_>, problems: &mut Problems) -> Option<RateLimit> {
     let rate_per_s = limit.float("rate")?;
     let text = limit.text("key")?;
     let key = match (&*text.value, text.value.strip_prefix("header:")) {
         ("route", _) => RateKey::Route,
         ("source", _) => RateKey::Source,
         (with_values, _) if with_values.contains(['{', '}']) => {
-            RateKey::Template(parse_key(&text, Scope::Route, regex, problems)?)
+            RateKey::Template(parse_key(&text, Scope::Route, known, problems)?)
         }
         (_, Some(name)) => {
             problems.ok_or_report(text.offset, validate::check_field_name(name))?;
@@ -302,7 +304,7 @@ fn parse_status(section: &Section) -> u16 {
 fn parse_action(
     section: &Section,
     names: &KnownNames<'_>,
-    regex: Option<&Regex>,
+    known: KnownValues<'_>,
     problems: &mut Problems,
 ) -> Action {
     let given_actions: Vec<&str> =
@@ -333,15 +335,15 @@ fn parse_action(
             // An unknown pool is an error, so there is no plan.
             Action::Forward(pool.unwrap_or(PoolId(0)))
         }
-        "redirect" => parse_redirect(&table, regex, problems),
-        "return" => parse_own_response(&table, regex, problems),
+        "redirect" => parse_redirect(&table, known, problems),
+        "return" => parse_own_response(&table, known, problems),
         "silent-drop" => Action::SilentDrop,
         "tarpit" => Action::Tarpit { delay_ns: table.integer_or_zero("delay"), status: parse_status(&table) },
         _ => Action::Deny(section.integer("deny").map_or(403, |status| status as u16)),
     }
 }
 
-fn parse_redirect(table: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Action {
+fn parse_redirect(table: &Section, known: KnownValues<'_>, problems: &mut Problems) -> Action {
     let status = parse_status(table);
     if ![301, 302, 303, 307, 308].contains(&status) {
         let text = format!("{status} is not a redirect status: write 301, 302, 303, 307 or 308");
@@ -351,11 +353,11 @@ fn parse_redirect(table: &Section, regex: Option<&Regex>, problems: &mut Problem
     if let Some(location) = &location {
         problems.ok_or_report(location.offset, validate::check_location(&location.value));
     }
-    let location = location.map(|text| parse_text(&text, Scope::Message, regex, problems));
+    let location = location.map(|text| parse_text(&text, Scope::Message, known, problems));
     Action::Redirect { status, location: location.unwrap_or_default() }
 }
 
-fn parse_own_response(table: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Action {
+fn parse_own_response(table: &Section, known: KnownValues<'_>, problems: &mut Problems) -> Action {
     let status = parse_status(table);
     let given: Vec<_> = BODY_KEYS.into_iter().filter(|key| table.key_offset(key).is_some()).collect();
     if let [first, second, ..] = given[..] {
@@ -370,7 +372,7 @@ fn parse_own_response(table: &Section, regex: Option<&Regex>, problems: &mut Pro
             let content = validate::read_text_file(file, BODY_BYTES_MAX);
             Text::Literal(problems.ok_or_report(text.offset, content).unwrap_or_default().into())
         }
-        (Some(text), None) if key == "body-template" => parse_text(&text, Scope::Message, regex, problems),
+        (Some(text), None) if key == "body-template" => parse_text(&text, Scope::Message, known, problems),
         (text, _) => Text::Literal(text.map(|text| text.value).unwrap_or_default()),
     };
     if matches!(status, 204 | 205 | 304) && !body.source().is_empty() {

@@ -10,7 +10,7 @@ use crate::plan::{
     Action, Condition, Conditions, ErrorPage, Fact, LogFormat, LogTemplate, PathCondition, RateKey,
     RateLimit, ResponseRule, RouteChange, RouteTexts, Template, Text, Variable,
 };
-use crate::template::{Scope, TemplateError, parse, parse_value};
+use crate::template::{KnownValues, Scope, TemplateError, parse, parse_value};
 
 use super::value::Section;
 use super::{named_log_format, validate};
@@ -19,10 +19,10 @@ use super::{named_log_format, validate};
 pub(super) fn parse_text(
     text: &Located<Box<str>>,
     scope: Scope,
-    regex: Option<&Regex>,
+    known: KnownValues<'_>,
     problems: &mut Problems,
 ) -> Text {
-    match parse(&text.value, scope, regex) {
+    match parse(&text.value, scope, known) {
         Ok(text) => text,
         Err(errors) => {
             report(text.offset, &errors, problems);
@@ -35,14 +35,18 @@ pub(super) fn parse_text(
 pub(super) fn parse_key(
     text: &Located<Box<str>>,
     scope: Scope,
-    regex: Option<&Regex>,
+    known: KnownValues<'_>,
     problems: &mut Problems,
 ) -> Option<Template> {
-    parse_value(&text.value, scope, regex).map_err(|errors| report(text.offset, &errors, problems)).ok()
+    parse_value(&text.value, scope, known).map_err(|errors| report(text.offset, &errors, problems)).ok()
 }
 
 /// Reads the format of a log: one of those with a name, or a text with values.
-pub(super) fn parse_log_format(section: &Section, problems: &mut Problems) -> LogFormat {
+pub(super) fn parse_log_format(
+    section: &Section,
+    known: KnownValues<'_>,
+    problems: &mut Problems,
+) -> LogFormat {
     let Some(text) = section.text("format").filter(|text| text.value.contains(['{', '}'])) else {
         if let Some(offset) = section.key_offset("escape") {
             problems.warn(offset, "'escape' has no effect without a format that has values");
@@ -52,7 +56,7 @@ pub(super) fn parse_log_format(section: &Section, problems: &mut Problems) -> Lo
     problems.ok_or_report(text.offset, validate::check_field_value(&text.value));
     let is_json = section.text("escape").is_some_and(|escape| &*escape.value == "json");
     let parsed =
-        parse(&text.value, Scope::Log, None).map_err(|errors| report(text.offset, &errors, problems));
+        parse(&text.value, Scope::Log, known).map_err(|errors| report(text.offset, &errors, problems));
     let format =
         parsed.ok().and_then(|parsed| problems.ok_or_report(text.offset, LogTemplate::new(parsed, is_json)));
     format.map_or(LogFormat::Json, |format| LogFormat::Template(Arc::new(format)))

@@ -434,10 +434,12 @@ fn each_feature_of_the_table_has_a_valid_example() {
     {
         std::fs::write(directory.path().join(name), content).unwrap();
     }
+    std::fs::write(directory.path().join("hosts.map"), "a.example.org gold\n").unwrap();
+    std::fs::write(directory.path().join("keys.txt"), "secret-1\n").unwrap();
     std::fs::write(directory.path().join("sites-a.toml"), "[[route]]\nhost = 'a'\ndeny = true\n").unwrap();
     let examples = feature_examples();
     let rows = page.lines().filter(|line| line.starts_with("| [")).count();
-    assert!(rows == examples.len() && rows >= 14, "{rows} rows, {} examples", examples.len());
+    assert!(rows == examples.len() && rows >= 18, "{rows} rows, {} examples", examples.len());
     for (title, example) in examples {
         let anchor = title.to_lowercase().replace(' ', "-");
         assert!(page.contains(&format!("| [{title}](#{anchor}) |")), "{title}");

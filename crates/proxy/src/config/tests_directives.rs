@@ -31,6 +31,10 @@ fn config(row: &Directive, line: &str) -> String {
             "pool" => LISTENER.to_owned(),
             _ => format!("{LISTENER}{POOL}"),
         },
+        "map.*" => {
+            let entries = if row.key == "file" { "" } else { "entries = { a = '1' }\n" };
+            format!("[map.m]\nkey = 'path'\n{entries}@\n{LISTENER}{POOL}")
+        }
         "privileges" => format!("[privileges]\n@\n{LISTENER}{POOL}"),
         "log[]" => format!("[[log]]\nto = 'stdout'\n@\n{LISTENER}{POOL}"),
         "listener.*" if row.key == "sni" => format!("{}{POOL}", listener("mode = 'tcp'\n@\n")),
@@ -59,7 +63,10 @@ fn config(row: &Directive, line: &str) -> String {
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
         "route[]" => format!("{}{POOL}", route("@\n")),
-        "route[].when" => format!("{LISTENER}[[route]]\ndeny = true\n[route.when]\n@\n"),
+        "route[].when" => {
+            let map = "[map.m]\nkey = 'path'\nentries = { a = '1' }\n";
+            format!("{LISTENER}[[route]]\ndeny = true\n[route.when]\n@\n{map}")
+        }
         "route[].response[]" => {
             format!("{}{POOL}", route("[[route.response]]\nadd-header = { x-a = '1' }\n@\n"))
         }
@@ -85,6 +92,9 @@ fn config(row: &Directive, line: &str) -> String {
             format!("{LISTENER}[[pool.app.servers]]\naddress = '127.0.0.1:9001'\n@\n")
         }
         "pool.*.hash" => format!("{LISTENER}{}", pool("[pool.app.hash]\n@\n")),
+        "pool.*.sticky" if ["on", "entries-max", "expire"].contains(&row.key) => {
+            format!("{LISTENER}{}", pool("[pool.app.sticky]\non = 'cookie.id'\n@\n"))
+        }
         "pool.*.sticky" => {
             // A key is either given in the config or in a file.
             let key = if row.key == "key-file" { "" } else { "key = '0123456789abcdef'\n" };
@@ -121,6 +131,7 @@ fn config(row: &Directive, line: &str) -> String {
     let text = text
         .replace("/etc/weir/ticket.key", ticket_key)
         .replace("/etc/weir/networks.txt", empty_file())
+        .replace("/etc/weir/hosts.map", empty_file())
         .replace("/etc/weir/site.ocsp", ocsp);
     text.replace("/etc/weir/site.pem", "SITE").replace("SITE", site).replace("/etc/weir/certs", directory)
 }

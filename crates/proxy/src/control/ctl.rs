@@ -12,6 +12,7 @@
 mod change;
 mod command_context;
 mod control_socket;
+mod map;
 mod profile;
 mod show;
 mod socket;
@@ -147,6 +148,24 @@ const COMMANDS: &[CommandSpec] = &[
         run: change::run_kill,
     },
     CommandSpec {
+        name: "map",
+        usages: &[
+            ("list", "maps and lists: file, entries, memory, changes, loads, last error"),
+            ("show NAME", "entries of a map, up to 100,000"),
+            ("show NAME KEY", "the value for a key, found as for a request"),
+            (
+                "set NAME KEY VALUE",
+                "sets an entry in memory, in all threads; the file stays as it is, and reading it again replaces all entries",
+            ),
+            ("delete NAME KEY", "deletes an entry in memory, in the same way"),
+            (
+                "reload NAME",
+                "reads the file of a map again; a file with faults is refused, and the entries stay",
+            ),
+        ],
+        run: map::run,
+    },
+    CommandSpec {
         name: "reload",
         usages: &[(
             "",
@@ -220,7 +239,7 @@ pub(crate) fn protocol_reference() -> String {
         of the proxy's own user, controls the proxy over it. The client sends one line, a command \
         with its arguments (docs/reference/ctl.md lists them), and reads the response to its end. The \
         first line is `ok`, or `error: ` with the reason; `error: cannot ` means that the command \
-        was valid but failed. The argument `--json` of `show`, `top` and `profile` requests JSON, \
+        was valid but failed. The argument `--json` of `show`, `map`, `top` and `profile` requests JSON, \
         with units in the names. A line may have at most 4,096 bytes and take 5 s, and 16 clients \
         are served at a time. A changed setting of a server stays until the server is no longer in \
         the config, or the process ends; `show servers` prints the effective settings beside the \

@@ -37,7 +37,7 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
         .map(|path| directory_of(path))
         .chain(plan.read_again().into_iter().map(directory_of))
         .chain(RESOLVER_PATHS.iter().map(PathBuf::from));
-    let read = read.chain(tls_paths(plan));
+    let read = read.chain(tls_paths(plan)).chain(map_paths(plan));
     let key_logs =
         plan.listeners.iter().filter_map(|listener| listener.tls.as_ref()?.options.key_log.as_ref());
     let key_logs = key_logs.map(|path| directory_of(path));
@@ -81,6 +81,14 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
     directories.sort_unstable();
     directories.dedup();
     directories
+}
+
+/// Returns the directories of maps, also those that links lead to: a change is read again.
+fn map_paths(plan: &Plan) -> Vec<PathBuf> {
+    let stores = plan.stores();
+    let files = stores.iter().filter_map(|(_, store)| store.path());
+    let targets = files.flat_map(|path| [Some(path.to_owned()), std::fs::canonicalize(path).ok()]);
+    targets.flatten().map(|path| directory_of(&path)).collect()
 }
 
 fn directory_of(path: &Path) -> PathBuf {

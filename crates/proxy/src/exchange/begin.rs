@@ -15,7 +15,7 @@ use crate::forward::{
     ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
 };
 use crate::outcome::EndReason;
-use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Underscores};
+use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Sticky, Underscores};
 use crate::profile::ProfilePhase;
 use crate::request_view::{CertificateField, RequestView};
 use crate::route::{
@@ -363,7 +363,7 @@ impl Exchange {
             is_tls: client.is_tls(),
             protocol: client.protocol(view.head.version),
         };
-        let sticky = plan.sticky.as_ref();
+        let sticky = plan.sticky.as_ref().and_then(Sticky::cookie);
         let parts = RequestParts { target: rewritten, default_host, changes, values: None, sticky };
         if texts.is_some() {
             return self.write_head_with_values(generation, client, request, origin, parts);

@@ -11,8 +11,9 @@ use crate::client_stream::ClientStream;
 use crate::config_generation::ConfigGeneration;
 use crate::core::WorkBuffers;
 use crate::exchange_state::{Exchange, ServerSlot};
+use crate::key_digest::digest;
 use crate::outcome::{EndReason, StickyLookup};
-use crate::plan::{Balance, HashKey, PoolId, ServerId};
+use crate::plan::{Balance, HashKey, PoolId, ServerId, Sticky};
 use crate::pool::{Pool, ServerRequirements};
 use crate::route::{RouteRequest, RouteScratch};
 
@@ -37,8 +38,25 @@ impl Exchange {
                 key
             });
         }
-        if let (Some(sticky), Some(tokens)) = (&plan.sticky, pool.tokens()) {
-            let lookup = match tokens.find_in_cookies(sticky, request.view.ordinary_lines("cookie")) {
+        if let Some(sticky) = &plan.sticky {
+            let found = match (sticky, pool.tokens()) {
+                (Sticky::Cookie(sticky), Some(tokens)) => {
+                    tokens.find_in_cookies(sticky, request.view.ordinary_lines("cookie"))
+                }
+                (Sticky::Text(sticky), _) => {
+                    let key = &mut work.route_scratch.key;
+                    sticky.key.render_key(&self.request_values(generation, client, request), key);
+                    if key.is_empty() {
+                        return requirements;
+                    }
+                    let key = digest(key);
+                    // No other choice by a key goes with it.
+                    requirements.key = Some(key);
+                    pool.find_session(key, self.outcome.times.head)
+                }
+                (Sticky::Cookie(_), None) => return requirements,
+            };
+            let lookup = match found {
                 Ok(server) if pool.accepts_sticky(server, self.outcome.times.head) => {
                     requirements.pinned = Some(server);
                     StickyLookup::Hit
@@ -115,14 +133,24 @@ impl Exchange {
 }
 
 /// Returns the sticky cookie of the response: the token of the server that responded. It is due if
-/// the client does not have it yet, or if it has a maximum age.
+/// the client does not have it yet, or if it has a maximum age. A session that is known by a text has no cookie: its
+/// server is remembered.
 pub(super) fn response_cookie(
     slot: Option<&ServerSlot>,
     requirements: ServerRequirements,
     lookup: Option<StickyLookup>,
 ) -> Option<StickyCookie<'_>> {
     let ServerSlot { pool, server } = slot?;
-    let plan = pool.plan().sticky.as_ref()?;
+    let plan = match pool.plan().sticky.as_ref()? {
+        Sticky::Cookie(plan) => plan,
+        Sticky::Text(_) => {
+            let is_known = lookup == Some(StickyLookup::Hit) && requirements.pinned == Some(*server);
+            if let Some(key) = requirements.key.filter(|_| !is_known) {
+                pool.remember_session(key, *server, lookup);
+            }
+            return None;
+        }
+    };
     let token = pool.tokens()?.token(*server);
     let has_cookie = lookup == Some(StickyLookup::Hit) && requirements.pinned == Some(*server);
     Some(StickyCookie { plan, token, is_due: !has_cookie || plan.max_age_s.is_some() })

@@ -5,7 +5,7 @@ use crate::balance::sticky::ServerTokens;
 use crate::balance::{digest_key, owner};
 use crate::key_digest::digest;
 use crate::outcome::StickyLookup;
-use crate::plan::{Balance, HashKey, PoolPlan, ServerId};
+use crate::plan::{Balance, HashKey, PoolPlan, ServerId, Sticky};
 use crate::route::RouteRequest;
 use crate::route::values::RequestValues;
 
@@ -50,7 +50,12 @@ fn key_line(pool: &PoolPlan, request: Option<(&RouteRequest<'_>, &RequestValues<
 }
 
 fn sticky_line(pool: &PoolPlan, request: Option<&RouteRequest<'_>>) -> Option<String> {
-    let sticky = pool.sticky.as_ref()?;
+    let sticky = match pool.sticky.as_ref()? {
+        Sticky::Cookie(sticky) => sticky,
+        Sticky::Text(sticky) => {
+            return Some(format!("sticky      on {}, known while the proxy runs", sticky.key.source()));
+        }
+    };
     let prefix = format!("sticky      cookie {}, {}", sticky.cookie, sticky.mode.name());
     let Some(request) = request else {
         return Some(format!("{prefix}: missing"));
@@ -121,7 +126,7 @@ sticky = { cookie = 'SRV', key = '0123456789abcdef' }
     fn the_sticky_cookie_is_read() {
         let plan = crate::config::parse("t", CONFIG).unwrap().plan;
         let pool = &plan.pools[PoolId(0)];
-        let key = &pool.sticky.as_ref().unwrap().key;
+        let key = &pool.sticky.as_ref().unwrap().cookie().unwrap().key;
         let tokens = ServerTokens::new(key, "app", ["a", "b", "c", "gone"].into_iter());
         let token = |server| String::from_utf8(tokens.token(server).to_vec()).unwrap();
         for (value, expected) in [

@@ -262,6 +262,11 @@ fn a_text_stays_in_its_place() {
 }
 
 #[test]
+fn entries_of_maps_are_found_by_their_keys() {
+    run_mutations(&read_corpus("proxy_map"), 50, super::map);
+}
+
+#[test]
 fn a_condition_or_its_opposite_holds() {
     let seeds = [
         "{ any = [{ path-prefix = \"/x\" }, { host = \"a.example\" }], not = { source = \"10.0.0.0/8\" } }",

@@ -6,7 +6,7 @@ use regex::Regex;
 use wire::encode;
 
 use crate::plan::{LogTemplate, Text, Variable};
-use crate::template::{Escape, Scope, TEXT_BYTES_MAX, Values, parse, parse_value};
+use crate::template::{Escape, KnownValues, Scope, TEXT_BYTES_MAX, Values, parse, parse_value};
 use crate::{ExplainRequest, config, explain, log};
 
 const VALUE_BYTES_MAX: usize = 4096;
@@ -24,14 +24,16 @@ pub fn template(bytes: &[u8]) -> bool {
     // Compiling costs more than everything else.
     let has_group = ["{1", "{2", "{name"].iter().any(|start| text.contains(start));
     let regex = if has_group { Regex::new("^/(?P<name>[^/]*)(/.*)?$").ok() } else { None };
-    if let Ok(key) = parse_value(text, Scope::Key, None) {
+    if let Ok(key) = parse_value(text, Scope::Key, KnownValues::default()) {
         let mut out = Vec::new();
         key.render_key(&values, &mut out);
         assert!(out.len() <= TEXT_BYTES_MAX);
     }
     check_log_format(text, values.value);
     config::check_variables(text);
-    let Ok(parsed) = parse(text, Scope::Response, regex.as_ref()) else { return false };
+    let Ok(parsed) = parse(text, Scope::Response, KnownValues { regex: regex.as_ref(), maps: &[] }) else {
+        return false;
+    };
     let Text::Template(template) = &parsed else { return false };
     let is_field_text = encode::check_field_value(text.as_bytes()).is_ok();
     for escape in [Escape::Field, Escape::Plain, Escape::Html, Escape::Json] {
@@ -54,7 +56,9 @@ pub fn template(bytes: &[u8]) -> bool {
 
 /// Checks that a value stays inside a string of JSON, and inside an attribute of HTML.
 fn check_escapes(values: &OneValue<'_>) {
-    let Ok(Text::Template(template)) = parse("{path}", Scope::Message, None) else { return };
+    let Ok(Text::Template(template)) = parse("{path}", Scope::Message, KnownValues::default()) else {
+        return;
+    };
     let mut out = b"\"".to_vec();
     if template.render(values, Escape::Json, &mut out).is_ok() {
         out.push(b'"');
@@ -92,7 +96,9 @@ fn check_log_format(text: &str, value: &[u8]) {
         return;
     }
     for is_json in [false, true] {
-        let format = parse(text, Scope::Log, None).ok().and_then(|text| LogTemplate::new(text, is_json).ok());
+        let format = parse(text, Scope::Log, KnownValues::default())
+            .ok()
+            .and_then(|text| LogTemplate::new(text, is_json).ok());
         let Some(format) = format else { return };
         let line = log::line_of_values(&format, value);
         assert!(line.ends_with(b"\n"), "{}", line.escape_ascii());

@@ -29,6 +29,7 @@ pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
         source: "".into(),
         included: Vec::new(),
         error_pages: Default::default(),
+        maps: Arc::default(),
         listeners: Arc::new([listener("web", Mode::Http), listener("raw", Mode::Tcp(PoolId(0)))]),
         routes: routes.iter().map(|name| route(name)).collect(),
         pools: pools.iter().map(|pool| Arc::new(self::pool(pool))).collect(),

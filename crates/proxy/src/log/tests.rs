@@ -418,7 +418,9 @@ fn a_local_syslog_that_comes_late_gets_what_comes_then() {
 }
 
 fn template(text: &str, is_json: bool) -> LogFormat {
-    let text = crate::template::parse(text, crate::template::Scope::Log, None).unwrap();
+    let text =
+        crate::template::parse(text, crate::template::Scope::Log, crate::template::KnownValues::default())
+            .unwrap();
     LogFormat::Template(Arc::new(crate::plan::LogTemplate::new(text, is_json).unwrap()))
 }
 

@@ -27,7 +27,9 @@ impl Metric {
     pub(super) fn divisor(self) -> u64 {
         match self {
             Self::ServerWeight => 100,
-            Self::Uptime | Self::ReloadTime | Self::ProcessCpu | Self::ProcessStart => 1_000_000_000,
+            Self::Uptime | Self::ReloadTime | Self::MapLoadTime | Self::ProcessCpu | Self::ProcessStart => {
+                1_000_000_000
+            }
             _ => 1,
         }
     }
@@ -78,7 +80,7 @@ metrics! {
     RetriesDenied, "weir_retries_denied_total", Counter, ["pool"], "Retries that were not made, because the retry budget was exhausted.";
     ServerConnections, "weir_server_requests_total", Counter, ["pool", "server", "connection"], "Requests with an established connection to the server, by connection: new or reused.";
     Wasted, "weir_wasted_responses_total", Counter, ["pool"], "Responses that a server completed after their clients had left.";
-    Sticky, "weir_sticky_requests_total", Counter, ["pool", "cookie"], "Requests of pools with a sticky cookie, by cookie: hit (sent to its server), missing, unknown (the server no longer exists), invalid (not from this proxy), down (the server is not up). All but hit were balanced again.";
+    Sticky, "weir_sticky_requests_total", Counter, ["pool", "cookie"], "Requests of pools with sticky clients, by their cookie, or the entry of their session: hit (sent to its server), missing (a request without the text of a session is not counted), unknown (the server no longer exists), invalid (not from this proxy), down (the server is not up). All but hit were balanced again.";
     HashOverflow, "weir_hash_overflow_total", Counter, ["pool"], "Requests of pools with consistent-hash that were not sent to the server of their key, because that server had reached its load factor, was full or had just failed.";
     Abandoned, "weir_abandoned_requests_total", Counter, ["pool"], "Requests whose client left while a limited server processed them; the server keeps their slot until the response or the connection ends.";
     BytesIn, "weir_bytes_in_total", Counter, ["listener"], "Bytes received from clients for ended requests, including heads.";
@@ -123,6 +125,12 @@ metrics! {
     DnsQueries, "weir_dns_queries_total", Counter, ["name", "result"], "DNS queries by result: answered, empty, no_name, refused, timeout, malformed, network.";
     DnsFailing, "weir_dns_failing", Gauge, ["name"], "Pools whose last lookup of this name failed; the previous addresses stay in use.";
     LogLines, "weir_log_lines_total", Counter, ["target", "result"], "Log lines by result: written, or lost: overflow (the target was too slow), failed (the target rejected them), backoff (the target was not tried again yet after a failure).";
+    MapEntries, "weir_map_entries", Gauge, ["map"], "Entries of a map, or of a list of networks, which has the name of its file.";
+    MapMemory, "weir_map_memory_bytes", Gauge, ["map"], "Memory of a map.";
+    MapChanges, "weir_map_changes", Gauge, ["map"], "Changes of a map by operators (`weir ctl map`) since its file was read.";
+    MapLoads, "weir_map_loads_total", Counter, ["map", "result"], "Reads of the file of a map by result: loaded, failed (the previous content stays).";
+    MapLoadTime, "weir_map_loaded_timestamp_seconds", Gauge, ["map"], "Time of the last read that was loaded, in seconds since 1970; 0: the map has no file.";
+    MapLoadSucceeded, "weir_map_last_load_successful", Gauge, ["map"], "1 if the last read of the file was loaded, 0 if it failed.";
     BuffersInUse, "weir_buffers_in_use", Gauge, [], "Buffers in use.";
     BuffersExhausted, "weir_buffers_exhausted_total", Counter, [], "Requests for a buffer while none was free.";
     RequestsInFlight, "weir_requests_in_flight", Gauge, [], "Requests (mode tcp: connections) in flight.";

@@ -10,7 +10,7 @@ use crate::log::fixtures::{MS, malformed_request, plan, successful_request, tcp_
 use std::sync::Arc;
 
 use crate::outcome::{EndPhase, StickyLookup};
-use crate::plan::{Balance, PoolId, ServerId, StickyMode, StickyPlan};
+use crate::plan::{Balance, PoolId, ServerId, Sticky, StickyMode, StickyPlan};
 use crate::test_time::at;
 
 fn metrics() -> Metrics {
@@ -22,7 +22,7 @@ fn sticky_metrics() -> Metrics {
     let mut plan = plan(&["api"], &["app: a b"]);
     let pool = Arc::make_mut(&mut plan.pools[PoolId(0)]);
     pool.balance = Balance::ConsistentHash;
-    pool.sticky = Some(StickyPlan::for_tests(StickyMode::Insert));
+    pool.sticky = Some(Sticky::Cookie(StickyPlan::for_tests(StickyMode::Insert)));
     Metrics::new(&plan)
 }
 
@@ -406,6 +406,7 @@ fn every_metric_of_the_table_is_exported() {
     snapshot.add_process(&rt::process_stats::ProcessStats::default(), 0, 1);
     snapshot.add_reloads(&ReloadResults::default());
     snapshot.add_certificate("a.test", 1, 1, 0);
+    snapshot.add_map("m", &crate::maps::MapStatistics::default());
     snapshot.add_generations(1);
     snapshot.add_check_changes("app", "a", 1, 1);
     snapshot.add_ejections("app", "a", "failures", 1);

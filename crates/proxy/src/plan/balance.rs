@@ -79,6 +79,39 @@ impl fmt::Display for HashKey {
     }
 }
 
+/// Rule that keeps clients at their servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sticky {
+    Cookie(StickyPlan),
+    Text(StickyTextPlan),
+}
+
+impl Sticky {
+    pub(crate) fn cookie(&self) -> Option<&StickyPlan> {
+        match self {
+            Self::Cookie(plan) => Some(plan),
+            Self::Text(_) => None,
+        }
+    }
+
+    pub(crate) fn text(&self) -> Option<&StickyTextPlan> {
+        match self {
+            Self::Cookie(_) => None,
+            Self::Text(plan) => Some(plan),
+        }
+    }
+}
+
+/// A text of a request by which a session is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StickyTextPlan {
+    pub key: Template,
+    /// Maximum number of sessions that are remembered: 100,000.
+    pub entries_max: usize,
+    /// Time without a request after which a session is forgotten: 30 min.
+    pub expire_ns: u64,
+}
+
 /// A cookie that keeps a client at its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StickyPlan {

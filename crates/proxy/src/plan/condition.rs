@@ -1,12 +1,12 @@
 //! Conditions on a request that a route's plain keys cannot express: combinations, and facts beyond the head.
 //! Types only; `route::when` evaluates them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::network_set::NetworkSet;
 use super::{Conditions, TextCondition, ValueCondition};
-use crate::template::Template;
+use crate::maps::MapStore;
+use crate::template::{MapPlan, Template};
 
 /// A condition on a request.
 #[derive(Clone, Debug)]
@@ -20,7 +20,9 @@ pub enum Condition {
     /// The conditions that a route can have, too.
     Plain(Box<Conditions>),
     /// Networks of the client, from a file.
-    SourceFile(PathBuf, Arc<NetworkSet>),
+    SourceFile(PathBuf, Arc<MapStore>),
+    /// The entry of a map for the request.
+    Map(Arc<MapPlan>, ValueCondition),
     /// A cookie.
     Cookie(TextCondition),
     /// True if the client uses TLS.
@@ -38,14 +40,14 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Calls `visit` with the files of the condition.
-    pub(crate) fn visit_files<'a>(&'a self, visit: &mut dyn FnMut(&'a Path)) {
+    /// Calls `visit` with the lists of networks of the condition.
+    pub(crate) fn visit_lists<'a>(&'a self, visit: &mut dyn FnMut(&'a Arc<MapStore>)) {
         match self {
             Self::All(conditions) | Self::Any(conditions) => {
-                conditions.iter().for_each(|condition| condition.visit_files(visit));
+                conditions.iter().for_each(|condition| condition.visit_lists(visit));
             }
-            Self::Not(condition) => condition.visit_files(visit),
-            Self::SourceFile(path, _) => visit(path),
+            Self::Not(condition) => condition.visit_lists(visit),
+            Self::SourceFile(_, list) => visit(list),
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use super::eligibility::{AdminState, CheckStatus};
 use super::tests::{POOL, S0, S1, S2, S3, enqueue_request, plan_with_maxconns, pools_on_cores};
 use super::*;
 use crate::balance::digest_source;
-use crate::plan::{StickyMode, StickyPlan};
+use crate::plan::{Sticky, StickyMode, StickyPlan};
 use crate::test_time::at;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -22,7 +22,7 @@ fn pool(maxconns: &[Option<usize>], change: impl Fn(&mut PoolPlan)) -> Pool {
 }
 
 fn make_sticky(plan: &mut PoolPlan) {
-    plan.sticky = Some(StickyPlan::for_tests(StickyMode::Insert));
+    plan.sticky = Some(Sticky::Cookie(StickyPlan::for_tests(StickyMode::Insert)));
 }
 
 fn pinned_to(server: ServerId) -> ServerRequirements {

@@ -18,8 +18,9 @@ use super::eligibility::{AdminState, Eligibility};
 use super::outlier_counters::OutlierCounters;
 use super::retry_budget::RetryBudget;
 use crate::admission::{ListenerLimits, create_listener_limits};
+use crate::balance::sticky_table::StickyTable;
 use crate::dial::SourceAddresses;
-use crate::plan::{IdVec, Plan, PoolId, PoolPlan, RateLimit, RoutePlan, ServerId, ServerPlan};
+use crate::plan::{IdVec, Plan, PoolId, PoolPlan, RateLimit, RoutePlan, ServerId, ServerPlan, Sticky};
 use crate::route::Buckets;
 
 /// State of all pools that all cores share, for one plan.
@@ -46,6 +47,8 @@ pub(crate) struct SharedPool {
     /// Opened while that was still permitted.
     namespace: Option<Namespace>,
     sources: Arc<SourceAddresses>,
+    /// Servers of sessions; `None`: sessions are not known by a text.
+    sticky_table: Option<Arc<StickyTable>>,
 }
 
 /// Number of requests of each core that wait for a pool.
@@ -231,6 +234,10 @@ impl SharedPool {
         let retry_budget = reused.unwrap_or_else(|| {
             Arc::new(RetryBudget::new(pool.overload_limits.retry_budget, wakeups.core_count()))
         });
+        let sticky_table = pool.sticky.as_ref().and_then(Sticky::text).map(|plan| {
+            let kept = old.and_then(|(_, shared)| shared.sticky_table.clone());
+            kept.filter(|table| table.is_for(plan)).unwrap_or_else(|| Arc::new(StickyTable::new(plan)))
+        });
         let unchanged_sources = old.filter(|(plan, _)| plan.sources == pool.sources);
         let unchanged_sources = unchanged_sources.map(|(_, shared)| shared.sources());
         let operator_state = old.map_or_else(Arc::default, |(_, shared)| Arc::clone(&shared.operator_state));
@@ -245,6 +252,7 @@ impl SharedPool {
             wakeups: wakeups.clone(),
             namespace,
             operator_state,
+            sticky_table,
             sources: unchanged_sources.unwrap_or_else(|| Arc::new(SourceAddresses::new(&pool.sources))),
         };
         pool.set_operator_state(pool.operator_state());
@@ -271,6 +279,10 @@ impl SharedPool {
     /// Returns the network namespace of its servers, if it is not the proxy's own.
     pub(crate) fn namespace(&self) -> Option<Namespace> {
         self.namespace.clone()
+    }
+
+    pub(crate) fn sticky_table(&self) -> Option<&StickyTable> {
+        self.sticky_table.as_deref()
     }
 
     pub(crate) fn sources(&self) -> Arc<SourceAddresses> {

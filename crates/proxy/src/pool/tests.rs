@@ -78,6 +78,7 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         given: Default::default(),
         included: Vec::new(),
         error_pages: Default::default(),
+        maps: Arc::default(),
     })
 }
 

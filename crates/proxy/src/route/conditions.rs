@@ -120,7 +120,7 @@ pub(crate) fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-fn decode_form(text: &str) -> impl Iterator<Item = u8> {
+pub(super) fn decode_form(text: &str) -> impl Iterator<Item = u8> {
     let mut rest = text.as_bytes();
     std::iter::from_fn(move || {
         let (&first, after) = rest.split_first()?;

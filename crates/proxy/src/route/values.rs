@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::RouteRequest;
 use super::conditions::append_parameter;
+use super::map_keys::append_mapped;
 use crate::cookies::cookies;
 use crate::plan::{Action, Fact, Plan, Variable};
 use crate::request_view::ClientFacts;
@@ -162,6 +163,7 @@ impl Values for RequestValues<'_> {
                 append_parameter(query.strip_prefix('?').unwrap_or_default(), name, out);
             }
             Variable::Capture(group) => self.append_group(*group, out),
+            Variable::Map(map) => append_mapped(map, self.request, self.client, out),
             Variable::Duration(..) => {}
         }
     }

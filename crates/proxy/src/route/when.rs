@@ -5,11 +5,13 @@ use std::fmt;
 
 use super::RouteRequest;
 use super::conditions::{ComparedPath, all_match, any_value_matches, host_matches};
+use super::map_keys::any_key;
 use super::values::{RequestValues, certificate_text};
 use crate::cookies::cookies;
 use crate::key_digest::digest;
+use crate::maps::Key;
 use crate::plan::{
-    CertificatePart, Condition, Conditions, Fact, PathCondition, PercentCondition, TextCondition,
+    CertificatePart, Condition, Conditions, Fact, MapPlan, PathCondition, PercentCondition, TextCondition,
     ValueCondition,
 };
 use crate::request_view::ClientFacts;
@@ -31,7 +33,10 @@ pub(crate) fn holds(
         Condition::Any(conditions) => conditions.iter().any(inner),
         Condition::Not(condition) => !inner(condition),
         Condition::Plain(conditions) => plain_holds(conditions, request, path),
-        Condition::SourceFile(_, networks) => request.source.is_some_and(|source| networks.contains(source)),
+        Condition::SourceFile(_, list) => {
+            request.source.is_some_and(|source| list.find(Key::Address(source), |_| ()).is_some())
+        }
+        Condition::Map(map, value) => map_matches(map, value, request, client),
         Condition::Cookie(TextCondition { name, value }) => {
             let lines = request.view.ordinary_lines("cookie");
             let named = cookies(lines).filter(|one| one.name == name.as_bytes());
@@ -75,6 +80,25 @@ fn certificate_matches(part: CertificatePart, value: &ValueCondition, certificat
     any_value_matches(value, texts.iter().map(String::as_bytes))
 }
 
+/// Returns whether the map has a value that matches for one of the keys of a request.
+fn map_matches(
+    map: &MapPlan,
+    condition: &ValueCondition,
+    request: &RouteRequest<'_>,
+    client: &dyn ClientFacts,
+) -> bool {
+    let has = |test: &dyn Fn(&[u8]) -> bool| {
+        any_key(map, request, client, &mut |key| map.store.find(key, test) == Some(true))
+    };
+    match condition {
+        ValueCondition::Present => has(&|_| true),
+        ValueCondition::Absent => !has(&|_| true),
+        ValueCondition::Equals(expected) => has(&|value| value == expected.as_bytes()),
+        // The values of a map are text.
+        ValueCondition::Matches(regex) => has(&|value| regex.is_match(&String::from_utf8_lossy(value))),
+    }
+}
+
 /// Returns whether the key of a request is in the fraction. A request without a key is in none.
 fn percent_holds(condition: &PercentCondition, request: &RouteRequest<'_>, client: &dyn ClientFacts) -> bool {
     let mut key = Vec::new();
@@ -116,6 +140,7 @@ impl fmt::Display for Condition {
             Self::Not(condition) => write!(f, "not ({condition})"),
             Self::Plain(conditions) => write_plain(f, conditions),
             Self::SourceFile(path, _) => write!(f, "source-file {}", path.display()),
+            Self::Map(map, value) => write_matcher(f, "map", &map.name, value),
             Self::Cookie(condition) => write_matcher(f, "cookie", &condition.name, &condition.value),
             Self::Tls(expected) => write!(f, "tls {expected}"),
             Self::ServerName(names) => write!(f, "sni {}", names.join(" or ")),

@@ -1,11 +1,12 @@
 //! Syntax of texts with values: `{name}`, `{name:-default}`, and doubled braces for literal ones.
 
 use std::fmt;
+use std::sync::Arc;
 
 use record::problem::suggestion;
 use regex::Regex;
 
-use super::{DurationForm, ExchangePart, FAMILIES, Fact, Part, Template, Text, Variable};
+use super::{DurationForm, ExchangePart, FAMILIES, Fact, MapPlan, Part, Template, Text, Variable};
 
 /// Constructor of a value with a name of its own.
 type WithName = fn(Box<str>) -> Variable;
@@ -53,6 +54,8 @@ pub(crate) enum TemplateFault {
     BadName { name: Box<str>, text: Box<str> },
     #[error("'{{{name}}}' needs a route with exactly one path-regex")]
     NoRegex { name: Box<str> },
+    #[error("'{{{name}}}': '{map}' is not the name of a map{hint}")]
+    UnknownMap { name: Box<str>, map: Box<str>, hint: String },
     #[error("'{{{name}}}': the path-regex has {}", record::units::format_plural(*groups as u64, "group"))]
     NoGroup { name: Box<str>, groups: usize },
 }
@@ -66,15 +69,36 @@ impl fmt::Display for Variable {
             Self::Cookie(name) => write!(f, "cookie.{name}"),
             Self::Capture(group) => write!(f, "{group}"),
             Self::Duration(part, form) => write!(f, "duration.{}.{}", part.word(), form.word()),
+            Self::Map(map) => write!(f, "map.{}", map.name),
         }
     }
 }
 
-/// Parses a text of a scope. `regex` is the route's only `path-regex`, whose groups are values.
+/// Values that a config defines.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct KnownValues<'a> {
+    /// The route's only `path-regex`, whose groups are values.
+    pub(crate) regex: Option<&'a Regex>,
+    pub(crate) maps: &'a [Arc<MapPlan>],
+}
+
+impl KnownValues<'_> {
+    /// Finds the map of a name like `map.NAME`.
+    fn find_map(&self, name: &str, map: &str) -> Result<Variable, TemplateFault> {
+        let found = self.maps.iter().find(|known| *known.name == *map);
+        found.map(|plan| Variable::Map(Arc::clone(plan))).ok_or_else(|| TemplateFault::UnknownMap {
+            name: name.into(),
+            map: map.into(),
+            hint: suggestion(map, self.maps.iter().map(|known| &*known.name)),
+        })
+    }
+}
+
+/// Parses a text of a scope.
 ///
 /// # Errors
 /// Returns the faults of all names, at most [`FAULTS_MAX`], up to the first brace without its other one.
-pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<Text, Vec<TemplateError>> {
+pub(crate) fn parse(text: &str, scope: Scope, known: KnownValues<'_>) -> Result<Text, Vec<TemplateError>> {
     let (mut parts, mut literal, mut at) = (Vec::new(), String::new(), 0);
     let mut errors = Vec::new();
     while let Some(brace) = text[at..].find(['{', '}']).map(|found| at + found) {
@@ -98,7 +122,7 @@ pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<T
             return Err(errors);
         };
         let (name, default) = rest[1..end].split_once(":-").unwrap_or_else(|| (&rest[1..end], ""));
-        match parse_name(name, scope, regex, text) {
+        match parse_name(name, scope, known, text) {
             Ok(variable) => {
                 if !literal.is_empty() {
                     parts.push(Part::Literal(std::mem::take(&mut literal).into()));
@@ -132,22 +156,22 @@ pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<T
 pub(crate) fn parse_value(
     text: &str,
     scope: Scope,
-    regex: Option<&Regex>,
+    known: KnownValues<'_>,
 ) -> Result<Template, Vec<TemplateError>> {
     if text.contains(['{', '}'])
-        && let Text::Template(template) = parse(text, scope, regex)?
+        && let Text::Template(template) = parse(text, scope, known)?
     {
         return Ok(template);
     }
     let variable =
-        parse_name(text, scope, regex, "").map_err(|fault| vec![TemplateError { at: 0, fault }])?;
+        parse_name(text, scope, known, "").map_err(|fault| vec![TemplateError { at: 0, fault }])?;
     Ok(Template { source: text.into(), parts: [Part::Value(variable, "".into())].into() })
 }
 
 fn parse_name(
     name: &str,
     scope: Scope,
-    regex: Option<&Regex>,
+    known: KnownValues<'_>,
     text: &str,
 ) -> Result<Variable, TemplateFault> {
     if let Some(&fact) = Fact::ALL.iter().find(|fact| fact.name() == name) {
@@ -182,7 +206,10 @@ fn parse_name(
             _ => {}
         }
     }
-    parse_capture(name, scope, regex, text)
+    if let Some(map) = name.strip_prefix("map.").filter(|map| !map.is_empty()) {
+        return known.find_map(name, map);
+    }
+    parse_capture(name, scope, known.regex, text)
 }
 
 /// Parses the name of a group, or reports an unknown name. Without a `text`, the name is a key of its own.

@@ -22,7 +22,7 @@ fn values<'a>() -> FixedValues<'a> {
 
 fn rendered(text: &str, escape: Escape) -> String {
     let mut out = Vec::new();
-    match parse(text, Scope::Response, None).unwrap() {
+    match parse(text, Scope::Response, KnownValues::default()).unwrap() {
         Text::Literal(text) => return format!("literal {text}"),
         Text::Template(template) => template.render(&values(), escape, &mut out).unwrap(),
     }
@@ -65,7 +65,8 @@ fn values_defaults_and_braces() {
 fn faults_have_a_place_and_a_remedy() {
     let fault = |text: &str, scope, regex: Option<&str>| {
         let regex = regex.map(|text| regex::Regex::new(text).unwrap());
-        let error = parse(text, scope, regex.as_ref()).unwrap_err().remove(0);
+        let error =
+            parse(text, scope, KnownValues { regex: regex.as_ref(), maps: &[] }).unwrap_err().remove(0);
         format!("{} {}", error.at, error.fault)
     };
     let message = |text: &str| fault(text, Scope::Message, None);
@@ -90,12 +91,14 @@ fn faults_have_a_place_and_a_remedy() {
 #[test]
 fn a_key_is_a_name_or_a_text() {
     let mut out = vec![1];
-    parse_value("cookie.id", Scope::Key, None).unwrap().render_key(&values(), &mut out);
+    parse_value("cookie.id", Scope::Key, KnownValues::default()).unwrap().render_key(&values(), &mut out);
     assert_eq!(out, b"7");
-    parse_value("{cookie.id}/{host}", Scope::Key, None).unwrap().render_key(&values(), &mut out);
+    parse_value("{cookie.id}/{host}", Scope::Key, KnownValues::default())
+        .unwrap()
+        .render_key(&values(), &mut out);
     assert_eq!(out, b"7/a.example:80");
     for invalid in ["cookie", "user", "", "{{", "status", "{1}", "1"] {
-        assert!(parse_value(invalid, Scope::Key, None).is_err(), "{invalid}");
+        assert!(parse_value(invalid, Scope::Key, KnownValues::default()).is_err(), "{invalid}");
     }
 }
 
@@ -104,7 +107,10 @@ fn a_long_text_is_left_out_and_noted() {
     let long = "/x".repeat(TEXT_BYTES_MAX / 4 + 1);
     let pairs = [("path", &*long)];
     let values = FixedValues { pairs: &pairs, overflows: Cell::new(0) };
-    let Text::Template(template) = parse("{path}{path}", Scope::Message, None).unwrap() else { panic!() };
+    let Text::Template(template) = parse("{path}{path}", Scope::Message, KnownValues::default()).unwrap()
+    else {
+        panic!()
+    };
     let mut out = b"before".to_vec();
     assert_eq!(template.render(&values, Escape::Field, &mut out), Err(TextTooLong));
     assert_eq!((&*out, values.overflows.get()), (&b"before"[..], 1));
@@ -149,7 +155,7 @@ fn a_location_cannot_be_bent() {
     ];
     let regex = regex::Regex::new("(.*)(.*)").unwrap();
     for (text, pairs, expected) in table {
-        let text = parse(text, Scope::Message, Some(&regex)).unwrap();
+        let text = parse(text, Scope::Message, KnownValues { regex: Some(&regex), maps: &[] }).unwrap();
         let location = text.location(&FixedValues { pairs, overflows: Cell::new(0) }).unwrap();
         assert_eq!(String::from_utf8(location).unwrap(), expected, "{}", text.source());
     }
@@ -158,7 +164,7 @@ fn a_location_cannot_be_bent() {
 #[test]
 fn every_name_of_the_table_is_parsed() {
     for fact in Fact::ALL {
-        let text = parse(&format!("{{{}}}", fact.name()), Scope::Log, None).unwrap();
+        let text = parse(&format!("{{{}}}", fact.name()), Scope::Log, KnownValues::default()).unwrap();
         assert!(text.variables().eq([&Variable::Fact(*fact)]) && !fact.doc().is_empty());
     }
 }

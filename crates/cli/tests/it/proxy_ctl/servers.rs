@@ -227,7 +227,7 @@ fn a_server_keeps_its_sticky_clients_until_its_maintenance() {
     };
     for change in ["drain", "weight 0"] {
         let output = ctl_output(&proxy, &format!("server app/a {change}"));
-        assert!(output.contains("clients with its sticky cookie stay; maint moves them too"), "{output}");
+        assert!(output.contains("clients that stick to it stay; maint moves them too"), "{output}");
         assert_eq!((served_by(&cookie), served_by("")), ("a".to_owned(), "b".to_owned()), "{change}");
         for undo in ["ready", "weight default", "weight 1", "maxconn default"] {
             let output = ctl_output(&proxy, &format!("server app/a {undo}"));
@@ -285,4 +285,50 @@ fn servers_are_added_and_removed_while_requests_flow() {
     assert_eq!(seen(), set("a"));
     let output = load.join().unwrap();
     assert!(output.stdout.contains("3000 good") && output.stdout.contains("errors       none"), "{output:?}");
+}
+
+#[test]
+fn a_session_by_a_text_keeps_its_server() {
+    let _shared = shared_machine();
+    let servers = [echoing_server("a"), echoing_server("b"), echoing_server("c")];
+    let config = |count: usize| {
+        let addresses: Vec<&str> = servers[..count].iter().map(|server| &*server.authority).collect();
+        let sticky = "balance = \"round-robin\"\nsticky = { on = \"{header.x-session}{query.sid}\" }\n";
+        format!("{}{sticky}", config(&addresses))
+    };
+    let proxy = ProxyUnderTest::weir(&config(2));
+    // Each request on a connection of its own, so that both threads get some.
+    let server_of = |line: &str, fields: &str| {
+        let mut client = Client::connect(proxy.authority());
+        client.send(format!("GET {line} HTTP/1.1\r\nHost: t\r\n{fields}\r\n").as_bytes());
+        let body = client.read_response().expect("a response").body;
+        char::from(body[0])
+    };
+    let session = |number: usize| server_of("/", &format!("X-Session: s{number}\r\n"));
+    let first: Vec<char> = (0..30).map(session).collect();
+    assert!(first.contains(&'a') && first.contains(&'b'), "{first:?}");
+    assert_eq!((0..30).map(session).collect::<Vec<_>>(), first);
+    assert_eq!(server_of("/?sid=s7", ""), first[7], "the same text from another part");
+    // Without a text, requests go to each server in turn.
+    let others: Vec<char> = (0..8).map(|_| server_of("/", "")).collect();
+    assert!(others.contains(&'a') && others.contains(&'b'), "{others:?}");
+    // A new server gets new sessions only.
+    proxy.reload(&config(3));
+    proxy.metrics_until("the reload", |metrics| {
+        metrics.sum("weir_reloads_total", &[("result", "applied")]) == 1.0
+    });
+    assert_eq!((0..30).map(session).collect::<Vec<_>>(), first);
+    assert!((100..130).map(session).any(|server| server == 'c'));
+    // Sessions stay in a drain; in maintenance they get another server, and keep that one.
+    assert!(ctl_output(&proxy, "server app/a drain").contains("clients that stick to it stay"));
+    assert_eq!((0..30).map(session).collect::<Vec<_>>(), first);
+    assert!((200..230).map(session).all(|server| server != 'a'));
+    ctl_output(&proxy, "server app/a maint");
+    let moved: Vec<char> = (0..30).map(session).collect();
+    assert!(!moved.contains(&'a'), "{moved:?}");
+    ctl_output(&proxy, "server app/a ready");
+    assert_eq!((0..30).map(session).collect::<Vec<_>>(), moved);
+    let metrics = proxy.metrics();
+    let down = first.iter().filter(|server| **server == 'a').count();
+    assert_eq!(metrics.sum("weir_sticky_requests_total", &[("cookie", "down")]), down as f64);
 }

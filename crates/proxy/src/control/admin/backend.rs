@@ -3,6 +3,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rt::clock::unix_ns;
 use rt::drain::{DrainStage, DrainWatch};
@@ -50,13 +51,16 @@ impl AdminDataSource for AdminBackend {
         {
             merged.merge(snapshot);
         }
-        let (threads, results) = {
+        let (plan, results) = {
             let active = self.active_config.borrow();
-            (active.plan.threads, active.reload_results.clone())
+            (Arc::clone(&active.plan), active.reload_results.clone())
         };
         crate::acme::add_metrics(&mut merged);
-        merged.add_process(&ProcessStats::read(CORE_THREAD), self.started_unix_ns, threads);
+        merged.add_process(&ProcessStats::read(CORE_THREAD), self.started_unix_ns, plan.threads);
         merged.add_reloads(&results);
+        for (name, store) in plan.stores() {
+            merged.add_map(&name, &store.statistics());
+        }
         merged
     }
 

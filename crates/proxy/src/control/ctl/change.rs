@@ -165,7 +165,7 @@ fn set_pool_state(active: &ActiveConfig, pool: PoolId, state: AdminState) {
 }
 
 /// Text about the clients that such a change does not move.
-const STICKY_NOTE: &str = " (clients with its sticky cookie stay; maint moves them too)";
+const STICKY_NOTE: &str = " (clients that stick to it stay; maint moves them too)";
 
 /// Splits `POOL/NAME` into pool and server.
 fn split_server_name(name: &str) -> Result<(Box<str>, Box<str>), CommandError> {
@@ -177,7 +177,7 @@ fn split_server_name(name: &str) -> Result<(Box<str>, Box<str>), CommandError> {
     Ok((pool.into(), server.into()))
 }
 
-/// Applies a change. Returns whether the pool has a sticky cookie.
+/// Applies a change. Returns whether the clients of the pool stick to servers.
 fn apply_change(
     active: &ActiveConfig,
     server_name: &(Box<str>, Box<str>),

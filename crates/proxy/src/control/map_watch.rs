@@ -1,0 +1,49 @@
+//! Reads the files of maps again when they change. The owner of the proxy only checks their states; each file
+//! is read in a thread of its own, because a large one takes a second.
+
+use std::sync::Arc;
+
+use rt::clock::MonotonicTime;
+
+use crate::maps::{MapStore, POLL_INTERVAL_NS};
+use crate::plan::Plan;
+
+#[derive(Debug)]
+pub(super) struct MapWatch {
+    next_poll: MonotonicTime,
+}
+
+impl Default for MapWatch {
+    fn default() -> Self {
+        Self { next_poll: MonotonicTime::ZERO }
+    }
+}
+
+impl MapWatch {
+    /// Starts to read the changed files of a plan. Checks them at most once a second, so it may be called at any
+    /// time.
+    pub(super) fn poll(&mut self, plan: &Plan, now: MonotonicTime) {
+        if now < self.next_poll {
+            return;
+        }
+        self.next_poll = now + POLL_INTERVAL_NS;
+        for (name, store) in plan.stores() {
+            if store.has_changed() {
+                let (name, store) = (name.into_owned(), Arc::clone(store));
+                let read = move || read_again(&name, &store);
+                // Without a thread, the next check tries again.
+                let _ = std::thread::Builder::new().name("map".to_owned()).spawn(read);
+            }
+        }
+    }
+}
+
+fn read_again(name: &str, store: &MapStore) {
+    match store.load() {
+        Ok(()) => eprintln!("weir: notice: map {name}: read again"),
+        Err(faults) => {
+            faults.iter().for_each(|fault| eprintln!("weir: map {name}: {fault}"));
+            eprintln!("weir: map {name}: not changed; the previous content stays");
+        }
+    }
+}
