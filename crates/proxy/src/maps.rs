@@ -5,6 +5,11 @@
 //! `table` has the keys and values, `file` the text of a file. A process opens each file once, so that its
 //! content outlives reloads of the config.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "for reads of files, changes and statistics; lookups of the cores take no lock"
+)]
+
 mod content;
 mod file;
 mod file_state;

@@ -348,11 +348,11 @@ the config reads only files that have changed, and refuses the config if one has
 files as the user of `privileges`.
 
 `weir ctl map set`, `delete` and `reload` change a running proxy. `set` and `delete` change memory only: they stay until the \
-file is read again, over reloads of the config, but not in a new process (`weir proxy --upgrade-from`). An entry of two equal \
-keys must have the same value. Keys and values are UTF-8 without control characters.
+file is read again, over reloads of the config, but not in a new process (`weir proxy --upgrade-from`). Two entries \
+with the same key must have the same value. Keys and values are UTF-8 without control characters.
 
-All threads share one table, which a lookup reads without a lock. Its cost does not depend on the number of entries for \
-`exact`; `domain` looks up each name above the host, and the other kinds take a binary search. Memory for an entry, besides \
+All threads share one table, which a lookup reads without a lock. For `exact`, the cost of a lookup does not depend on the \
+number of entries; `domain` looks up each name above the host, and the other kinds take a binary search. Memory for an entry, besides \
 the text of its key and value: 13 bytes for `exact` and `domain`, 12 for prefixes and suffixes, 16 for a network (IPv6: 32) \
 and 4 for its value. While a file is read, the file and both tables are in memory. Measured with a million keys of 19 bytes, or \
 networks, and values of 10 bytes: 43 MB for `exact` and `domain`, 42 MB for `prefix`, 30 MB for `network`, read in 0.4 to 1 s; \
@@ -393,7 +393,7 @@ pool = \"app\"
 All values are those of the request as it is forwarded, before the changes of the route. A value cannot change the structure \
 of its place: control characters (CR, LF and NUL among them) are dropped from fields and bodies; in a body of HTML or XML, \
 `& < > \" '` become character references, and in one of JSON, values are escaped as parts of a string. In a location, everything \
-but visible ASCII is percent-encoded, `{path}` and a group begin a path with one slash, `{host}` cannot have a user or a port, and \
+but visible ASCII is percent-encoded, `{path}` and a group begin a path with one slash, `{host}` cannot have a user or a port, a value of a map may be a complete location, and \
 all other values keep letters, digits and `-._~` only, so that no value names another host than the text does. A field whose \
 text has no byte is not sent. `Host` is only set to a text that is a host. A group needs a route with exactly one `path-regex`, \
 in the route or in its `when` (not in `not`).

@@ -134,7 +134,7 @@ impl StickyTable {
 
     /// Returns the set of a key, and the part of it that its entry has, which is never 0.
     fn place(&self, key: u64) -> (&Set, u64) {
-        let index = (key & 0xffff_ffff) * self.sets.len() as u64 >> 32;
+        let index = ((key & 0xffff_ffff) * self.sets.len() as u64) >> 32;
         (&self.sets[index as usize], key >> 40 | 1)
     }
 }

@@ -101,3 +101,67 @@ pub(super) fn open_networks(
     let form = TableForm { kind: MatchKind::Network, ignores_case: false };
     Some((PathBuf::from(&*file.value), open(file, form, true, problems)?))
 }
+
+#[cfg(test)]
+mod tests {
+    /// Returns the errors of a config with these lines, or its warnings.
+    fn messages(maps: &str, route: &str) -> Vec<String> {
+        let config =
+            format!("{maps}\n[listener.web]\nbind = '127.0.0.1:0'\n[[route]]\n{route}\ndeny = true\n");
+        let parsed = crate::config::parse("t", &config);
+        let messages = parsed.map_or_else(|problems| problems, |parsed| parsed.warnings);
+        messages.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn faults_of_maps_have_a_place() {
+        let path = "[map.m]\nkey = 'path'\n";
+        for (maps, route, expected) in [
+            (format!("{path}entries = {{ a = '1' }}"), "when = { map = { m = true } }", ""),
+            (path.to_owned(), "", "t:1:6: a map needs its entries"),
+            (format!("{path}entries = {{ a = '1' }}\nfile = '/x'"), "", "exclude each other"),
+            (format!("{path}file = '/no/such/file'"), "", "t:3:8: /no/such/file: No such file"),
+            (format!("{path}file = '/tmp'"), "", "t:3:8: /tmp: not a file"),
+            (
+                format!("{path}match = 'network'\nentries = {{ '10.0.0.1/8' = '' }}"),
+                "",
+                "t:4:13: '10.0.0.1/8' has bits set after its prefix: write 10.0.0.0/8",
+            ),
+            ("[map.m]\nkey = '{listener}'\nentries = { a = '1' }".to_owned(), "", "t:2:7: a map is the same"),
+            ("[map.m]\nkey = 'map.m'\nentries = { a = '1' }".to_owned(), "", "not the name of a map"),
+            (
+                "[map.m]\nkey = 'host'\nentries = { 'A.b' = '1', 'a.B' = '2' }".to_owned(),
+                "",
+                "t:3:26: the key is another one's",
+            ),
+            (
+                format!("{path}entries = {{ a = '1' }}"),
+                "when = { map = { n = true } }",
+                "unknown map 'n' (did you mean 'm'?)",
+            ),
+            (
+                format!("{path}entries = {{ a = '1' }}"),
+                "set-response-header = { x = '{map.mm}' }",
+                "'mm' is not the name of a map (did you mean 'm'?)",
+            ),
+        ] {
+            let messages = messages(&maps, route);
+            let is_expected = match expected {
+                "" => messages.is_empty(),
+                part => messages.len() == 1 && messages[0].contains(part),
+            };
+            assert!(is_expected, "{maps} {route}: {messages:#?}");
+        }
+    }
+
+    #[test]
+    fn all_faults_of_a_file_are_reported() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "10.0.0.0/8\nx\n\n10.0.0.1/8\n").unwrap();
+        let path = file.path().display();
+        let messages = messages("", &format!("when = {{ source-file = '{path}' }}"));
+        assert_eq!(messages.len(), 2, "{messages:#?}");
+        let [first, second] = [2, 4].map(|line| format!("t:5:24: {path}:{line}:1: "));
+        assert!(messages[0].contains(&first) && messages[1].contains(&second), "{messages:#?}");
+    }
+}

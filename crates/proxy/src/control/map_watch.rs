@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use rt::clock::MonotonicTime;
+use rt::memory::{FreedMemory, return_freed_memory};
 
 use crate::maps::{MapStore, POLL_INTERVAL_NS};
 use crate::plan::Plan;
@@ -11,11 +12,16 @@ use crate::plan::Plan;
 #[derive(Debug)]
 pub(super) struct MapWatch {
     next_poll: MonotonicTime,
+    /// Number of polls that still return memory: a table that was replaced may have been made in this thread.
+    returns_left: u32,
 }
+
+/// Number of such polls after a file was read.
+const RETURNS: u32 = 10;
 
 impl Default for MapWatch {
     fn default() -> Self {
-        Self { next_poll: MonotonicTime::ZERO }
+        Self { next_poll: MonotonicTime::ZERO, returns_left: 0 }
     }
 }
 
@@ -27,8 +33,13 @@ impl MapWatch {
             return;
         }
         self.next_poll = now + POLL_INTERVAL_NS;
+        if self.returns_left > 0 {
+            self.returns_left -= 1;
+            return_freed_memory(FreedMemory::All);
+        }
         for (name, store) in plan.stores() {
             if store.has_changed() {
+                self.returns_left = RETURNS;
                 let (name, store) = (name.into_owned(), Arc::clone(store));
                 let read = move || read_again(&name, &store);
                 // Without a thread, the next check tries again.
@@ -46,4 +57,6 @@ fn read_again(name: &str, store: &MapStore) {
             eprintln!("weir: map {name}: not changed; the previous content stays");
         }
     }
+    // This thread ends, and with it the chance to return what reading took.
+    return_freed_memory(FreedMemory::All);
 }

@@ -138,7 +138,7 @@ impl Content {
         if let Some(changes) = &self.changes {
             changes.visit(&mut |other, value| {
                 if *other != *added {
-                    fault = fault.take().or(builder.add(&other, value).err());
+                    fault = fault.take().or_else(|| builder.add(&other, value).err());
                 }
             });
         }
@@ -159,7 +159,7 @@ impl Content {
     fn merged(&self) -> Result<Self, MapChangeError> {
         let mut builder = TableBuilder::new(self.table.form());
         let mut fault = None;
-        self.visit(&mut |key, value| fault = fault.take().or(builder.add(key, Some(value)).err()));
+        self.visit(&mut |key, value| fault = fault.take().or_else(|| builder.add(key, Some(value)).err()));
         if let Some(fault) = fault {
             return Err(fault.into());
         }

@@ -62,7 +62,8 @@ fn append_value(variable: &Variable, value: &[u8], is_before_literal: bool, out:
                 append_path(value, out);
             }
         }
-        Variable::Fact(Fact::Query) => append_encoded(value, b"", out),
+        // The values of a map are the operator's, as the text is.
+        Variable::Fact(Fact::Query) | Variable::Map(_) => append_encoded(value, b"", out),
         Variable::Capture(_) => match authority(out) {
             // A group between literals is a part of the host.
             Some(b"") => append_component(value, out),

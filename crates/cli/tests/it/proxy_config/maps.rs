@@ -34,6 +34,8 @@ fn entries_are_values_and_conditions() {
          [map.both]\nkey = '{{method}} {{query.a}}'\nentries = {{ 'GET 1' = 'one' }}\n\
          [[route]]\nwhen = {{ map = {{ area = 'closed' }}, not = {{ map = {{ keys = true }} }} }}\ndeny = 403\n\
          [[route]]\nwhen = {{ map = {{ tenant = {{ regex = '^gold' }}, both = false }} }}\nreturn = {{ body = 'gold' }}\n\
+         [map.moved]\nkey = 'path'\nentries = {{ '/old' = 'https://new.example/a?b=\u{fc}', '/here' = '//evil' }}\n\
+         [[route]]\nwhen = {{ map = {{ moved = true }} }}\nredirect = {{ location = '{{map.moved}}' }}\n\
          [[route]]\nset-response-header = {{ x-net = '{{map.net}}', x-both = '{{map.both:-none}}', x-area = '{{map.area}}' }}\n\
          return = {{ body-template = '{{map.tenant:-no tenant}}' }}\n"
     ));
@@ -63,6 +65,10 @@ fn entries_are_values_and_conditions() {
         }
         let actual = ["x-net", "x-both", "x-area"].map(|name| field(&response.head, name));
         assert_eq!(actual, headers.map(|value| value.map(str::to_owned)), "{line}: {}", response.head);
+    }
+    for (path, expected) in [("/old", "https://new.example/a?b=%C3%BC"), ("/here", "/evil")] {
+        let response = send_request(proxy.authority(), &format!("GET {path}"), "");
+        assert_eq!(field(&response.head, "location").as_deref(), Some(expected), "{}", response.head);
     }
 }
 

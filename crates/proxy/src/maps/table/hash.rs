@@ -73,7 +73,7 @@ impl HashIndex {
     /// Returns the slot of a key and its entry, or the empty slot where it would be.
     fn slot_of(&self, key: &[u8], hash: u64, offsets: &[u32], records: &Records) -> (usize, Option<usize>) {
         // The upper half of the product is a slot below their number.
-        let mut slot = ((hash & 0xffff_ffff) * self.slots.len() as u64 >> 32) as usize;
+        let mut slot = (((hash & 0xffff_ffff) * self.slots.len() as u64) >> 32) as usize;
         loop {
             let entry = self.slots[slot];
             if entry == EMPTY {

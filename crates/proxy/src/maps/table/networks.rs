@@ -34,7 +34,7 @@ impl Bits for u32 {
     const COUNT: u8 = 32;
 
     fn is_same_prefix(self, other: Self, prefix: u8) -> bool {
-        (self ^ other).checked_shr(u32::from(Self::COUNT - prefix)).unwrap_or(0) == 0
+        (self ^ other).checked_shr((Self::COUNT - prefix).into()).unwrap_or(0) == 0
     }
 }
 
@@ -42,7 +42,7 @@ impl Bits for u128 {
     const COUNT: u8 = 128;
 
     fn is_same_prefix(self, other: Self, prefix: u8) -> bool {
-        (self ^ other).checked_shr(u32::from(Self::COUNT - prefix)).unwrap_or(0) == 0
+        (self ^ other).checked_shr((Self::COUNT - prefix).into()).unwrap_or(0) == 0
     }
 }
 

@@ -122,7 +122,7 @@ fn the_longest_network_of_an_address_is_found() {
         let is_in = |(prefix, network): &(u8, u128)| {
             (bits ^ network).checked_shr(u32::from(128 - prefix)).unwrap_or(0) == 0
         };
-        let expected = networks.iter().filter(|(key, _)| is_in(key)).last().map(|(_, text)| text.clone());
+        let expected = networks.iter().rfind(|(key, _)| is_in(key)).map(|(_, text)| text.clone());
         assert_eq!(text_of(table.find(Key::Address(address), u32::MAX)), expected, "{address}");
         assert_eq!(text_of(table.find(Key::Text(address.to_string().as_bytes()), u32::MAX)), expected);
     }
