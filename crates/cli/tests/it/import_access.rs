@@ -111,7 +111,7 @@ const HAPROXY: &[Case] = &[
         program: "haproxy",
         source: "listen f\n mode http\n bind @L\n http-request deny if { path_beg /a } { url_param(x) 1 }\n \
                  http-request auth if { path_beg /b }\n http-request lua.check if { path_beg /c }\n \
-                 http-request deny if { path_beg /d } !{ src -f /no/list }\n \
+                 http-request deny if { path_beg /d } !{ hdr(host) -f /no/list }\n \
                  http-request return status 200 lf-file /x if { path_beg /e }\n server s @A\n",
         code: 3,
         requests: &[("/a", "501"), ("/b", "501"), ("/c", "501"), ("/d", "501"), ("/e", "501"), ("/f", "a")],

@@ -13,7 +13,7 @@ use rt::tls::CertificateFiles;
 
 use crate::plan::{
     ListenerPlan, ListenerTls, LogPlan, LogTarget, Mode, NamedServers, Plan, PoolId, PoolPlan,
-    PrivilegesPlan, ServerPlan,
+    PrivilegesPlan, RoutePlan, ServerPlan,
 };
 
 use super::directives::{ValueKind, find_directive};
@@ -113,10 +113,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         error_pages: Default::default(),
         maps: Arc::default(),
         listeners: Arc::new([default_listener(bind, mode, tls)]),
-        routes: (mode == Mode::Http)
-            .then(|| routes::listener_route(0, DEFAULT_NAME, PoolId(0), &Default::default()))
-            .into_iter()
-            .collect(),
+        routes: default_route(mode).into_iter().collect(),
         pools: vec![Arc::new(PoolPlan {
             servers: servers.into(),
             named_servers,
@@ -129,6 +126,12 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         given: Default::default(),
     };
     if flags.problems.is_empty() { Ok(plan) } else { Err(flags.problems) }
+}
+
+/// Returns the route to the only pool.
+fn default_route(mode: Mode) -> Option<RoutePlan> {
+    let route = || routes::listener_route(0, DEFAULT_NAME, PoolId(0), &Default::default());
+    (mode == Mode::Http).then(route)
 }
 
 /// Returns the listener, with the defaults of all keys that have no flag.
