@@ -4,6 +4,7 @@
 mod actions;
 mod balance;
 mod check;
+mod format;
 mod life;
 mod route_settings;
 mod routes;
