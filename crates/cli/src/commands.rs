@@ -9,6 +9,7 @@ mod load;
 mod pages;
 mod plan;
 mod proxy;
+mod proxy_fmt;
 mod proxy_import;
 mod report;
 mod serve;
@@ -33,6 +34,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
     };
     match (name, args.subcommand()) {
         ("serve", _) => serve::run(CommandArgs(args)),
+        ("proxy", Some(("fmt", args))) => proxy_fmt::run(CommandArgs(args)),
         ("proxy", Some(("import", args))) => proxy_import::run(CommandArgs(args)),
         ("proxy", _) => proxy::run(CommandArgs(args)),
         ("ctl", _) => ctl::run(CommandArgs(args)),

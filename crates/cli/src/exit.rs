@@ -31,7 +31,7 @@ pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
     (
         Exit::CannotRun,
         "cannot run: cannot bind or connect, limits too low, or the output cannot \
-         be written",
+         be written; or weir proxy fmt --check found a file that is not formatted",
     ),
     (Exit::Usage, "invalid usage or config"),
     (

@@ -21,6 +21,7 @@ mod load_report;
 mod load_requests;
 mod plan;
 mod proxy;
+mod proxy_fmt;
 mod proxy_import;
 mod serve;
 mod server;
@@ -163,6 +164,7 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &serve::SERVE,
     &proxy::PROXY,
     &proxy_import::IMPORT,
+    &proxy_fmt::FMT,
     &ctl::CTL,
     &load::LOAD,
     &load_report::REPORT,

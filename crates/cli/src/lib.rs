@@ -157,7 +157,7 @@ fn no_subcommand(message: &str) -> Option<&str> {
         .strip_prefix("unrecognized subcommand '")
         .or_else(|| message.strip_prefix("the subcommand '"))?;
     let word = word.split('\'').next()?;
-    (word != "import").then_some(word)
+    (!["import", "fmt"].contains(&word)).then_some(word)
 }
 
 /// Returns the exit code of a finished command: a result that could not be printed is lost.

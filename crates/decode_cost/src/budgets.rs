@@ -51,6 +51,8 @@ pub const BUDGETS: &[Budget] = &[
     budget("proxy_map", 16, 100, 400, 3_000),
     budget("user_tcp_frames", 1_024, 30, 2_000, 20_000),
     budget("proxy_import", 32_768, 2_000, 20_000, 60_000),
+    budget("proxy_sources", 1_024, 100, 2_000, 10_000),
+    budget("toml_format", 64, 600, 2_000, 10_000),
 ];
 
 const fn budget(

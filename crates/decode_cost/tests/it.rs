@@ -190,6 +190,21 @@ fn configs_of_other_programs() {
     });
 }
 
+/// Files of a config are the operator's, as a config is.
+#[test]
+fn files_of_a_config() {
+    for seed in corpus("proxy_sources") {
+        decode_cost::check("proxy_sources", &seed, |bytes| {
+            proxy::fuzzing::sources(bytes);
+        });
+    }
+}
+
+#[test]
+fn formatted_files() {
+    check_seeds("toml_format", &corpus("toml_format"), record::fuzzing::only_format_toml);
+}
+
 /// Corpora have seeds that reach the inside of their decoders.
 #[test]
 fn seeds_are_valid() {
@@ -209,6 +224,8 @@ fn seeds_are_valid() {
     valid("histogram", record::fuzzing::histogram);
     valid("run_record", record::fuzzing::run_record);
     valid("proxy_import", import::fuzzing::import);
+    valid("proxy_sources", proxy::fuzzing::sources);
+    valid("toml_format", record::fuzzing::toml_format);
     valid("fleet_message", fleet::fuzzing::message);
     valid("nats_server", fleet::fuzzing::nats_server);
 }

@@ -19,6 +19,7 @@ mod flags;
 mod health;
 mod hsts;
 mod http2;
+mod ineffective;
 mod listeners;
 mod maps;
 mod messages;
@@ -61,6 +62,7 @@ pub use schema::{reference, schema};
 pub use validate::REGEX_BYTES_MAX;
 
 pub(crate) use record::problem::suggestion;
+pub(crate) use sources::check_sources;
 pub(crate) use variables::check_variables;
 
 use crate::template::KnownValues;
@@ -128,11 +130,10 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         maps: &maps,
     };
     let (routes, route_offsets) = build_routes(root, &known_names, problems);
-    let threads_given = root.optional_size("threads").is_some();
     let threads = root.optional_size("threads").unwrap_or_else(|| rt::cores::available_cpus().len());
     let plan = Plan {
         threads,
-        is_threads_set: threads_given,
+        is_threads_set: root.optional_size("threads").is_some(),
         pin: parse_pin(root, problems),
         connections_max: parse_connections_max(root, threads, problems),
         drain_timeout_ns: root.integer_or_zero("drain-timeout"),
@@ -162,6 +163,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         pools: &pool_sections,
     };
     cross_checks::check_plan(&plan, &offsets, problems);
+    ineffective::warn_of_keys(&plan, [&listener_sections, &root.tables("route"), &pool_sections], problems);
     overload_lints::check_overload(&plan, &listener_sections, &pool_sections, lints);
     plan
 }

@@ -270,6 +270,31 @@ pub fn decode_client_hello(bytes: &[u8]) {
     }
 }
 
+/// Reads a config and the files that it includes, with variables: `main.toml`, `a.toml`, `b.toml` and `c.toml`, separated
+/// by lines `---`. Each problem has a position in one of them. `true`: an included file was read.
+///
+/// # Panics
+/// The property does not hold.
+pub fn sources(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    // Neither other files of the machine, nor the escape of a slash.
+    if text.contains(['/', '\\']) {
+        return false;
+    }
+    let name = format!("weir-sources-{}-{:?}", std::process::id(), std::thread::current().id());
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&directory).expect("a directory of the check");
+    let names = ["main", "a", "b", "c"].iter();
+    let names = names.map(|name| directory.join(format!("{name}.toml")).display().to_string());
+    let files: Vec<(String, &str)> = names.zip(text.split("\n---\n")).collect();
+    for (name, text) in &files {
+        std::fs::write(name, text).expect("a file of the check");
+    }
+    let has_included = config::check_sources(&files);
+    std::fs::remove_dir_all(&directory).expect("the directory of the check");
+    has_included
+}
+
 /// Checks that a config is valid, or that every problem has a position and a message. `true`: it
 /// was valid.
 ///

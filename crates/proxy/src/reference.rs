@@ -362,6 +362,12 @@ HAProxy 2.6 takes 297 MB for the same names and 281 MB for the same networks. A 
 
 fn values_reference() -> String {
     let mut text = "
+## Environment variables
+
+In all texts of the file, `${NAME}` is an environment variable, `${NAME:-TEXT}` has a default for a missing or empty one, and \
+`$${` is a literal `${`. Where a key takes a number or a boolean, a text with a variable may become one: \
+`threads = \"${THREADS:-2}\"`. A reload reads the file again, with the environment that the process was started with.
+
 ## Values
 
 These texts have values of the request: fields that a route sets or adds, `location`, `body-template`, and, if they have \

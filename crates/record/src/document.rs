@@ -1,6 +1,7 @@
 //! Files in TOML that people write: the parsed document with all its syntax errors, and the problems that its
 //! reader finds, each with line and column. Independent of the keys of a file.
 
+mod format;
 mod syntax;
 
 use std::borrow::Cow;
@@ -10,6 +11,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::problem::{InputProblem, suggestion};
+
+pub use format::format_toml;
 
 /// A value and the byte offset where it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -302,6 +302,8 @@ fn the_other_examples_of_the_reference_work() {
         ("users.csv", "user\nann\nbob\n".to_owned()),
         ("access.log", "- - - [01/Jan/2024:00:00:00 +0000] \"GET /?s=10 HTTP/1.1\" 200 10\n".repeat(20)),
         ("targets.txt", format!("GET http://{authority}/?s=1\n")),
+        // For `weir proxy fmt`.
+        ("proxy.toml", "[listener.web]\nbind=\":80\"\n".to_owned()),
         // For `weir proxy import`.
         ("nginx.conf", "server { location / { proxy_pass http://127.0.0.1:9001; } }\n".to_owned()),
         ("Caddyfile", ":8080 {\n  reverse_proxy 127.0.0.1:9001\n}\n".to_owned()),

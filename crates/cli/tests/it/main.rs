@@ -49,6 +49,7 @@ mod regression;
 mod robust;
 mod serve_deployments;
 mod serve_files;
+mod side_by_side;
 mod smuggling;
 mod streams;
 mod support;

@@ -5,6 +5,7 @@ mod actions;
 mod balance;
 mod check;
 mod error_pages;
+mod format;
 mod life;
 mod maps;
 mod route_settings;

@@ -98,6 +98,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),
     ("toml", &["record", "load", "proxy", "experiment", "plan", "fleet"]),
+    ("toml_parser", &["record"]),
 ];
 
 /// Crates that may contain unsafe code.

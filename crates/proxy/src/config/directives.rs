@@ -63,6 +63,22 @@ pub(super) enum ValueKind {
     Matchers,
 }
 
+impl ValueKind {
+    /// Returns whether a number or a boolean is a value of this kind, but not the same in quotes.
+    pub(super) fn takes_number_or_bool(self) -> bool {
+        matches!(
+            self,
+            Bool | Integer(..)
+                | Ratio(..)
+                | Status(..)
+                | Self::True
+                | StatusOrTrue(..)
+                | TextOrFalse(_)
+                | TableOrBool(_)
+        )
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DefaultValue {
     /// No default: the key is required.

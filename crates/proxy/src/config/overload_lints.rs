@@ -154,6 +154,8 @@ mod tests {
             assert!(messages.len() == 1 && messages[0].starts_with(expected), "{expected}: {messages:?}");
             assert!(seen.insert(messages[0].clone()), "{messages:?} twice");
         }
-        assert!(lint_messages("on-limit = 'wait'", BOUNDED, "retries = 0").is_empty());
+        assert!(
+            lint_messages("on-limit = 'wait'\nconnections-max = 5000", BOUNDED, "retries = 0").is_empty()
+        );
     }
 }

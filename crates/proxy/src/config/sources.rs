@@ -104,9 +104,10 @@ impl Sources {
     fn read_file(&mut self, file: SourceFile, lookup: Lookup<'_>, problems: &mut Problems) -> Section {
         let mut own = Problems::default();
         let mut document = TomlDocument::parse(&file.text);
-        expand_table(document.table_mut(), lookup, &mut own);
+        let variables = expand_table(document.table_mut(), lookup, &mut own);
         let is_lenient = !document.is_readable();
-        let mut section = TableReader::new(&mut own, is_lenient).read_section("", document.table(), 0);
+        let mut reader = TableReader::new(&mut own, is_lenient).with_variables(&variables);
+        let mut section = reader.read_section("", document.table(), 0);
         document.report_syntax_errors(&mut own);
         self.is_readable &= document.is_readable();
         own.shift(file.base);
@@ -224,6 +225,28 @@ fn matches_wildcards(pattern: &[u8], name: &[u8]) -> bool {
         }
     }
     pattern[in_pattern..].iter().all(|&byte| byte == b'*')
+}
+
+/// Reads the first of these files, and those that it includes: each problem has a place in one of them. `true`: an
+/// included file was read. For fuzzing.
+///
+/// # Panics
+/// The property does not hold.
+pub(crate) fn check_sources(files: &[(String, &str)]) -> bool {
+    let lookup = |name: &str| name.len().is_multiple_of(2).then(|| Ok(name.to_owned()));
+    let mut problems = Problems::default();
+    let Some((main, text)) = files.first() else { return false };
+    let (_, sources) = read(main, text, &lookup, &mut problems);
+    let (errors, warnings) = sources.locate(problems);
+    for problem in errors.iter().chain(&warnings) {
+        let is_in_file = |(name, text): &(String, &str)| {
+            let place = problem.location.strip_prefix(&**name).and_then(|rest| rest.strip_prefix(':'));
+            let line = place.and_then(|place| place.split(':').next()?.parse::<usize>().ok());
+            line.is_some_and(|line| line <= text.matches('\n').count() + 1)
+        };
+        assert!(files.iter().any(is_in_file) && !problem.text.is_empty(), "{problem}");
+    }
+    sources.files.len() > 1
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::directives::{DefaultValue, Directive, ValueKind, directives_of_table, find_directive};
 use super::errors::ValueError;
 use super::messages::{describe_value, unknown_key_message, wrong_kind};
+use super::variables::ExpandedTexts;
 
 /// Maximum time in nanoseconds that a config can set: one year.
 const TIME_MAX_NS: u64 = 365 * 24 * 3_600_000_000_000;
@@ -273,11 +274,18 @@ pub(super) struct TableReader<'p> {
     is_lenient: bool,
     /// Names of the named tables that are being read, from outside in.
     names: Vec<String>,
+    /// Texts in which variables were replaced; `None` for defaults.
+    variables: Option<&'p ExpandedTexts>,
 }
 
 impl<'p> TableReader<'p> {
     pub(super) fn new(problems: &'p mut Problems, is_lenient: bool) -> Self {
-        Self { problems, is_lenient, names: Vec::new() }
+        Self { problems, is_lenient, names: Vec::new(), variables: None }
+    }
+
+    /// Accepts the values of variables where numbers and booleans are expected.
+    pub(super) fn with_variables(self, variables: &'p ExpandedTexts) -> Self {
+        Self { variables: Some(variables), ..self }
     }
 
     /// Reads the values of `table`, with the keys of `path`, which starts at byte `offset`.
@@ -305,6 +313,11 @@ impl<'p> TableReader<'p> {
 
     fn read_value(&mut self, row: &Directive, value: &Spanned<DeValue<'_>>) -> Option<Value> {
         let offset = value.span().start;
+        let of_variable = self
+            .variables
+            .filter(|_| row.kind.takes_number_or_bool())
+            .and_then(|texts| texts.number_or_bool(value));
+        let value = of_variable.as_ref().unwrap_or(value);
         let inner = value.get_ref();
         match row.kind {
             ValueKind::TableOrBool(_) if inner.as_bool().is_some() => inner.as_bool().map(Value::Bool),
@@ -331,7 +344,10 @@ impl<'p> TableReader<'p> {
             },
             ValueKind::Texts(_) | ValueKind::TextsOrNone(_) => self.read_texts(row, value),
             ValueKind::Fields | ValueKind::Matchers => self.read_pairs(row, value),
-            _ => self.problems.ok_or_report(offset, parse_scalar(row, inner)),
+            _ => {
+                let parsed = parse_scalar(row, inner).map_err(|error| self.with_variables_at(offset, &error));
+                self.problems.ok_or_report(offset, parsed)
+            }
         }
     }
 
@@ -340,11 +356,20 @@ impl<'p> TableReader<'p> {
         row: &Directive,
         value: &'a Spanned<DeValue<'i>>,
     ) -> Option<&'a DeTable<'i>> {
-        let table = value.get_ref().as_table();
+        let (offset, table) = (value.span().start, value.get_ref().as_table());
         if table.is_none() {
-            self.problems.add_error(value.span().start, wrong_kind(row, value.get_ref()).to_string());
+            let text = self.with_variables_at(offset, &wrong_kind(row, value.get_ref()));
+            self.problems.add_error(offset, text);
         }
         table
+    }
+
+    /// Returns the text of an error, with the variables of the value at an offset.
+    fn with_variables_at(&self, offset: usize, error: &ValueError) -> String {
+        match self.variables.and_then(|texts| texts.names_at(offset)) {
+            Some(names) => format!("{error} (value of {names})"),
+            None => error.to_string(),
+        }
     }
 
     fn read_named(

@@ -1,6 +1,7 @@
 //! Environment variables in the texts of a config: `${NAME}`, `${NAME:-default}`, and `$${` for a literal `${`.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use record::document::Problems;
 use toml::Spanned;
@@ -32,33 +33,85 @@ pub(super) fn process_variable(name: &str) -> Option<Result<String, ()>> {
     std::env::var_os(name).map(|value| value.into_string().map_err(drop))
 }
 
-/// Replaces the variables in all texts of a table. Keys have none.
-pub(super) fn expand_table(table: &mut DeTable<'_>, lookup: Lookup<'_>, problems: &mut Problems) {
-    for (_, value) in table.iter_mut() {
-        expand_value(value, lookup, problems);
+/// The texts with variables of a file: by their byte offsets, the names of the variables.
+#[derive(Debug, Default)]
+pub(super) struct ExpandedTexts(BTreeMap<usize, String>);
+
+impl ExpandedTexts {
+    /// Returns the names of the variables in the text at an offset: `${A}, ${B}`.
+    pub(super) fn names_at(&self, offset: usize) -> Option<&str> {
+        self.0.get(&offset).map(String::as_str)
+    }
+
+    /// Returns the number or the boolean that the text at an offset has become by its variables; `None` for any other
+    /// value.
+    pub(super) fn number_or_bool<'v>(&self, value: &'v Spanned<DeValue<'_>>) -> Option<Spanned<DeValue<'v>>> {
+        let text = value.get_ref().as_str()?.trim();
+        self.names_at(value.span().start)?;
+        let parsed = DeValue::parse(text).ok()?.into_inner();
+        if !matches!(parsed, DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_)) {
+            return None;
+        }
+        Some(Spanned::new(value.span(), parsed))
     }
 }
 
-fn expand_value(value: &mut Spanned<DeValue<'_>>, lookup: Lookup<'_>, problems: &mut Problems) {
+/// Replaces the variables in all texts of a table. Keys have none.
+pub(super) fn expand_table(
+    table: &mut DeTable<'_>,
+    lookup: Lookup<'_>,
+    problems: &mut Problems,
+) -> ExpandedTexts {
+    let mut texts = ExpandedTexts::default();
+    expand_entries(table, lookup, problems, &mut texts);
+    texts
+}
+
+fn expand_entries(
+    table: &mut DeTable<'_>,
+    lookup: Lookup<'_>,
+    problems: &mut Problems,
+    texts: &mut ExpandedTexts,
+) {
+    for (_, value) in table.iter_mut() {
+        expand_value(value, lookup, problems, texts);
+    }
+}
+
+fn expand_value(
+    value: &mut Spanned<DeValue<'_>>,
+    lookup: Lookup<'_>,
+    problems: &mut Problems,
+    texts: &mut ExpandedTexts,
+) {
     let offset = value.span().start;
     match value.get_mut() {
         DeValue::String(text) if text.contains("${") => {
-            let expanded = expand(text, lookup, |at, fault| {
+            let mut names = Vec::new();
+            let expanded = expand(text, lookup, &mut names, |at, fault| {
                 // Behind the quote with which the text starts.
                 problems.add_error(offset + 1 + at, fault);
             });
             *text = Cow::Owned(expanded);
+            if !names.is_empty() {
+                texts.0.insert(offset, names.join(", "));
+            }
         }
         DeValue::Array(entries) => {
-            entries.iter_mut().for_each(|entry| expand_value(entry, lookup, problems));
+            entries.iter_mut().for_each(|entry| expand_value(entry, lookup, problems, texts));
         }
-        DeValue::Table(table) => expand_table(table, lookup, problems),
+        DeValue::Table(table) => expand_entries(table, lookup, problems, texts),
         _ => {}
     }
 }
 
-/// Returns the text with its variables. Calls `report` for each fault, with its place.
-fn expand(text: &str, lookup: Lookup<'_>, mut report: impl FnMut(usize, VariableFault)) -> String {
+/// Returns the text with its variables, whose names it adds to `names`. Calls `report` for each fault, with its place.
+fn expand(
+    text: &str,
+    lookup: Lookup<'_>,
+    names: &mut Vec<String>,
+    mut report: impl FnMut(usize, VariableFault),
+) -> String {
     let (mut expanded, mut at) = (String::new(), 0);
     while let Some(start) = text[at..].find("${").map(|found| at + found) {
         // The `$` before it makes it literal.
@@ -73,8 +126,13 @@ fn expand(text: &str, lookup: Lookup<'_>, mut report: impl FnMut(usize, Variable
             report(start, VariableFault::Unclosed);
             return expanded;
         };
-        match value_of(&text[start + 2..start + length], lookup) {
-            Ok(value) => expanded.push_str(&value),
+        let reference = &text[start + 2..start + length];
+        match value_of(reference, lookup) {
+            Ok(value) => {
+                let name = reference.split(":-").next().unwrap_or(reference);
+                names.push(format!("${{{name}}}"));
+                expanded.push_str(&value);
+            }
             Err(fault) => report(start, fault),
         }
         at = start + length + 1;
@@ -110,10 +168,12 @@ fn value_of(reference: &str, lookup: Lookup<'_>) -> Result<String, VariableFault
 /// A property does not hold.
 pub(crate) fn check_variables(text: &str) {
     let lookup = |name: &str| name.len().is_multiple_of(2).then(|| Ok(name.to_owned()));
-    let _ = expand(text, &lookup, |at, _| assert!(text[at..].starts_with("${")));
+    let mut names = Vec::new();
+    let _ = expand(text, &lookup, &mut names, |at, _| assert!(text[at..].starts_with("${")));
+    names.clear();
     let mut faults = 0;
-    let literal = expand(&text.replace("${", "$${"), &lookup, |_, _| faults += 1);
-    assert_eq!((&*literal, faults), (text, 0));
+    let literal = expand(&text.replace("${", "$${"), &lookup, &mut names, |_, _| faults += 1);
+    assert_eq!((&*literal, faults, names.len()), (text, 0, 0));
 }
 
 #[cfg(test)]
@@ -132,7 +192,7 @@ mod tests {
 
     fn expanded(text: &str) -> (String, Vec<(usize, VariableFault)>) {
         let mut faults = Vec::new();
-        let text = expand(text, &lookup, |at, fault| faults.push((at, fault)));
+        let text = expand(text, &lookup, &mut Vec::new(), |at, fault| faults.push((at, fault)));
         (text, faults)
     }
 

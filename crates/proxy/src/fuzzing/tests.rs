@@ -248,6 +248,11 @@ fn a_config_is_valid_or_has_a_message() {
 }
 
 #[test]
+fn problems_of_several_files_have_a_place_in_one_of_them() {
+    run_mutations(&read_corpus("proxy_sources"), 8, super::sources);
+}
+
+#[test]
 fn a_text_stays_in_its_place() {
     let seeds = [
         "https://{host}{1}{query}\n/evil.example/x",

@@ -132,6 +132,19 @@ impl ScriptPeer {
         }
     }
 
+    /// Reads the content of a request, and forgets it.
+    pub(crate) fn skip_content(&mut self, length: usize) -> io::Result<()> {
+        while self.buffered.len() < length {
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => self.buffered.extend_from_slice(&bytes[..read]),
+            }
+        }
+        self.buffered.drain(..length);
+        Ok(())
+    }
+
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }

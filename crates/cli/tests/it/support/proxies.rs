@@ -93,8 +93,13 @@ pub(crate) fn is_installed(program: &str, arguments: &[&str]) -> bool {
 pub(crate) struct ComparedProxy {
     process: Process,
     pub(crate) authority: String,
+    /// Ports for the names in its config, if it was started with free ones.
+    ports: Vec<(&'static str, u16)>,
     directory: TempDir,
 }
+
+/// Names for free ports in a config, in braces.
+const PORT_NAMES: [&str; 3] = ["port", "port2", "port3"];
 
 impl ComparedProxy {
     /// Starts weir with this config, which binds port 0; the address is that of the first listener.
@@ -113,52 +118,65 @@ impl ComparedProxy {
         });
         let stderr = fs::read_to_string(directory.path().join("stderr")).unwrap();
         assert!(started, "weir proxy did not say where it listens; it said '{stderr}'\n{config}");
-        Self { process, authority: authority.unwrap(), directory }
+        Self { process, authority: authority.unwrap(), ports: Vec::new(), directory }
     }
 
     /// Starts HAProxy with this config; `{port}` stands for its port.
     pub(crate) fn haproxy(config: &str) -> Self {
-        Self::start_on_free_port("haproxy", config, |path| {
-            let mut command = Command::new("haproxy");
-            command.arg("-db").arg("-f").arg(path);
-            command
-        })
+        Self::start_with_files("HAProxy", config, &[])
     }
 
     /// Starts nginx with this config; `{port}` stands for its port and `{directory}` for its
     /// temporary directory.
     pub(crate) fn nginx(config: &str) -> Self {
-        Self::start_on_free_port("nginx", config, |path| {
-            let mut command = Command::new("nginx");
-            command.arg("-p").arg(path.parent().unwrap()).arg("-c").arg(path);
-            command.args(["-e", "error.log", "-g", "daemon off; master_process off;"]);
-            command
-        })
+        Self::start_with_files("nginx", config, &[])
     }
 
-    fn start_on_free_port(name: &str, config: &str, command: impl Fn(&Path) -> Command) -> Self {
+    /// Starts a program with this config and other files in its directory, `{directory}`. `{port}`, `{port2}` and
+    /// `{port3}` stand for free ports.
+    pub(crate) fn start_with_files(program: &str, config: &str, files: &[(&str, &str)]) -> Self {
         for _ in 0..20 {
             let directory = temp_dir();
-            let port = free_port();
-            let config = config.replace("{port}", &port.to_string());
-            let config = config.replace("{directory}", directory.path().to_str().unwrap());
             let path = directory.path().join("conf");
-            fs::write(&path, config).unwrap();
+            let mut ports = Vec::new();
+            for (name, text) in [("conf", config)].iter().chain(files) {
+                let mut text = text.replace("{directory}", directory.path().to_str().unwrap());
+                for port_name in PORT_NAMES.into_iter().filter(|name| text.contains(&format!("{{{name}}}"))) {
+                    if !ports.iter().any(|(name, _)| *name == port_name) {
+                        ports.push((port_name, free_port()));
+                    }
+                }
+                for (port_name, port) in &ports {
+                    text = text.replace(&format!("{{{port_name}}}"), &port.to_string());
+                }
+                fs::write(directory.path().join(name), text).unwrap();
+            }
             let log = File::create(directory.path().join("stderr")).unwrap();
             let null = Stdio::null;
-            let mut process = Process::spawn(command(&path).stdin(null()).stdout(null()).stderr(log));
-            let authority = format!("127.0.0.1:{port}");
+            let mut command = program_command(program, directory.path(), &path);
+            let mut process = Process::spawn(command.stdin(null()).stdout(null()).stderr(log));
             let mut ended = false;
             let started = within(EVENT_TIMEOUT, || {
                 ended = has_ended(&mut process);
-                ended || listens_on(process.id(), port)
+                ended || ports.iter().all(|(_, port)| listens_on(process.id(), *port))
             });
             if started && !ended {
-                return Self { process, authority, directory };
+                let authority = format!("127.0.0.1:{}", ports.first().map_or(0, |(_, port)| *port));
+                return Self { process, authority, ports, directory };
             }
             eprintln!("{}", fs::read_to_string(directory.path().join("stderr")).unwrap());
         }
-        panic!("{name} did not start on any of twenty free ports")
+        panic!("{program} did not start on any of twenty free ports")
+    }
+
+    /// Returns the path of a file in its directory.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    /// Returns the port that replaced a name in its config.
+    pub(crate) fn port(&self, name: &str) -> u16 {
+        self.ports.iter().find(|(port_name, _)| *port_name == name).map_or(0, |(_, port)| *port)
     }
 
     /// Connects to it, with a timeout on every operation.
@@ -175,6 +193,28 @@ impl ComparedProxy {
         let stderr = fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default();
         assert!(!has_ended(&mut self.process), "the proxy ended: {stderr}");
         assert!(!stderr.contains("panicked"), "the proxy panicked: {stderr}");
+    }
+}
+
+/// Returns the command of a program with a config.
+fn program_command(program: &str, directory: &Path, config: &Path) -> Command {
+    match program {
+        "HAProxy" => {
+            let mut haproxy = Command::new("haproxy");
+            haproxy.arg("-db").arg("-f").arg(config);
+            haproxy
+        }
+        "nginx" => {
+            let mut nginx = Command::new("nginx");
+            nginx.arg("-p").arg(directory).arg("-c").arg(config);
+            nginx.args(["-e", "error.log", "-g", "daemon off; master_process off;"]);
+            nginx
+        }
+        _ => {
+            let mut weir = command(WEIR, directory);
+            weir.arg("proxy").arg("--config").arg(config);
+            weir
+        }
     }
 }
 

@@ -1,0 +1,171 @@
+//! The examples of `docs/features.md` that have a counterpart in HAProxy or nginx: both get the same requests.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::proxies::is_installed;
+use crate::support::tls_peers::Certificates;
+use crate::support::{EVENT_TIMEOUT, shared_machine, within};
+
+use super::sides::{Origins, Program, Side};
+
+/// A section of the page, with the requests to both programs.
+struct Feature {
+    title: &'static str,
+    fields: &'static [&'static str],
+    requests: &'static [(&'static str, &'static str)],
+}
+
+const FEATURES: &[Feature] = &[
+    Feature {
+        title: "Values of a request in fields",
+        fields: &["x-real-ip", "x-tenant", "x-served-by"],
+        requests: &[("/", "200 a"), ("/ -H X-Tenant:~t1 -H X-Real-IP:~10.0.0.1", "200 a")],
+    },
+    Feature {
+        title: "Groups of a regular expression",
+        fields: &[],
+        requests: &[
+            ("/u/ann/a/b?c=1", "308 https://ann.example.org/a/b?c=1"),
+            ("/u/ann/", "308 https://ann.example.org/"),
+            ("/u/ann", "200 a"),
+        ],
+    },
+    Feature {
+        title: "Combined and negated conditions",
+        fields: &[],
+        requests: &[
+            ("/ -H Host:~a.example", "403"),
+            ("/ -X POST -d x", "403"),
+            ("/ -H Host:~b.example", "200 a"),
+            ("/ -H Host:~A.example -X PUT -d x", "403"),
+        ],
+    },
+    Feature {
+        title: "Networks from a file",
+        fields: &[],
+        requests: &[("/", "200 a"), ("/ --interface 127.0.0.2", "403")],
+    },
+    Feature {
+        title: "Limit of bodies of a route",
+        fields: &[],
+        requests: &[
+            ("/upload/x -X POST -d small", "200 a"),
+            ("/upload/x -X POST -H Content-Length:~1100000000 -H Expect:~100-continue", "413"),
+            ("/other -d @{long}", "200 a"),
+        ],
+    },
+    Feature {
+        title: "Fields of forwarding of a route",
+        fields: &["x-forwarded-for", "via"],
+        requests: &[("/ -H Host:~partner.example", "200 a"), ("/ -H Host:~other.example", "200 a")],
+    },
+    Feature {
+        title: "Fields by the status",
+        fields: &["cache-control"],
+        requests: &[
+            ("/", "200 a"),
+            ("/status/404", "404 a"),
+            ("/status/503", "503 a"),
+            ("/status/302", "302 a"),
+        ],
+    },
+    Feature {
+        title: "Format of a log",
+        fields: &[],
+        requests: &[
+            ("/fixed?b=1", "200 a"),
+            ("/fixed/status/404", "404 a"),
+            ("/fixed -X PUT -d small", "200 a"),
+        ],
+    },
+    Feature {
+        title: "Several files",
+        fields: &[],
+        requests: &[("/ -H Host:~a.example", "403"), ("/ -H Host:~b.example", "200 a")],
+    },
+];
+
+/// Returns the code of a language in a section of the page.
+fn code(page: &str, title: &str, language: &str) -> Option<String> {
+    let section = page.split("\n## ").find(|section| section.starts_with(&format!("{title}\n")))?;
+    let (_, rest) = section.split_once(&format!("```{language}\n"))?;
+    Some(rest.split("```").next()?.to_owned())
+}
+
+/// Returns the complete config of an example of weir.
+fn weir_config(example: &str) -> String {
+    format!(
+        "{example}\n[listener.web]\nbind = \":80\"\npool = \"app\"\n\
+         [pool.app]\nservers = [{{ address = \"10.0.0.11:8080\", name = \"a\" }}]\n"
+    )
+}
+
+/// Returns the program and the complete config of an example of it.
+fn peer_config(page: &str, title: &str) -> Option<(Program, String)> {
+    if let Some(lines) = code(page, title, "haproxy") {
+        let config = format!(
+            "defaults\n    mode http\n    timeout connect 5s\n    timeout client 30s\n    timeout server 30s\n\
+             frontend web\n    bind :80\n{lines}    default_backend app\nbackend app\n    server a 10.0.0.11:8080\n"
+        );
+        return Some((Program::Haproxy, config));
+    }
+    code(page, title, "nginx").map(|config| (Program::Nginx, config))
+}
+
+/// Returns the lines of a log whose dates and durations are masked, when there are so many.
+fn log_lines(side: &Side, count: usize) -> Vec<String> {
+    let read = || -> Vec<String> { side.file("access.log").lines().map(str::to_owned).collect() };
+    within(EVENT_TIMEOUT, || read().len() >= count);
+    let mask = |line: String| {
+        let (start, rest) = line.split_once('[').unwrap_or((&line, ""));
+        let (date, rest) = rest.split_once(']').unwrap_or((rest, ""));
+        let date: String =
+            date.chars().map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
+        let (rest, duration) = rest.rsplit_once(' ').unwrap_or((rest, ""));
+        let has_form = duration.split_once('.').is_some_and(|(_, part)| part.len() == 3);
+        format!("{start}[{date}]{rest} {has_form}")
+    };
+    read().into_iter().map(mask).collect()
+}
+
+#[test]
+fn features_are_the_same_as_in_their_peers() {
+    let _shared = shared_machine();
+    if !is_installed("curl", &["--version"]) {
+        return;
+    }
+    let Some(certificates) = Certificates::create() else { return };
+    let page =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/features.md")).unwrap();
+    let origins = Origins::start();
+    let mut problems = Vec::new();
+    let peers = ["haproxy", "nginx"].map(|language| page.matches(&format!("```{language}\n")).count());
+    assert_eq!(peers.iter().sum::<usize>(), FEATURES.len(), "each example of a peer is compared");
+    for Feature { title, fields, requests } in FEATURES {
+        let (program, config) =
+            peer_config(&page, title).unwrap_or_else(|| panic!("{title}: no example of a peer"));
+        if !program.is_installed() {
+            continue;
+        }
+        let example = code(&page, title, "toml").unwrap();
+        let weir = Side::start(Program::Weir, &weir_config(&example), &origins, &certificates);
+        let peer = Side::start(program, &config, &origins, &certificates);
+        for (request, expected) in *requests {
+            let (found, of_peer) = (weir.request(request, fields), peer.request(request, fields));
+            if found[0] != *expected || found != of_peer {
+                problems
+                    .push(format!("{title}: {request}: {of_peer:?}, weir: {found:?}, expected {expected}"));
+            }
+        }
+        if *title == "Format of a log" {
+            let (found, of_peer) = (log_lines(&weir, requests.len()), log_lines(&peer, requests.len()));
+            let is_complete =
+                found.len() == requests.len() && found.iter().all(|line| line.ends_with(" true"));
+            if found != of_peer || !is_complete {
+                problems.push(format!("{title}: {of_peer:?}, weir: {found:?}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}

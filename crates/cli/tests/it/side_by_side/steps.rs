@@ -1,0 +1,91 @@
+//! Steps of pairs for which single requests are not enough. Each returns its result as a text.
+
+use crate::support::{EVENT_TIMEOUT, pause_ms, within};
+
+use super::sides::Side;
+
+/// Waits until requests succeed, and counts the origins of the next ones.
+pub(super) fn becomes_up(side: &Side) -> String {
+    within(EVENT_TIMEOUT, || {
+        let is_up = side.request("/", &[])[0].starts_with("200");
+        is_up && {
+            pause_ms(200);
+            side.request("/", &[])[0].starts_with("200")
+        }
+    });
+    side.origins("/", 3)
+}
+
+/// A cookie that the proxy sets keeps the client at its server, which does not get it.
+pub(super) fn cookie(side: &Side) -> String {
+    let first = side.request("/", &["set-cookie"]);
+    let set = first.iter().find_map(|line| line.strip_prefix("< set-cookie: ")).unwrap_or("none").to_owned();
+    let (pair, attributes) = set.split_once(';').unwrap_or((&set, ""));
+    let name = pair.split('=').next().unwrap_or_default();
+    let mut text = name.to_owned();
+    if attributes.to_ascii_lowercase().contains("httponly") {
+        text += ", HttpOnly";
+    }
+    let with_cookie = format!("/ -H Cookie:~{pair}");
+    let stays = (0..4).all(|_| side.request(&with_cookie, &[])[0] == first[0]);
+    let others = side.origins("/", 4);
+    text += if stays && others.contains('a') && others.contains('b') {
+        "; the server of the cookie"
+    } else {
+        "; any server"
+    };
+    let forwarded = side.request(&with_cookie, &["cookie"]);
+    text + if forwarded.iter().any(|line| line.starts_with("> cookie")) {
+        "; forwarded"
+    } else {
+        "; not forwarded"
+    }
+}
+
+/// So many requests at once succeed, and the next ones are rejected.
+pub(super) fn limit(side: &Side, path: &str, count: usize) -> String {
+    let within_limit = side.origins(path, count);
+    // While they were sent, the bucket may have got tokens.
+    let rejected =
+        (0..count).map(|_| side.request(path, &[])[0].clone()).find(|summary| !summary.starts_with("200"));
+    format!("{within_limit}, then {}", rejected.unwrap_or_else(|| "no rejection".to_owned()))
+}
+
+/// A tunnel returns what it gets.
+pub(super) fn websocket(side: &Side) -> String {
+    let (head, line) = side.tunnel(
+        "GET /live/x HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        "hello\n",
+    );
+    let origin = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("x-origin").then_some(value)
+    });
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    format!("{status} {}, {}", origin.unwrap_or("-"), line.trim_end())
+}
+
+pub(super) fn statistics(side: &Side) -> String {
+    let page = side.request("admin:/", &[]);
+    let has_pool = page.iter().any(|line| line.contains("app"));
+    format!("{}, {}", page[0], if has_pool { "with the pool" } else { "without the pool" })
+}
+
+/// A second request waits for the only connection, too long.
+pub(super) fn queue(side: &Side) -> String {
+    let (slow, waiting) = std::thread::scope(|scope| {
+        let slow = scope.spawn(|| side.request("/slow", &[])[0].clone());
+        pause_ms(300);
+        let waiting = side.request("/", &[])[0].clone();
+        (slow.join().unwrap(), waiting)
+    });
+    format!("{slow} while {waiting}; then {}", side.request("/", &[])[0])
+}
+
+/// Requests get neither the error of a server that refuses connections, nor that of one that responds 503.
+pub(super) fn retries(side: &Side) -> String {
+    let first = side.request("/flaky", &[])[0].clone();
+    let status = || side.request("/", &[])[0].split(' ').next().unwrap_or_default().to_owned();
+    format!("{first}; {}, {}", status(), status())
+}
