@@ -3,6 +3,9 @@
 use super::sides::{Program, Side};
 use super::steps;
 
+/// Steps of a pair, and their result.
+type Steps = (fn(&Side) -> String, &'static str);
+
 /// Two configs that say the same.
 pub(super) struct Pair {
     /// Directory below `docs/examples/side-by-side`.
@@ -16,7 +19,7 @@ pub(super) struct Pair {
     /// Requests (see [`Side::request`]), and the summary of their responses.
     pub(super) requests: &'static [(&'static str, &'static str)],
     /// Other steps, and their result.
-    pub(super) steps: Option<(fn(&Side) -> String, &'static str)>,
+    pub(super) steps: Option<Steps>,
 }
 
 const EMPTY: Pair = Pair {
