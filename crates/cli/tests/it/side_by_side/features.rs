@@ -47,6 +47,60 @@ const FEATURES: &[Feature] = &[
         requests: &[("/", "200 a"), ("/ --interface 127.0.0.2", "403")],
     },
     Feature {
+        title: "Lists from files",
+        fields: &[],
+        requests: &[
+            ("/ -H X-Key:~secret-1", "200 a"),
+            ("/ -H X-Key:~secret-2", "401"),
+            ("/ -H X-Key:~Secret-1", "401"),
+            ("/", "401"),
+        ],
+    },
+    Feature {
+        title: "Values by a map",
+        fields: &["x-tenant"],
+        requests: &[
+            ("/ -H Host:~a.example.org", "200 a"),
+            ("/ -H Host:~www.A.example.org:8080", "200 a"),
+            ("/ -H Host:~b.example.org", "200 a"),
+            ("/ -H Host:~aa.example.org -H X-Tenant:~own", "200 a"),
+        ],
+    },
+    Feature {
+        title: "Error pages",
+        fields: &["body"],
+        requests: &[
+            ("/shop/status/500", "500"),
+            ("/shop/status/503", "503"),
+            ("/shop/status/404", "404 a"),
+            ("/shop/x", "200 a"),
+            ("/other/status/500", "500 a"),
+        ],
+    },
+    Feature {
+        title: "Requests of other origins",
+        fields: &["access-control-allow-origin", "access-control-allow-methods", "vary"],
+        requests: &[
+            (
+                "/ -X OPTIONS -H Origin:~https://shop.example.org -H Access-Control-Request-Method:~POST",
+                "204",
+            ),
+            (
+                "/ -X OPTIONS -H Origin:~https://evil.example.com -H Access-Control-Request-Method:~POST",
+                "200 a",
+            ),
+            ("/ -X OPTIONS -H Origin:~https://shop.example.org", "200 a"),
+            ("/ -H Origin:~https://www.example.org", "200 a"),
+            ("/ -H Origin:~https://www.example.org.evil.com", "200 a"),
+            ("/", "200 a"),
+        ],
+    },
+    Feature {
+        title: "Content from a file",
+        fields: &["content-type"],
+        requests: &[("/robots.txt", "200"), ("/robots.txt.old", "200 a")],
+    },
+    Feature {
         title: "Limit of bodies of a route",
         fields: &[],
         requests: &[

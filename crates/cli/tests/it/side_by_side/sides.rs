@@ -160,6 +160,11 @@ impl Side {
             ("long.txt", &*long),
             ("office.lst", OFFICE),
             ("networks.txt", OFFICE),
+            ("keys.txt", "secret-1\n"),
+            ("hosts.map", "a.example.org gold\n"),
+            ("sorry.html", "<p>sorry\n"),
+            ("sorry.json", "{}\n"),
+            ("robots.txt", "User-agent: *\n"),
             ("sticky.key", "a key of the tests, long enough\n"),
         ];
         if config.contains("sites-") {
