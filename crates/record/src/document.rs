@@ -28,6 +28,9 @@ impl<T> Located<T> {
     }
 }
 
+/// Maximum number of syntax errors that are described; their number is.
+const SYNTAX_ERRORS_MAX: usize = 100;
+
 /// Parsed text of a file. Keys and tables around syntax errors are there too, so that a reader can report
 /// their problems at the same time.
 #[derive(Debug)]
@@ -44,10 +47,15 @@ impl<'t> TomlDocument<'t> {
     /// Parses a text, with all its syntax errors.
     #[must_use]
     pub fn parse(text: &'t str) -> Self {
-        let (table, errors) = DeTable::parse_recoverable(text);
+        let (table, mut errors) = DeTable::parse_recoverable(text);
+        let omitted = errors.split_off(errors.len().min(SYNTAX_ERRORS_MAX));
         let unreadable = errors.iter().filter(|error| !syntax::is_duplicate(error));
         let unreadable = unreadable.map(|error| syntax::error_offset(text, error)).collect();
-        let syntax_errors = syntax::describe_errors(text, &errors);
+        let mut syntax_errors = syntax::describe_errors(text, &errors);
+        if let Some(first) = omitted.first() {
+            let more = format!("{} more syntax errors from here on", omitted.len());
+            syntax_errors.push(Located::new(more, syntax::error_offset(text, first)));
+        }
         Self { text, table: table.into_inner(), syntax_errors, unreadable }
     }
 
@@ -179,8 +187,11 @@ impl Problems {
         let to_problems = |mut located: Vec<Located<String>>| {
             located.sort();
             located.dedup();
-            let problem =
-                |Located { value, offset }| InputProblem::new(position(file_name, text, offset), value);
+            let mut cursor = PositionCursor::new(text);
+            let problem = |Located { value, offset }| {
+                let (line, column) = cursor.advance_to(offset);
+                InputProblem::new(format!("{file_name}:{line}:{column}"), value)
+            };
             located.into_iter().map(problem).collect()
         };
         (to_problems(self.errors), to_problems(self.warnings))
@@ -189,15 +200,44 @@ impl Problems {
     /// Drops problems that one of the `syntax_errors` explains. These are on the same lines,
     /// or after a broken `[table]`, where keys seem to belong to the table before.
     fn drop_syntax_fallout(&mut self, text: &str, syntax_errors: &[usize]) {
-        let lines: Vec<usize> = syntax_errors.iter().map(|&offset| line_and_column(text, offset).0).collect();
+        let ends: Vec<usize> = text.match_indices('\n').map(|(end, _)| end).collect();
+        let line_of = |offset: usize| ends.partition_point(|&end| end < offset) + 1;
+        let lines: Vec<usize> = syntax_errors.iter().map(|&offset| line_of(offset)).collect();
         let is_header = |line: &&usize| {
             text.lines().nth(**line - 1).is_some_and(|line| line.trim_start().starts_with('['))
         };
         let broken_from = lines.iter().filter(is_header).min().copied().unwrap_or(usize::MAX);
         self.errors.retain(|problem| {
-            let line = line_and_column(text, problem.offset).0;
+            let line = line_of(problem.offset);
             line < broken_from && !lines.contains(&line)
         });
+    }
+}
+
+/// Line and column of ascending byte offsets, found in one pass over the text.
+struct PositionCursor<'t> {
+    text: &'t str,
+    offset: usize,
+    line: usize,
+    column: usize,
+}
+
+impl<'t> PositionCursor<'t> {
+    fn new(text: &'t str) -> Self {
+        Self { text, offset: 0, line: 1, column: 1 }
+    }
+
+    /// Returns line and column of an offset that is not before the last one. One behind the end is at the end.
+    fn advance_to(&mut self, offset: usize) -> (usize, usize) {
+        let passed = self.text.get(self.offset..offset).or_else(|| self.text.get(self.offset..));
+        for character in passed.unwrap_or_default().chars() {
+            match character {
+                '\n' => (self.line, self.column) = (self.line + 1, 1),
+                _ => self.column += 1,
+            }
+        }
+        self.offset = offset.min(self.text.len());
+        (self.line, self.column)
     }
 }
 
@@ -217,6 +257,27 @@ pub fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cursor_finds_the_same_positions() {
+        let text = "a\nä = ö x\r\n\nlast";
+        let mut cursor = PositionCursor::new(text);
+        for offset in
+            (0..=text.len() + 3).filter(|offset| *offset > text.len() || text.is_char_boundary(*offset))
+        {
+            assert_eq!(cursor.advance_to(offset), line_and_column(text, offset), "{offset}");
+        }
+    }
+
+    #[test]
+    fn of_many_syntax_errors_the_first_are_described_and_the_others_counted() {
+        let text: String = (0..SYNTAX_ERRORS_MAX + 20).map(|number| format!("b{number} =\n")).collect();
+        let problems = TomlDocument::parse(&text).all_problems("f", Problems::default());
+        assert!(problems.len() <= SYNTAX_ERRORS_MAX + 1, "{}", problems.len());
+        let more =
+            problems.iter().filter(|problem| problem.text.ends_with("more syntax errors from here on"));
+        assert_eq!(more.count(), 1, "{problems:?}");
+    }
 
     #[test]
     fn columns_are_characters() {

@@ -41,6 +41,7 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
         ("weir ctl --socket ctl.sock pool app ready", "send requests to them again"),
         ("weir ctl --socket ctl.sock maintenance on", "send no request to any server"),
         ("weir ctl --socket ctl.sock maintenance off", "end that"),
+        ("weir ctl --socket ctl.sock map list", "maps and lists of the config"),
         ("weir ctl --socket ctl.sock kill server app/a", "close its connections"),
         ("weir ctl --socket ctl.sock reload", "apply the changed config"),
         ("weir ctl --socket ctl.sock reopen", "reopen the logs after logrotate"),

@@ -118,6 +118,6 @@ mod tests {
         assert!(agents.facts(&[client]).unwrap_err().to_string().contains("may proxy"));
         // An experiment of this machine needs no server.
         let local = ExperimentAgents::from_setups([&LabSetup::default()].into_iter());
-        assert_eq!(local.read(&NatsOptions::default(), &watch::channel(0).1).unwrap(), BTreeMap::new());
+        assert!(local.is_empty());
     }
 }
