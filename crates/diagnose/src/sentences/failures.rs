@@ -308,7 +308,7 @@ impl Cause {
                      what stops it",
                     facts.rate()
                 ),
-                "refused" => format!("start the service, or correct the address: nothing listens at {url}"),
+                "refused" => remedy_of_refused(facts, url),
                 "reset" | "closed" => remedy_of_closed(facts, url),
                 "parse" => remedy_of_malformed(facts, url),
                 "tls_port" => format!("write {} in the command", url.replacen("http://", "https://", 1)),
@@ -334,6 +334,16 @@ impl Cause {
 fn admits_nothing(run: &Run) -> bool {
     let was_good = run.baseline.as_ref().is_some_and(|baseline| baseline.good > baseline.requests / 10);
     was_good && run.totals.good() * 100 < run.totals.responses
+}
+
+/// Describes the next step if nothing listened.
+fn remedy_of_refused(facts: &Facts<'_>, url: &str) -> String {
+    match facts.view.run.totals.good() {
+        0 => format!("start the service, or correct the address: nothing listens at {url}"),
+        _ => format!(
+            "start the service again, and read in its log why nothing listened at {url} for a part of the run"
+        ),
+    }
 }
 
 /// Describes the next step if the bytes of the server are no response.

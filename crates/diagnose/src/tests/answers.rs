@@ -268,6 +268,20 @@ fn connections_that_are_never_accepted_are_the_limit() {
 }
 
 #[test]
+fn a_service_that_stopped_in_the_run_is_told_from_one_that_was_never_there() {
+    let mut run = run(4, MS);
+    run.diagnosis = Some(Diagnosis { verdict: "run_invalid".to_owned(), ..Default::default() });
+    run.totals.errors = [("refused".to_owned(), run.totals.requests)].into();
+    let stopped = crate::answer(&run);
+    assert_whole(&stopped);
+    assert!(stopped.next.contains("again"), "some had a good response: {stopped:?}");
+    run.totals.responses = 0;
+    run.totals.status.clear();
+    let never = crate::answer(&run).next;
+    assert!(!never.contains("again") && never.contains("correct the address"), "{never}");
+}
+
+#[test]
 fn a_response_that_is_paced_is_described_by_its_bytes_per_second() {
     let mut run = run(16, 400 * MS);
     run.latency.first_byte.service.mean_ns = 4e6;

@@ -21,7 +21,8 @@ const RETURNS: u32 = 10;
 
 impl Default for MapWatch {
     fn default() -> Self {
-        Self { next_poll: MonotonicTime::ZERO, returns_left: 0 }
+        // The first poll returns what reading the config took.
+        Self { next_poll: MonotonicTime::ZERO, returns_left: 1 }
     }
 }
 
