@@ -7,54 +7,61 @@ use crate::support::proxies::is_installed;
 use crate::support::tls_peers::Certificates;
 use crate::support::{EVENT_TIMEOUT, shared_machine, within};
 
+use super::pairs::Steps;
 use super::sides::{Origins, Program, Side};
+use super::steps;
 
 /// A section of the page, with the requests to both programs.
 struct Feature {
     title: &'static str,
     fields: &'static [&'static str],
     requests: &'static [(&'static str, &'static str)],
+    /// Other steps, and their result.
+    steps: Option<Steps>,
 }
+
+const EMPTY: Feature = Feature { title: "", fields: &[], requests: &[], steps: None };
 
 const FEATURES: &[Feature] = &[
     Feature {
         title: "Values of a request in fields",
         fields: &["x-real-ip", "x-tenant", "x-served-by"],
         requests: &[("/", "200 a"), ("/ -H X-Tenant:~t1 -H X-Real-IP:~10.0.0.1", "200 a")],
+        ..EMPTY
     },
     Feature {
         title: "Groups of a regular expression",
-        fields: &[],
         requests: &[
             ("/u/ann/a/b?c=1", "308 https://ann.example.org/a/b?c=1"),
             ("/u/ann/", "308 https://ann.example.org/"),
             ("/u/ann", "200 a"),
         ],
+        ..EMPTY
     },
     Feature {
         title: "Combined and negated conditions",
-        fields: &[],
         requests: &[
             ("/ -H Host:~a.example", "403"),
             ("/ -X POST -d x", "403"),
             ("/ -H Host:~b.example", "200 a"),
             ("/ -H Host:~A.example -X PUT -d x", "403"),
         ],
+        ..EMPTY
     },
     Feature {
         title: "Networks from a file",
-        fields: &[],
         requests: &[("/", "200 a"), ("/ --interface 127.0.0.2", "403")],
+        ..EMPTY
     },
     Feature {
         title: "Lists from files",
-        fields: &[],
         requests: &[
             ("/ -H X-Key:~secret-1", "200 a"),
             ("/ -H X-Key:~secret-2", "401"),
             ("/ -H X-Key:~Secret-1", "401"),
             ("/", "401"),
         ],
+        ..EMPTY
     },
     Feature {
         title: "Values by a map",
@@ -65,6 +72,7 @@ const FEATURES: &[Feature] = &[
             ("/ -H Host:~b.example.org", "200 a"),
             ("/ -H Host:~aa.example.org -H X-Tenant:~own", "200 a"),
         ],
+        ..EMPTY
     },
     Feature {
         title: "Error pages",
@@ -76,6 +84,7 @@ const FEATURES: &[Feature] = &[
             ("/shop/x", "200 a"),
             ("/other/status/500", "500 a"),
         ],
+        ..EMPTY
     },
     Feature {
         title: "Requests of other origins",
@@ -94,25 +103,28 @@ const FEATURES: &[Feature] = &[
             ("/ -H Origin:~https://www.example.org.evil.com", "200 a"),
             ("/", "200 a"),
         ],
+        ..EMPTY
     },
     Feature {
         title: "Content from a file",
         fields: &["content-type"],
         requests: &[("/robots.txt", "200"), ("/robots.txt.old", "200 a")],
+        ..EMPTY
     },
     Feature {
         title: "Limit of bodies of a route",
-        fields: &[],
         requests: &[
             ("/upload/x -X POST -d small", "200 a"),
             ("/upload/x -X POST -H Content-Length:~1100000000 -H Expect:~100-continue", "413"),
             ("/other -d @{long}", "200 a"),
         ],
+        ..EMPTY
     },
     Feature {
         title: "Fields of forwarding of a route",
         fields: &["x-forwarded-for", "via"],
         requests: &[("/ -H Host:~partner.example", "200 a"), ("/ -H Host:~other.example", "200 a")],
+        ..EMPTY
     },
     Feature {
         title: "Fields by the status",
@@ -123,20 +135,51 @@ const FEATURES: &[Feature] = &[
             ("/status/503", "503 a"),
             ("/status/302", "302 a"),
         ],
+        ..EMPTY
     },
     Feature {
         title: "Format of a log",
-        fields: &[],
         requests: &[
             ("/fixed?b=1", "200 a"),
             ("/fixed/status/404", "404 a"),
             ("/fixed -X PUT -d small", "200 a"),
         ],
+        ..EMPTY
     },
     Feature {
         title: "Several files",
-        fields: &[],
         requests: &[("/ -H Host:~a.example", "403"), ("/ -H Host:~b.example", "200 a")],
+        ..EMPTY
+    },
+    Feature {
+        title: "Entries changed at run time",
+        fields: &["x-tenant"],
+        requests: &[("/ -H Host:~a.example.org", "200 a")],
+        steps: Some((
+            steps::changed_entries,
+            "gold, none; added gold, silver; changed gold, bronze; deleted gold, none",
+        )),
+        ..EMPTY
+    },
+    Feature {
+        title: "Sessions by a text",
+        steps: Some((steps::sessions, "each session has one server; all sessions have two; others have two")),
+        ..EMPTY
+    },
+    Feature {
+        title: "A stable percentage",
+        steps: Some((steps::percentage, "about a tenth; the same again")),
+        ..EMPTY
+    },
+    Feature {
+        title: "Environment variables",
+        fields: &["x-site", "x-region"],
+        requests: &[("/", "200 a")],
+        steps: Some((
+            |side| side.request("/", &["x-site", "x-region"]).split_off(2).join(", "),
+            "< x-site: north, < x-region: unknown",
+        )),
+        ..EMPTY
     },
 ];
 
@@ -158,9 +201,16 @@ fn weir_config(example: &str) -> String {
 /// Returns the program and the complete config of an example of it.
 fn peer_config(page: &str, title: &str) -> Option<(Program, String)> {
     if let Some(lines) = code(page, title, "haproxy") {
+        let proxies = if lines.starts_with("frontend") {
+            lines
+        } else {
+            format!(
+                "frontend web\n    bind :80\n{lines}    default_backend app\n\
+                 backend app\n    server a 10.0.0.11:8080\n"
+            )
+        };
         let config = format!(
-            "defaults\n    mode http\n    timeout connect 5s\n    timeout client 30s\n    timeout server 30s\n\
-             frontend web\n    bind :80\n{lines}    default_backend app\nbackend app\n    server a 10.0.0.11:8080\n"
+            "defaults\n    mode http\n    timeout connect 5s\n    timeout client 30s\n    timeout server 30s\n{proxies}"
         );
         return Some((Program::Haproxy, config));
     }
@@ -196,7 +246,7 @@ fn features_are_the_same_as_in_their_peers() {
     let mut problems = Vec::new();
     let peers = ["haproxy", "nginx"].map(|language| page.matches(&format!("```{language}\n")).count());
     assert_eq!(peers.iter().sum::<usize>(), FEATURES.len(), "each example of a peer is compared");
-    for Feature { title, fields, requests } in FEATURES {
+    for Feature { title, fields, requests, steps } in FEATURES {
         let (program, config) =
             peer_config(&page, title).unwrap_or_else(|| panic!("{title}: no example of a peer"));
         if !program.is_installed() {
@@ -210,6 +260,14 @@ fn features_are_the_same_as_in_their_peers() {
             if found[0] != *expected || found != of_peer {
                 problems
                     .push(format!("{title}: {request}: {of_peer:?}, weir: {found:?}, expected {expected}"));
+            }
+        }
+        if let Some((steps, expected)) = steps {
+            for side in [&weir, &peer] {
+                let found = steps(side);
+                if found != *expected {
+                    problems.push(format!("{title}: {:?}: {found}, not {expected}", side.program));
+                }
             }
         }
         if *title == "Format of a log" {

@@ -4,7 +4,7 @@ use super::sides::{Program, Side};
 use super::steps;
 
 /// Steps of a pair, and their result.
-type Steps = (fn(&Side) -> String, &'static str);
+pub(super) type Steps = (fn(&Side) -> String, &'static str);
 
 /// Two configs that say the same.
 pub(super) struct Pair {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use crate::support::pause_ms;
 use crate::support::peers::{ScriptPeer, ScriptedServer};
 use crate::support::proxies::{ComparedProxy, free_port, is_installed};
 use crate::support::tls_peers::Certificates;
+use crate::support::{pause_ms, run_weir};
 
 /// Networks of the examples.
 const OFFICE: &str = "10.0.0.0/8\n127.0.0.1/32\n";
@@ -151,7 +152,8 @@ impl Side {
             .replace("/etc/weir/", "{directory}/")
             .replace("/etc/haproxy/", "{directory}/")
             .replace("/etc/nginx/", "{directory}/")
-            .replace("/var/log/", "{directory}/");
+            .replace("/var/log/", "{directory}/")
+            .replace("/run/", "{directory}/");
         let config = replace_ports(program, &config);
         let long = "long ".repeat(500);
         let nginx_site =
@@ -246,6 +248,32 @@ impl Side {
         lines
     }
 
+    /// Changes an entry of the map `tenant`, the file `hosts.map`, in the running program: `add`, `set` or `del`.
+    pub(super) fn change_entry(&self, change: &str, key: &str, value: &str) {
+        if self.program == Program::Weir {
+            let socket = self.proxy.file("weir.sock");
+            let (command, value) = if change == "del" { ("delete", None) } else { ("set", Some(value)) };
+            let mut arguments = vec!["ctl", "--socket", &*socket, "map", command, "tenant", key];
+            arguments.extend(value);
+            let output = run_weir(&arguments);
+            assert_eq!(output.code, 0, "{output:?}");
+            return;
+        }
+        let mut stream = UnixStream::connect(self.proxy.file("haproxy.sock")).unwrap();
+        let value = if change == "del" { "" } else { value };
+        stream
+            .write_all(format!("{change} map {} {key} {value}\n", self.proxy.file("hosts.map")).as_bytes())
+            .unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        assert_eq!(response.trim(), "", "{change}");
+    }
+
+    /// Returns the address of the first listener.
+    pub(super) fn authority(&self) -> String {
+        format!("127.0.0.1:{}", self.proxy.port("port"))
+    }
+
     /// Returns a file of its directory.
     pub(super) fn file(&self, name: &str) -> String {
         std::fs::read_to_string(self.proxy.file(name)).unwrap_or_default()
@@ -312,7 +340,8 @@ fn replace_ports(program: Program, config: &str) -> String {
                 .replace("bind :8404", "bind 127.0.0.1:{port3}")
                 .replace("bind :80", "bind 127.0.0.1:{port}")
                 .replace("bind :443", "bind 127.0.0.1:{port2}");
-            format!("global\n    nbthread 1\n    noreuseport\n{config}")
+            let socket = "stats socket {directory}/haproxy.sock mode 600 level admin";
+            format!("global\n    nbthread 1\n    noreuseport\n    {socket}\n{config}")
         }
         Program::Nginx | Program::Caddy => {
             let config = config

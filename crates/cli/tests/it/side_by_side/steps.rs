@@ -1,5 +1,6 @@
 //! Steps of pairs for which single requests are not enough. Each returns its result as a text.
 
+use crate::support::client::Client;
 use crate::support::{EVENT_TIMEOUT, pause_ms, within};
 
 use super::sides::Side;
@@ -88,4 +89,54 @@ pub(super) fn retries(side: &Side) -> String {
     let first = side.request("/flaky", &[])[0].clone();
     let status = || side.request("/", &[])[0].split(' ').next().unwrap_or_default().to_owned();
     format!("{first}; {}, {}", status(), status())
+}
+
+/// Entries of a map are added, changed and deleted in the running program. Returns the tenants of two hosts after each.
+pub(super) fn changed_entries(side: &Side) -> String {
+    let tenants = || {
+        ["a", "b"].map(|host| {
+            let lines = side.request(&format!("/ -H Host:~{host}.example.org"), &["x-tenant"]);
+            lines.iter().find_map(|line| line.strip_prefix("> x-tenant: ")).unwrap_or("-").to_owned()
+        })
+    };
+    let mut texts = vec![tenants().join(", ")];
+    for (step, change) in [("added", "add"), ("changed", "set"), ("deleted", "del")] {
+        let value = if step == "added" { "silver" } else { "bronze" };
+        side.change_entry(change, "b.example.org", value);
+        texts.push(format!("{step} {}", tenants().join(", ")));
+    }
+    texts.join("; ")
+}
+
+/// Requests of one session get one server; those without a session take turns.
+pub(super) fn sessions(side: &Side) -> String {
+    let server = |session: usize| side.request(&format!("/ -H X-Session:~user-{session}"), &[])[0].clone();
+    let first: Vec<String> = (0..8).map(server).collect();
+    let is_kept = (0..3).all(|_| (0..8).map(server).collect::<Vec<_>>() == first);
+    let all: std::collections::BTreeSet<&String> = first.iter().collect();
+    let others = side.origins("/", 4);
+    let count = |is_two: bool| if is_two { "two" } else { "one" };
+    format!(
+        "each session has {}; all sessions have {}; others have {}",
+        if is_kept { "one server" } else { "several servers" },
+        count(all.len() == 2),
+        count(others.contains(" b") && others.contains(" c")),
+    )
+}
+
+/// Users get the server of the share or the other one, and the same again.
+pub(super) fn percentage(side: &Side) -> String {
+    const USERS: usize = 400;
+    let mut client = Client::connect(&side.authority());
+    let mut is_in_share = |user: usize| {
+        let response = client.get_with_fields("/", &format!("Host: a\r\nCookie: user=u{user}\r\n"));
+        response.head.contains("X-Origin: b")
+    };
+    let first: Vec<bool> = (0..USERS).map(&mut is_in_share).collect();
+    let again: Vec<bool> = (0..USERS).map(&mut is_in_share).collect();
+    let count = first.iter().filter(|is_in| **is_in).count();
+    // Three standard deviations of 400 draws with a chance of a tenth are 18. The hashes of both programs are fixed.
+    let share =
+        if (22..=58).contains(&count) { "about a tenth".to_owned() } else { format!("{count} of {USERS}") };
+    format!("{share}; {}", if again == first { "the same again" } else { "not the same again" })
 }

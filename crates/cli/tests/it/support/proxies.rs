@@ -154,6 +154,8 @@ impl ComparedProxy {
             let log = File::create(directory.path().join("stderr")).unwrap();
             let null = Stdio::null;
             let mut command = program_command(program, directory.path(), &path);
+            // A variable for configs that have one.
+            command.env("SITE_NAME", "north");
             let mut process = Process::spawn(command.stdin(null()).stdout(null()).stderr(log));
             let mut ended = false;
             let started = within(EVENT_TIMEOUT, || {
