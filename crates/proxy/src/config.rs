@@ -29,6 +29,7 @@ mod pools;
 mod route_settings;
 mod routes;
 mod schema;
+mod servers_file;
 mod sni;
 mod sources;
 mod templates;
@@ -146,6 +147,9 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         control: root
             .text("control")
             .and_then(|text| problems.ok_or_report(text.offset, validate::parse_socket_path(&text.value))),
+        state_file: root
+            .text("state-file")
+            .and_then(|text| problems.ok_or_report(text.offset, validate::parse_state_file(&text.value))),
         source: "".into(),
         included: Vec::new(),
         error_pages: Arc::clone(&pages),

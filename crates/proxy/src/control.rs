@@ -31,7 +31,7 @@
 //! ```
 //!
 //! A core receives only [`Command`], and [`CoreSenders::ask`] is the only way to ask all cores.
-//! `active_config` is the published state, `owner` the commands to the owner, `ctl` the control socket,
+//! `active_config` is the published state, `owner` the commands to the owner, `ctl` the control socket, `state_file` what outlives it,
 //! `admin` the pages, `handover` the protocol between two processes, `reload` the changes. `listeners`,
 //! `sandbox`, `capacity`, `start_check`, `file_watch` and `map_watch` deal with the machine. Only `reload` and
 //! `certificates` know [`RunningProxy`], as parts of it.
@@ -49,6 +49,7 @@ mod reload;
 mod runtime_servers;
 mod sandbox;
 mod start_check;
+mod state_file;
 pub mod supervisor;
 
 use std::io;
@@ -209,6 +210,7 @@ pub fn start(
         replaced: replaced_sender,
         ports_held_until: MonotonicTime::ZERO,
     };
+    running.restore_state();
     running.start_accepting(inherited, pages).inspect_err(|_| running.drain.advance(DrainStage::Abort))?;
     running.follow_certificates();
     Ok(running)

@@ -13,7 +13,7 @@ use rt::tls::client_hello::{ClientHelloReader, ParsedClientHello, parse_client_h
 use wire::{Framing, Header, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
 
 use crate::acme::response::ResponseReader;
-use crate::balance::sticky::{ServerTokens, StickyCookie, write_cookie_field};
+use crate::balance::sticky::{CookieTimes, ServerTokens, StickyCookie, write_cookie_field};
 use crate::config;
 use crate::cookies::{Cookie, cookies, is_cookie_field};
 use crate::dns::message::{RecordData, RecordType, parse_answer};
@@ -22,7 +22,9 @@ use crate::forward::{
     ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, origin_form,
     write_request, write_response,
 };
-use crate::plan::{Forwarding, PathRule, RouteChange, SameSite, Secret, StickyMode, StickyPlan, Underscores};
+use crate::plan::{
+    Forwarding, PathRule, RouteChange, SameSite, Secret, StickyLimits, StickyMode, StickyPlan, Underscores,
+};
 use crate::request_view::{CertificateField, RequestView};
 use crate::route::{check_target, https_location, rewrite_target};
 use crate::uri::{normalise, split_target};
@@ -507,7 +509,13 @@ fn check_forwarded_response(
     let mut out = Vec::new();
     let plan = sticky.filter(|_| !head.is_informational()).map(sticky_plan);
     let token = [b'T'; 32];
-    let stamp = plan.as_ref().map(|plan| StickyCookie { plan, token: &token, is_due: true });
+    let stamp = plan.as_ref().map(|plan| StickyCookie {
+        plan,
+        token: &token,
+        is_due: true,
+        times: CookieTimes::default(),
+        is_tls: true,
+    });
     let parts = ResponseParts {
         version,
         kind,
@@ -553,9 +561,12 @@ fn sticky_plan(mode: StickyMode) -> StickyPlan {
         key: Secret::new(b"a key of the fuzzer"),
         key_file: None,
         max_age_s: Some(1),
-        secure: true,
+        secure: Some(true),
         http_only: true,
         same_site: SameSite::Lax,
+        path: "/".into(),
+        domain: None,
+        limits: Some(StickyLimits { idle_max_s: Some(60), life_max_s: None }),
     }
 }
 
@@ -563,7 +574,7 @@ fn sticky_plan(mode: StickyMode) -> StickyPlan {
 fn check_cookies(head: &RequestHead<'_, '_>, mode: StickyMode) {
     let plan = sticky_plan(mode);
     let tokens = ServerTokens::new(&plan.key, "pool", ["one", "two"].into_iter());
-    let sticky_result = tokens.find_in_cookies(&plan, head.headers);
+    let sticky_result = tokens.find_in_cookies(&plan, head.headers, || 100);
     let mut out = b"GET / HTTP/1.1\r\nHost: h\r\n".to_vec();
     for header in head.headers.iter().filter(|header| is_cookie_field(header.name)) {
         write_cookie_field(&plan, header, &mut out);

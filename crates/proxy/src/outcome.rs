@@ -113,6 +113,7 @@ code_table! {
     Unknown, "unknown", "Valid, but its server is no longer in the pool.";
     Invalid, "invalid", "Forged, corrupt, or signed with another key.";
     Down, "down", "Names a server that is not up.";
+    Expired, "expired", "Its server was chosen, or had its last request, too long ago.";
 }
 
 /// Declares the phases in which a request can end. Each row has the second letter of HAProxy's

@@ -23,10 +23,12 @@ mod sni;
 mod tls;
 
 pub use crate::maps::{MapStore, MatchKind};
+pub use crate::percent::NamedPercent;
 pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, MapPlan, Template, Text, Variable};
 pub use acme::{AcmeChallenge, AcmePlan};
 pub use balance::{
-    Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyMode, StickyPlan, StickyTextPlan,
+    Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyLimits, StickyMode, StickyPlan,
+    StickyTextPlan,
 };
 pub use condition::{CertificatePart, Condition, DayTime, PercentCondition};
 pub use error_pages::{ErrorPage, ErrorPages, PageContent, PageForm};
@@ -75,6 +77,8 @@ pub struct Plan {
     pub admin_access: AdminAccess,
     /// Path of the control socket, a unix socket for `weir ctl`; `None`: none.
     pub control: Option<PathBuf>,
+    /// File that keeps the changes of operators over a restart; `None`: they end with the process.
+    pub state_file: Option<PathBuf>,
     /// Text of the config; for a plan made from flags, the equivalent config.
     pub source: Arc<str>,
     /// Included files, and the directories of patterns, which a reload reads again.
@@ -98,7 +102,12 @@ impl Plan {
     pub(crate) fn read_again(&self) -> Vec<&Path> {
         let keys = self.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.cookie()?.key_file.as_deref());
         let own = self.included.iter().map(PathBuf::as_path).chain(self.admin_access.token_file.as_deref());
-        own.chain(keys).chain(self.page_files()).collect()
+        own.chain(keys).chain(self.page_files()).chain(self.servers_files()).collect()
+    }
+
+    /// Returns the files with servers.
+    pub(crate) fn servers_files(&self) -> impl Iterator<Item = &Path> {
+        self.pools.iter().filter_map(|pool| pool.servers_file.as_deref())
     }
 
     /// Returns the files of error pages and of responses of routes.
@@ -116,17 +125,38 @@ impl Plan {
     pub(crate) fn stores(&self) -> Vec<(Cow<'_, str>, &Arc<MapStore>)> {
         let mut stores: Vec<(Cow<'_, str>, &Arc<MapStore>)> =
             self.maps.iter().map(|map| (Cow::Borrowed(&*map.name), &map.store)).collect();
+        self.visit_conditions(&mut |condition| {
+            if let Condition::SourceFile(_, list) = condition
+                && !stores.iter().any(|(_, known)| Arc::ptr_eq(known, list))
+            {
+                stores.push((list.path().map(Path::to_string_lossy).unwrap_or_default(), list));
+            }
+        });
+        stores
+    }
+
+    /// Returns the conditions on percentages that operators can change, the first one of each name.
+    pub(crate) fn named_percents(&self) -> Vec<(&Arc<NamedPercent>, &PercentCondition)> {
+        let mut percents: Vec<(&Arc<NamedPercent>, &PercentCondition)> = Vec::new();
+        self.visit_conditions(&mut |condition| {
+            if let Condition::Percent(condition) = condition
+                && let Some(named) = &condition.named
+                && !percents.iter().any(|(known, _)| Arc::ptr_eq(known, named))
+            {
+                percents.push((named, condition));
+            }
+        });
+        percents
+    }
+
+    /// Calls `visit` with all conditions of routes and of their rules that are no combinations.
+    fn visit_conditions<'a>(&'a self, visit: &mut dyn FnMut(&'a Condition)) {
         for route in &*self.routes {
             let rules = route.texts.iter().flat_map(|texts| &texts.rules).map(|rule| &rule.when);
             for when in rules.chain([&route.conditions.when]).flatten() {
-                when.visit_lists(&mut |list| {
-                    if !stores.iter().any(|(_, known)| Arc::ptr_eq(known, list)) {
-                        stores.push((list.path().map(Path::to_string_lossy).unwrap_or_default(), list));
-                    }
-                });
+                when.visit(visit);
             }
         }
-        stores
     }
 }
 
@@ -424,6 +454,8 @@ pub struct PoolPlan {
     pub servers: IdVec<ServerId, ServerPlan>,
     /// Servers whose addresses come from DNS.
     pub named_servers: Vec<NamedServers>,
+    /// File with servers, which is read again when it changes.
+    pub servers_file: Option<PathBuf>,
     /// Settings for resolving those names.
     pub resolve: ResolvePlan,
     /// Active health check by the proxy; `None`: none.

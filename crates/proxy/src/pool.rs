@@ -114,6 +114,8 @@ pub(crate) struct ServerRequirements {
     pub(crate) key: Option<u64>,
     /// Server to which the client sticks. No other one is used while it is up.
     pub(crate) pinned: Option<ServerId>,
+    /// Time at which the client's cookie got its server, in seconds since 1970; 0: it has no such time.
+    pub(crate) pinned_since_s: u32,
     /// Server that has just failed the request.
     pub(crate) avoid: Option<ServerId>,
 }

@@ -268,13 +268,13 @@ when = { any = [{ path-prefix = \"/admin\" }, { host = \"admin.example.org\" }],
 deny = 403
 
 [[route]]
-when = { percent = 10, key = \"cookie.user\" }      # the same tenth of the users, on every machine
+when = { percent = 10, key = \"cookie.user\", name = \"canary\" }   # the same tenth of the users, on every machine
 pool = \"canary\"
 ```
 
 Conditions see the request as it is forwarded, before the changes of the route. `time` and `weekday` are in UTC. `percent` \
 computes a digest of the key, so a key keeps its side after a reload and on other machines, and a larger percentage \
-includes the keys of a smaller one. A route without `when` costs nothing more than before.
+includes the keys of a smaller one. `weir ctl percent canary 25` changes it while the proxy runs: those who were in it stay in it. A route without `when` costs nothing more than before.
 
 The fields of responses can depend on the status, and on conditions on the request:
 

@@ -249,7 +249,7 @@ impl Simulation {
         let requirements = ServerRequirements {
             key: Some(self.random.u64(..50)),
             pinned: (self.random.u32(..5) == 0 && !is_calm).then_some(pinned),
-            avoid: None,
+            ..ServerRequirements::default()
         };
         let priority = [Priority::High, Priority::Normal, Priority::Low][self.random.usize(..3)];
         let deadline = match self.random.u32(..4) {

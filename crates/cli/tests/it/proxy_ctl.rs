@@ -1,6 +1,7 @@
 //! Tests of operating a running proxy: the control socket with `weir ctl` and without, every
 //! command while requests flow. `proxy_config` tests the keys of a config.
 
+mod kept;
 mod maps;
 mod profile;
 mod reloads;

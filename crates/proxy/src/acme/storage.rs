@@ -1,16 +1,15 @@
 //! Files of automatic certificates. All are replaced at once, and only their owner can read them.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 
 use instant_acme::AccountCredentials;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::AcmePlan;
+use crate::private_file::{MODE, replace, with_path};
 
-const MODE: u32 = 0o600;
 const ACCOUNT_FILE: &str = "account.json";
 const LOCK_FILE: &str = "lock";
 
@@ -69,21 +68,4 @@ pub(super) fn lock(plan: &AcmePlan) -> io::Result<Option<File>> {
         Err(std::fs::TryLockError::WouldBlock) => Ok(None),
         Err(std::fs::TryLockError::Error(error)) => Err(with_path(&path, &error)),
     }
-}
-
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    // A file of a process that was killed meanwhile.
-    let _ = std::fs::remove_file(&new);
-    let write = || {
-        let mut file = OpenOptions::new().create_new(true).write(true).mode(MODE).open(&new)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)
-    };
-    write().map_err(|error| with_path(path, &error))
-}
-
-fn with_path(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -21,7 +21,7 @@ use wire::{Header, encode};
 
 use crate::cookies::{Cookie, cookies, cookies_in_field, split_at_byte};
 use crate::outcome::StickyLookup;
-use crate::plan::{IdVec, Secret, ServerId, StickyMode, StickyPlan};
+use crate::plan::{IdVec, Secret, ServerId, StickyLimits, StickyMode, StickyPlan};
 
 /// Bytes of a token's fingerprint, and of a complete token. The base64 form has no padding.
 const FINGERPRINT_BYTES: usize = 8;
@@ -31,6 +31,62 @@ const TOKEN_TEXT_BYTES: usize = TOKEN_BYTES / 3 * 4;
 const DELIMITER: u8 = b'~';
 
 pub(crate) type Token = [u8; TOKEN_TEXT_BYTES];
+
+/// Times of a cookie of mode `insert`, in seconds since 1970. They follow its token in hexadecimal digits, and are not
+/// authenticated: a client that changes them stays longer at the server that it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CookieTimes {
+    /// Time of the last response.
+    pub(crate) last_s: u32,
+    /// Time at which the client got the server.
+    pub(crate) since_s: u32,
+}
+
+/// Length of the text of the times.
+const TIMES_TEXT_BYTES: usize = 17;
+
+impl CookieTimes {
+    /// Reads the part of a value behind the token; an empty one has no times.
+    fn parse(text: &[u8]) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::default());
+        }
+        let text = text.strip_prefix(&[DELIMITER]).filter(|text| text.len() == TIMES_TEXT_BYTES - 1)?;
+        let (last, since) = std::str::from_utf8(text).ok()?.split_at_checked(8)?;
+        let digits = |text: &str| {
+            let is_hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_hexadecimal.then(|| u32::from_str_radix(text, 16).ok()).flatten()
+        };
+        Some(Self { last_s: digits(last)?, since_s: digits(since)? })
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
+        out.push(DELIMITER);
+        for byte in self.last_s.to_be_bytes().into_iter().chain(self.since_s.to_be_bytes()) {
+            out.extend([byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+        }
+    }
+
+    /// Returns whether a limit is exceeded. A cookie that was set without times has none.
+    fn exceeds(self, limits: StickyLimits, now_s: u32) -> bool {
+        let is_over = |time_s: u32, max_s: Option<u32>| {
+            time_s > 0 && max_s.is_some_and(|max_s| now_s.saturating_sub(time_s) > max_s)
+        };
+        is_over(self.last_s, limits.idle_max_s) || is_over(self.since_s, limits.life_max_s)
+    }
+}
+
+/// Returns the time in seconds since 1970.
+pub(crate) fn unix_s() -> u32 {
+    u32::try_from(rt::clock::unix_ns() / 1_000_000_000).unwrap_or(u32::MAX)
+}
+
+/// Server that a cookie names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FoundServer {
+    pub(crate) server: ServerId,
+    pub(crate) times: CookieTimes,
+}
 
 /// The tokens of a pool's servers.
 pub(crate) struct ServerTokens {
@@ -107,29 +163,47 @@ impl ServerTokens {
     }
 
     /// Returns the server that a request's cookie names, or the reason why there is none. Among
-    /// several cookies of that name, the first one that names a server counts.
+    /// several cookies of that name, the first one that names a server counts. The time is in seconds since 1970.
     pub(crate) fn find_in_cookies(
         &self,
         plan: &StickyPlan,
         headers: &[Header<'_>],
-    ) -> Result<ServerId, StickyLookup> {
+        now_s: impl Fn() -> u32,
+    ) -> Result<FoundServer, StickyLookup> {
         let mut lookup = StickyLookup::Missing;
         for cookie in cookies(headers).filter(|one| one.name == plan.cookie.as_bytes()) {
-            let token = match plan.mode {
-                StickyMode::Insert => cookie.value.try_into().ok(),
+            let found = match plan.mode {
+                StickyMode::Insert => self.find_in_value(cookie.value),
                 StickyMode::Prefix => match split_prefix(cookie.value) {
-                    Some((token, _)) => Some(token),
+                    Some((token, _)) => self.find_server(token).map(FoundServer::without_times),
                     // The application's own cookie, set before it had a prefix.
                     None => continue,
                 },
             };
-            match token.map_or(Err(StickyLookup::Invalid), |token| self.find_server(token)) {
-                Ok(server) => return Ok(server),
+            let is_expired =
+                |found: &FoundServer| plan.limits.is_some_and(|limits| found.times.exceeds(limits, now_s()));
+            let found = found
+                .and_then(|found| if is_expired(&found) { Err(StickyLookup::Expired) } else { Ok(found) });
+            match found {
+                Ok(found) => return Ok(found),
                 Err(error) if lookup == StickyLookup::Missing => lookup = error,
                 Err(_) => {}
             }
         }
         Err(lookup)
+    }
+
+    /// Returns the server of a value of mode `insert`. Times are ignored where the pool has no limits any more.
+    fn find_in_value(&self, value: &[u8]) -> Result<FoundServer, StickyLookup> {
+        let (token, times) = value.split_first_chunk::<TOKEN_TEXT_BYTES>().ok_or(StickyLookup::Invalid)?;
+        let times = CookieTimes::parse(times).ok_or(StickyLookup::Invalid)?;
+        self.find_server(token).map(|server| FoundServer { server, times })
+    }
+}
+
+impl FoundServer {
+    fn without_times(server: ServerId) -> Self {
+        Self { server, times: CookieTimes::default() }
     }
 }
 
@@ -183,8 +257,12 @@ pub(crate) fn write_cookie_field(plan: &StickyPlan, header: &Header<'_>, out: &m
 pub(crate) struct StickyCookie<'a> {
     pub(crate) plan: &'a StickyPlan,
     pub(crate) token: &'a Token,
+    /// Times of the cookie, if the plan has limits.
+    pub(crate) times: CookieTimes,
     /// True if the client has no such cookie yet, or one with an expiry time.
     pub(crate) is_due: bool,
+    /// True if the response goes over TLS.
+    pub(crate) is_tls: bool,
 }
 
 impl StickyCookie<'_> {
@@ -215,8 +293,17 @@ impl StickyCookie<'_> {
         if plan.mode != StickyMode::Insert || !self.is_due {
             return;
         }
-        for part in [b"Set-Cookie: ", plan.cookie.as_bytes(), b"=", self.token, b"; Path=/"] {
+        for part in [b"Set-Cookie: ", plan.cookie.as_bytes(), b"=", self.token] {
             out.extend_from_slice(part);
+        }
+        if plan.limits.is_some() {
+            self.times.write(out);
+        }
+        for (name, value) in [("; Path=", Some(&plan.path)), ("; Domain=", plan.domain.as_ref())] {
+            if let Some(value) = value {
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(value.as_bytes());
+            }
         }
         if let Some(age_s) = plan.max_age_s {
             out.extend_from_slice(b"; Max-Age=");
@@ -225,7 +312,7 @@ impl StickyCookie<'_> {
         if plan.http_only {
             out.extend_from_slice(b"; HttpOnly");
         }
-        if plan.secure {
+        if plan.secure.unwrap_or(self.is_tls) {
             out.extend_from_slice(b"; Secure");
         }
         out.extend_from_slice(b"; SameSite=");

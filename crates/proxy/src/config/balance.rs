@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    Balance, HashKey, HashPlan, SameSite, Secret, ServerPlan, Sticky, StickyMode, StickyPlan, StickyTextPlan,
+    Balance, HashKey, HashPlan, SameSite, Secret, ServerPlan, Sticky, StickyLimits, StickyMode, StickyPlan,
+    StickyTextPlan,
 };
 use crate::template::{KnownValues, Scope};
 
@@ -20,10 +21,11 @@ use super::value::Section;
 const KEY_BYTES_MIN: usize = 16;
 const KEY_BYTES_MAX: usize = 4096;
 /// Keys of an inserted sticky cookie; they have no effect on a cookie of the application.
-const INSERT_MODE_KEYS: [&str; 4] = ["max-age", "secure", "http-only", "same-site"];
+const INSERT_MODE_KEYS: [&str; 8] =
+    ["max-age", "secure", "http-only", "same-site", "path", "domain", "idle-max", "life-max"];
 
 /// Keys of a sticky cookie, and of a table of sessions.
-const COOKIE_KEYS: [&str; 7] = ["mode", "key", "key-file", "max-age", "secure", "http-only", "same-site"];
+const COOKIE_KEYS: [&str; 3] = ["mode", "key", "key-file"];
 const TEXT_KEYS: [&str; 2] = ["entries-max", "expire"];
 /// Maximum time that a session is remembered.
 const EXPIRE_MAX_NS: u64 = 24 * 3_600 * 1_000_000_000;
@@ -81,6 +83,7 @@ pub(super) fn parse_sticky(
         }
         (None, Some(on)) => {
             warn_of_others(&section, &COOKIE_KEYS, "on", problems);
+            warn_of_others(&section, &INSERT_MODE_KEYS, "on", problems);
             if balance.is_some_and(|balance| &*balance.value == Balance::ConsistentHash.name()) {
                 let text =
                     "sessions have a server by `on`, or by balance = \"consistent-hash\": remove one of them";
@@ -129,8 +132,8 @@ fn parse_sticky_cookie(section: &Section, offset: usize, problems: &mut Problems
         "none" => SameSite::None,
         _ => SameSite::Lax,
     };
-    let secure = section.flag("secure");
-    if same_site == SameSite::None && !secure {
+    let secure = section.key_offset("secure").map(|_| section.flag("secure"));
+    if same_site == SameSite::None && secure != Some(true) {
         let text = "browsers drop a cookie with same-site = none and without secure: add secure = true";
         problems.warn(section.value_offset("same-site"), text);
     }
@@ -142,6 +145,20 @@ fn parse_sticky_cookie(section: &Section, offset: usize, problems: &mut Problems
         }
     }
     let (key, key_file) = parse_sticky_key(section, offset, problems);
+    let attribute = |name, check: fn(&str) -> Result<(), ValueError>, problems: &mut Problems| {
+        section.text(name).map(|text| {
+            problems.ok_or_report(text.offset, check(&text.value));
+            text.value
+        })
+    };
+    let path = attribute("path", validate::check_cookie_path, problems);
+    let domain = attribute("domain", validate::check_cookie_domain, problems);
+    let whole_seconds = |name| {
+        let time_s = section.integer(name)?.div_ceil(1_000_000_000);
+        Some(u32::try_from(time_s).unwrap_or(u32::MAX))
+    };
+    let (idle_max_s, life_max_s) = (whole_seconds("idle-max"), whole_seconds("life-max"));
+    let has_limits = idle_max_s.is_some() || life_max_s.is_some();
     Some(StickyPlan {
         cookie: cookie?,
         mode,
@@ -151,6 +168,9 @@ fn parse_sticky_cookie(section: &Section, offset: usize, problems: &mut Problems
         secure,
         http_only: section.flag("http-only"),
         same_site,
+        path: path.unwrap_or_else(|| "/".into()),
+        domain,
+        limits: has_limits.then_some(StickyLimits { idle_max_s, life_max_s }),
     })
 }
 
@@ -276,7 +296,8 @@ mod tests {
     fn a_sticky_cookie_is_parsed() {
         let pool = &plan(
             "sticky = { cookie = 'S', mode = 'insert', key = '0123456789abcdef', max-age = '90s', \
-             secure = true, http-only = false, same-site = 'none' }",
+             secure = true, http-only = false, same-site = 'none', path = '/shop', domain = 'example.org', \
+             idle-max = '30m', life-max = '24h' }",
         )
         .pools[PoolId(0)];
         let expected = StickyPlan {
@@ -285,9 +306,12 @@ mod tests {
             key: Secret::new(b"0123456789abcdef"),
             key_file: None,
             max_age_s: Some(90),
-            secure: true,
+            secure: Some(true),
             http_only: false,
             same_site: SameSite::None,
+            path: "/shop".into(),
+            domain: Some("example.org".into()),
+            limits: Some(StickyLimits { idle_max_s: Some(1_800), life_max_s: Some(86_400) }),
         };
         assert_eq!(pool.sticky, Some(Sticky::Cookie(expected)));
         assert!(!format!("{pool:?}").contains("0123456789abcdef"));
@@ -303,6 +327,10 @@ mod tests {
             ("{ cookie = 'S', key-file = '/no/such/file' }", "/no/such/file: No such file"),
             ("{ cookie = 'S', key-file = '/dev/zero' }", "/dev/zero"),
             ("{ cookie = 'S;', key = '0123456789abcdef' }", "'S;'"),
+            ("{ cookie = 'S', key = '0123456789abcdef', path = 'shop' }", "starts with '/'"),
+            ("{ cookie = 'S', key = '0123456789abcdef', path = '/;x' }", "'/;x'"),
+            ("{ cookie = 'S', key = '0123456789abcdef', domain = 'a b' }", "'a b'"),
+            ("{ cookie = 'S', key = '0123456789abcdef', domain = '*.b' }", "'*.b'"),
             ("{ key = '0123456789abcdef' }", "add cookie or on"),
             ("{ cookie = 'S', on = 'path' }", "exclude each other"),
             ("{ on = 'pth' }", "'pth' is not the name of a value"),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use record::document::{Located, Problems};
 use record::problem::suggestion;
 
+use crate::percent::NamedPercent;
 use crate::plan::{
     CertificatePart, Condition, Conditions, DayTime, Fact, MapPlan, PathCondition, PercentCondition,
     TextCondition, ValueCondition, Variable,
@@ -269,9 +270,15 @@ fn parse_day_time(text: &str) -> Result<DayTime, ValueError> {
 fn parse_percent(section: &Section, maps: &[Arc<MapPlan>], problems: &mut Problems) -> Option<Condition> {
     let text = section.text("key")?;
     let key = parse_key(&text, Scope::Key, KnownValues { regex: None, maps }, problems)?;
+    let named = section.text("name").map(|name| {
+        problems.ok_or_report(name.offset, validate::check_name(&name.value));
+        NamedPercent::open(&name.value)
+    });
     let Some(percent) = section.float("percent") else {
-        if let Some(offset) = section.key_offset("key") {
-            problems.warn(offset, "'key' has no effect without percent");
+        for name in ["key", "name"] {
+            if let Some(offset) = section.key_offset(name) {
+                problems.warn(offset, format!("'{name}' has no effect without percent"));
+            }
         }
         return None;
     };
@@ -285,7 +292,7 @@ fn parse_percent(section: &Section, maps: &[Arc<MapPlan>], problems: &mut Proble
         problems.add_error(text.offset, message);
         return None;
     }
-    Some(Condition::Percent(PercentCondition { percent, key }))
+    Some(Condition::Percent(PercentCondition { percent, named, key }))
 }
 
 #[cfg(test)]
@@ -322,6 +329,7 @@ mod tests {
         assert!(
             error_of("when = { percent = 50, key = '{listener}' }").contains("the same for all requests")
         );
+        assert!(error_of("when = { percent = 50, name = 'a b' }").contains("'a b'"));
         assert_eq!(error_of("when = { percent = 50, key = '{listener}-{source}' }"), "");
         assert_eq!(error_of("when = { percent = 50 }"), "");
     }

@@ -138,6 +138,7 @@ directives! {
         "admin-token", Secret, Unset("none"), "'a token of sixteen or more'", "'short'", "Token that requests to `admin` must contain, at least 16 bytes: as `Authorization: Bearer TOKEN`, or as the password of any user. `/health` needs none.";
         "admin-token-file", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "File with `admin-token`, such as `${CREDENTIALS_DIRECTORY}/admin-token` with `LoadCredential=` of systemd; space around it does not count. A reload reads it again.";
         "control", Text("a path"), Unset("none"), "'/run/weir.sock'", "''", "Path of the unix socket for `weir ctl`; only root and the proxy's own user can connect (mode 0600). A new process gets the listening sockets there (`weir proxy --upgrade-from`).";
+        "state-file", Text("a file"), Unset("they end with the process"), "'/tmp/weir.state'", "'/no/such/directory/state'", "File that keeps the changes of operators over a restart and an upgrade: states, weights and `maxconn` of servers and pools, added and removed servers, percentages, as commands of `weir ctl`. It is replaced after each command, and applied before the first request; a line that does not fit to the config is reported and left out. Others than root and the user of the proxy must not be able to write it.";
         "privileges", Table("privileges"), Unset("the defaults below"), "{ landlock = false }", "true", "User, group and privileges of the process after its sockets are bound.";
         "log", Entries("log[]", None), Unset("no log"), "[{ to = 'stdout' }]", "'stdout'", "Request logs, any number, written `[[log]]`.";
         "error-page", Entries("error-page[]", None), Unset("one line of text"), "[{ status = '5xx', html = '/etc/weir/networks.txt' }]", "[{ html = '/no/such/file' }]", "Contents of error responses, written `[[error-page]]` (see \"Error pages\" below).";
@@ -365,6 +366,7 @@ directives! {
         "weekday", Texts("a day"), Unset("any"), "['sat', 'sun']", "'sunday'", "Days of the week in UTC, any of them: `mon`, `tue`, `wed`, `thu`, `fri`, `sat`, `sun`.";
         "percent", Ratio(0.0, 100.0), Unset("100"), "12.5", "101", "Percentage of the keys. A key is in the same percentile everywhere, so 20 % include the keys of 10 %, on all routes and machines.";
         "key", Text("the name of a value, or a text with values"), Literal("'source'"), "'cookie.user'", "'user'", "Key of `percent`. A request whose key is empty is in no percentage.";
+        "name", Text("a name"), Unset("fixed"), "'canary'", "'a b'", "Name of `percent`, by which `weir ctl percent NAME N` changes it in all conditions that have the name.";
     }
     "route[].response[]" {
         "status", Text("statuses"), Unset("any"), "'4xx,503'", "'5x'", "Statuses of the rule, such as `5xx`, `200-399` or `401,403`.";
@@ -396,7 +398,8 @@ directives! {
         "status", Status(400, 599), Literal("403"), "404", "200", "Status of the rejection.";
     }
     "pool.*" {
-        "servers", Entries("pool.*.servers[]", Some("address")), Required, "['127.0.0.1:9001', { address = '127.0.0.1:9002', weight = 2 }]", "[]", "Servers: addresses, or tables; at least one.";
+        "servers-file", Text("a file"), Unset("`servers`"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with servers, beside those of `servers`: on each line an address, then `name=NAME`, `weight=N`, `maxconn=N` and `backup` as in `servers`; `#` begins a comment. At most 1,024 servers and 1 MiB. It is checked each half second; once it has changed and is stable, the config is read again, and refused if the file has faults or the pool no server: the previous servers stay. Write a new file beside it and rename it.";
+        "servers", Entries("pool.*.servers[]", Some("address")), Unset("`servers-file`"), "['127.0.0.1:9001', { address = '127.0.0.1:9002', weight = 2 }]", "[]", "Servers: addresses, or tables; at least one.";
         "balance", Choice(Balance::NAMES), Literal("'random-of-two'"), "'round-robin'", "'leastconn'", "Algorithm that chooses a server, weighted. `random-of-two`: of two random servers, the one with fewer requests in flight. `latency`: of two random servers, the one with the lower response time multiplied by its requests in flight. `round-robin`: each in turn. `least-connections`: the one with the fewest requests in flight. `consistent-hash`: by a key, see `hash`. `first`: the first one below its `maxconn`; of the weights only 0 has an effect.";
         "hash", Table("pool.*.hash"), Unset("the defaults below"), "{ key = 'path' }", "'path'", "Key and limit of `consistent-hash`.";
         "sticky", Table("pool.*.sticky"), Unset("none"), "{ cookie = 'SRV', key = 'change me, or use key-file' }", "'SRV'", "Cookie, or text of a request, that keeps a client at its server, as long as the server is up: also in drain and with weight 0, which only new clients avoid. In maintenance (`weir ctl server POOL/NAME maint`) the server gets no requests, and its clients get another one.";
@@ -460,9 +463,13 @@ directives! {
         "key", Secret, Unset("`key-file`"), "'change me, or use key-file'", "'too short'", "Key that authenticates the cookie, at least 16 bytes: a client that knows it can choose servers. All proxies of a service need the same key.";
         "key-file", Text("a file"), Unset("`key`"), "'/etc/weir/sticky.key'", "'/no/such/file'", "File with the key, read with the config; surrounding white space is ignored.";
         "max-age", Time, Unset("until the browser closes"), "'1h'", "3600", "Lifetime of the cookie after the last request; the cookie is then sent with each response.";
-        "secure", Bool, Literal("false"), "true", "'yes'", "Sets the cookie attribute `Secure`: sent only over TLS.";
+        "secure", Bool, Unset("true over TLS"), "true", "'yes'", "Sets the cookie attribute `Secure`: sent only over TLS. By default, if the client's connection has TLS.";
         "http-only", Bool, Literal("true"), "false", "'no'", "Sets the cookie attribute `HttpOnly`: not visible to scripts.";
         "same-site", Choice(&["strict", "lax", "none"]), Literal("'lax'"), "'strict'", "false", "Cookie attribute `SameSite`, for requests from other sites.";
+        "path", Text("a path"), Literal("'/'"), "'/shop'", "'shop'", "Cookie attribute `Path`: browsers send the cookie for it and all paths below it.";
+        "domain", Text("a host"), Unset("the host of the response"), "'example.org'", "'a b'", "Cookie attribute `Domain`: browsers send the cookie to this host and all hosts below it.";
+        "idle-max", Time, Unset("no limit"), "'30m'", "30", "Maximum time since the last response: then the client gets a server as a new one does. The cookie has its times, in whole seconds, and each response sends it again.";
+        "life-max", Time, Unset("no limit"), "'24h'", "86400", "Maximum time at one server, whatever the client does.";
     }
     "pool.*.check" {
         "type", Choice(&["tcp", "http", "agent"]), Required, "'tcp'", "'ping'", "`tcp` connects; `http` sends a request and checks the response; `agent` reads a line of HAProxy's agent protocol with any of `up`, `ready`, `down`, `fail`, `stopped`, `drain`, `maint`, `75%`, `maxconn:30`.";

@@ -91,6 +91,12 @@ pub(super) enum ValueError {
     Authority(Box<str>),
     #[error("'{0}' is not a host")]
     Host(Box<str>),
+    #[error("'{}' is not a file in a directory that exists", .0.display())]
+    StateFile(PathBuf),
+    #[error("'{0}' is not a path of a cookie: write visible ASCII characters without ';' and ','")]
+    CookiePath(Box<str>),
+    #[error("'{0}' is not a domain of a cookie (write example.org)")]
+    CookieDomain(Box<str>),
     #[error("'{0}' is not a path: a path starts with '/'")]
     RelativePath(Box<str>),
     #[error("'{0}' has a query: write only the path, and use `query`")]

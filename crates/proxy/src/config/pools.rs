@@ -1,17 +1,17 @@
 //! Converts a `[pool.NAME]` section to a [`PoolPlan`].
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::plan::{Balance, Lookup, MapPlan, NamedServers, PoolPlan, Reuse, ServerPlan, ServerTimeouts};
 use crate::template::KnownValues;
-use record::document::Problems;
+use record::document::{Located, Problems};
 use rt::address::Address;
 
 use super::health::{self, ServerTarget};
 use super::value::Section;
-use super::{balance, http2, overload, tls, validate};
+use super::{balance, http2, overload, servers_file, tls, validate};
 
 /// Maximum number of source addresses of a pool.
 const SOURCES_MAX: usize = 256;
@@ -23,7 +23,7 @@ pub(super) fn parse_pool(section: &Section, maps: &[Arc<MapPlan>], problems: &mu
     let limits = section.table("limits");
     let text = |key| section.text(key).map(|text| text.value).unwrap_or_default();
     let balance = parse_balance(&text("balance"));
-    let (servers, names) = parse_servers(section, problems);
+    let (servers, names, servers_file) = parse_servers(section, problems);
     balance::warn_of_unreachable_servers(section, balance, &servers, problems);
     let (http, http2) = http2::parse_pool_http(section, problems);
     let namespace = section
@@ -35,6 +35,7 @@ pub(super) fn parse_pool(section: &Section, maps: &[Arc<MapPlan>], problems: &mu
         name: section.name.clone(),
         servers: servers.into(),
         named_servers: names,
+        servers_file,
         resolve: health::parse_resolve(section, &sources, problems),
         check: health::parse_check(section, http, problems),
         outlier: health::parse_outlier(section, problems),
@@ -106,7 +107,11 @@ enum ServerEntry {
     Named(NamedServers),
 }
 
-fn parse_servers(section: &Section, problems: &mut Problems) -> (Vec<ServerPlan>, Vec<NamedServers>) {
+/// Reads the servers of the section, and of the file that it names.
+fn parse_servers(
+    section: &Section,
+    problems: &mut Problems,
+) -> (Vec<ServerPlan>, Vec<NamedServers>, Option<PathBuf>) {
     let sections = section.tables("servers");
     let offset = section.value_offset("servers");
     let is_given = section.key_offset("servers").is_some();
@@ -128,11 +133,50 @@ fn parse_servers(section: &Section, problems: &mut Problems) -> (Vec<ServerPlan>
             ServerEntry::Named(named) => names.push(named),
         }
     }
+    let file = section.text("servers-file");
+    if let Some(file) = &file {
+        add_servers_of_file(file, &mut servers, &names, problems);
+    } else if !is_given {
+        // A value that is present but invalid has already been reported.
+        problems.add_error(
+            section.offset,
+            "a pool needs servers: add servers = [\"127.0.0.1:9001\"], or servers-file",
+        );
+    }
     let mut all_servers = servers.iter().chain(names.iter().map(|names| &names.template)).peekable();
     if all_servers.peek().is_some() && all_servers.all(|server| server.weight == 0) {
         problems.add_error(offset, "every server has weight 0, so none gets requests: raise a weight");
     }
-    (servers, names)
+    (servers, names, file.map(|file| PathBuf::from(&*file.value)))
+}
+
+/// Adds the servers of a file, or reports all of its faults at the place of its name.
+fn add_servers_of_file(
+    file: &Located<Box<str>>,
+    servers: &mut Vec<ServerPlan>,
+    names: &[NamedServers],
+    problems: &mut Problems,
+) {
+    let found = match servers_file::read(Path::new(&*file.value)) {
+        Ok(found) => found,
+        Err(faults) => {
+            faults.into_iter().for_each(|fault| problems.add_error(file.offset, fault));
+            return;
+        }
+    };
+    if found.is_empty() && servers.is_empty() && names.is_empty() {
+        // A file that is being written, or a program that lost its list, must not empty a pool.
+        problems.add_error(file.offset, format!("{}: no server", file.value));
+    }
+    for server in found {
+        let others = servers.iter().chain(names.iter().map(|names| &names.template));
+        if others.into_iter().any(|other| other.name == server.name) {
+            let text = format!("{}: another server of the pool has the name '{}'", file.value, server.name);
+            problems.add_error(file.offset, text);
+        } else {
+            servers.push(server);
+        }
+    }
 }
 
 fn parse_server(section: &Section, problems: &mut Problems) -> Option<ServerEntry> {

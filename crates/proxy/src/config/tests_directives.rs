@@ -273,6 +273,6 @@ fn the_schema_accepts_every_valid_example_and_no_unknown_key() {
 fn every_default_is_in_the_schema() {
     let schema = schema();
     assert_eq!(schema["$defs"]["listener-timeouts"]["properties"]["head"]["default"], "10s");
-    assert_eq!(schema["$defs"]["pool"]["required"], serde_json::json!(["servers"]));
+    assert_eq!(schema["$defs"]["map"]["required"], serde_json::json!(["key"]));
     assert!(find_directive("pool.*", "retries").is_some());
 }

@@ -222,6 +222,24 @@ pub(super) fn check_field_value(text: &str) -> Result<(), ValueError> {
         .map_err(|error| ValueError::FieldValue { text: text.into(), error })
 }
 
+/// Checks the attribute `Path` of a cookie (RFC 6265 §4.1.1).
+pub(super) fn check_cookie_path(text: &str) -> Result<(), ValueError> {
+    if !text.starts_with('/') {
+        return Err(ValueError::RelativePath(text.into()));
+    }
+    let is_valid = text.bytes().all(|byte| byte.is_ascii_graphic() && !b";,".contains(&byte));
+    if is_valid { Ok(()) } else { Err(ValueError::CookiePath(text.into())) }
+}
+
+/// Checks the attribute `Domain` of a cookie: a host name (RFC 6265 §4.1.1).
+pub(super) fn check_cookie_domain(text: &str) -> Result<(), ValueError> {
+    let is_label = |label: &str| {
+        !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let is_valid = text.len() <= 253 && text.split('.').all(is_label);
+    if is_valid { Ok(()) } else { Err(ValueError::CookieDomain(text.into())) }
+}
+
 /// Checks a value of `Host`: it must be valid in a request.
 pub(super) fn check_authority(text: &str) -> Result<(), ValueError> {
     let head = format!("GET / HTTP/1.1\r\nHost: {text}\r\n\r\n");
@@ -236,6 +254,17 @@ pub(super) fn check_authority(text: &str) -> Result<(), ValueError> {
 pub(super) fn check_location(text: &str) -> Result<(), ValueError> {
     wire::encode::check_target(text.split('#').collect::<String>().as_str())
         .map_err(|_| ValueError::Location(text.into()))
+}
+
+/// Parses the path of a file that the proxy replaces: its directory must be there.
+pub(super) fn parse_state_file(text: &str) -> Result<PathBuf, ValueError> {
+    let path = PathBuf::from(text);
+    let directory =
+        path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    match (path.file_name(), directory.map(fs::metadata)) {
+        (Some(_), Some(Ok(metadata))) if metadata.is_dir() && !path.is_dir() => Ok(path),
+        _ => Err(ValueError::StateFile(path)),
+    }
 }
 
 pub(super) fn parse_log_target(text: &str) -> Result<LogTarget, ValueError> {

@@ -26,6 +26,7 @@ use rt::unix_socket::PeerCredentials;
 
 pub use super::owner::{ControlCommand, OwnerError, OwnerTask, ReplySender};
 pub use super::runtime_servers::{NewServer, ServerSetChange, ServerSetChangeKind, ServerSetError};
+pub(super) use change::KeptChange;
 pub(crate) use command_context::{CommandContext, TryLock};
 pub(crate) use control_socket::ControlSocket;
 
@@ -140,6 +141,14 @@ const COMMANDS: &[CommandSpec] = &[
         run: change::run_maintenance,
     },
     CommandSpec {
+        name: "percent",
+        usages: &[
+            ("", "percentages of conditions that have a name: now, in the config, their key"),
+            ("NAME N|default", "sets a percentage, 0 to 100; default: from the config"),
+        ],
+        run: change::run_percent,
+    },
+    CommandSpec {
         name: "kill",
         usages: &[
             ("ID...", "closes these connections at once, with their requests in flight"),
@@ -242,7 +251,7 @@ pub(crate) fn protocol_reference() -> String {
         was valid but failed. The argument `--json` of `show`, `map`, `top` and `profile` requests JSON, \
         with units in the names. A line may have at most 4,096 bytes and take 5 s, and 16 clients \
         are served at a time. A changed setting of a server stays until the server is no longer in \
-        the config, or the process ends; `show servers` prints the effective settings beside the \
+        the config, or the process ends; with `state-file`, the next process makes it again. `show servers` prints the effective settings beside the \
         configured ones.\n\n\
         `profile` splits the time of the proxy's threads by phase. `cpu` is the time in a phase \
         without the phases inside it, by `CLOCK_MONOTONIC` around code that never waits, so it is \

@@ -30,12 +30,13 @@ enum PathState {
 }
 
 /// States of the watched paths at one time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathStates(Vec<(PathBuf, PathState)>);
 
 #[derive(Debug)]
 pub struct FileWatch {
-    config: PathBuf,
+    /// The config; `None`: only the files with servers are watched.
+    config: Option<PathBuf>,
     /// States before the files were last read.
     loaded: PathStates,
     detector: ChangeDetector,
@@ -67,9 +68,14 @@ impl FileWatch {
     /// Watches the config file. Must be called before the file is read.
     #[must_use]
     pub fn new(config: &Path) -> Self {
-        let config = config.to_owned();
-        let loaded = PathStates(vec![(config.clone(), PathState::read(&config))]);
-        Self { config, loaded, detector: ChangeDetector::default(), next_poll: MonotonicTime::ZERO }
+        let loaded = PathStates(vec![(config.to_owned(), PathState::read(config))]);
+        Self { config: Some(config.to_owned()), ..Self::of_servers(loaded) }
+    }
+
+    /// Watches only the files with servers of pools.
+    #[must_use]
+    pub(super) fn of_servers(loaded: PathStates) -> Self {
+        Self { config: None, loaded, detector: ChangeDetector::default(), next_poll: MonotonicTime::ZERO }
     }
 
     /// Returns whether the files have changed since they were read. Polls at most every 500 ms, so it
@@ -92,8 +98,10 @@ impl FileWatch {
     /// Records the states before the last read, and watches the files of the plan in force.
     pub(super) fn set_loaded(&mut self, before: Option<PathStates>, plan: &Plan) {
         let known = before.unwrap_or_else(|| self.loaded.clone());
-        let mut paths = plan_files(plan);
-        paths.insert(0, self.config.clone());
+        let paths: Vec<PathBuf> = match &self.config {
+            Some(config) => [config.clone()].into_iter().chain(plan_files(plan)).collect(),
+            None => plan.servers_files().map(Path::to_owned).collect(),
+        };
         let state =
             |path: &PathBuf| known.0.iter().find(|(one, _)| one == path).map(|(_, state)| state.clone());
         // A file that is watched for the first time has just been read.

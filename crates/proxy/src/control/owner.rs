@@ -32,6 +32,9 @@ pub enum OwnerError {
     NotApplied(io::Error),
     #[error(transparent)]
     Servers(ServerSetError),
+    /// The state file could not be written.
+    #[error("changed, but only until this process ends: state-file: {0}")]
+    StateFile(io::Error),
     /// These logs could not be opened.
     #[error(transparent)]
     Logs(io::Error),
@@ -59,6 +62,8 @@ pub enum ControlCommand {
     Reopen(ReplySender),
     /// Add a server to a pool, or remove one.
     ChangeServers(ServerSetChange, ReplySender),
+    /// Write the state file after a change.
+    SaveState(ReplySender),
     /// Start to drain, as SIGTERM does.
     Drain,
     /// Pass it to [`RunningProxy::run_task`](super::RunningProxy::run_task).

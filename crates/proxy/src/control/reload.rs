@@ -8,15 +8,17 @@ use std::time::Duration;
 use rt::clock::{MonotonicTime, unix_ns};
 
 use super::active_config::ActiveConfig;
+use super::ctl::KeptChange;
 use super::listeners::ListenAddresses;
 use super::owner::OwnerError;
 use super::runtime_servers::{ServerSetChange, ServerSetError};
 use super::sandbox::explain_denied_access;
-use super::{LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, apply_command};
+use super::{LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, apply_command, state_file};
 use crate::acme::acme_plans;
 use crate::log;
 use crate::plan::Plan;
 use crate::pool::CrossCoreState;
+use crate::private_file::replace;
 use crate::run::Command;
 
 /// System resources for a plan.
@@ -82,6 +84,50 @@ impl RunningProxy {
         self.runtime_servers.change(change, &self.plan).map_err(OwnerError::Servers)?;
         self.swap_servers();
         Ok(())
+    }
+
+    /// Writes the state file, if the config has one.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn save_state(&self) -> io::Result<()> {
+        let Some(path) = &self.plan.state_file else { return Ok(()) };
+        let content = state_file::content(&self.active_config.borrow(), &self.runtime_servers);
+        replace(path, content.as_bytes()).map_err(|error| explain_denied_access(error, &self.sandbox))
+    }
+
+    /// Makes the changes of the state file again. What does not fit to the config is reported on stderr.
+    pub(super) fn restore_state(&mut self) {
+        let Some(path) = self.plan.state_file.clone() else { return };
+        let warn = |text: &str| eprintln!("weir: warning: {}{text}", path.display());
+        let text = match state_file::read(&path) {
+            Ok(text) => text.unwrap_or_default(),
+            Err(error) => return warn(&format!(": {error}; its changes are not applied")),
+        };
+        for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if words.is_empty() {
+                continue;
+            }
+            if let Err(error) = self.repeat_change(&words) {
+                warn(&format!(":{}: {error}; not applied", index + 1));
+            }
+        }
+        self.ask_cores(Command::RefreshServers);
+        if let Err(error) = self.save_state() {
+            warn(&format!(": {error}; changes by weir ctl end with this process"));
+        }
+    }
+
+    /// Makes a change of the state file again.
+    fn repeat_change(&mut self, words: &[&str]) -> Result<(), String> {
+        match KeptChange::parse(words).map_err(|error| error.to_string())? {
+            None => Err(format!("'{}' is not a change", words.join(" "))),
+            Some(KeptChange::Servers(change)) => {
+                self.change_servers(change).map_err(|error| error.to_string())
+            }
+            Some(change) => change.apply(&self.active_config.borrow()).map_err(|error| error.to_string()),
+        }
     }
 
     /// Makes all cores follow the servers of names and those that an operator changed.

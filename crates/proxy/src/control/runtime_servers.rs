@@ -115,6 +115,21 @@ impl RuntimeServers {
         Ok(())
     }
 
+    /// Writes the commands of `weir ctl` that make the changes again, one per line.
+    pub(super) fn write_commands(&self, text: &mut String) {
+        for ChangedServer { pool, name, added } in &self.0 {
+            let change = match added {
+                None => "remove".to_owned(),
+                Some(server) => {
+                    let maxconn = server.maxconn.map_or_else(String::new, |max| format!(" maxconn {max}"));
+                    let backup = if server.backup { " backup" } else { "" };
+                    format!("add {} weight {}{maxconn}{backup}", server.address, server.weight)
+                }
+            };
+            text.push_str(&format!("server {pool}/{name} {change}\n"));
+        }
+    }
+
     /// Forgets the changes of pools that a new config does not have, and added servers that it has itself.
     pub(super) fn follow(&mut self, config: &Plan) {
         self.0.retain(|changed| {

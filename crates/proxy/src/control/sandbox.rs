@@ -36,6 +36,7 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
         .iter()
         .map(|path| directory_of(path))
         .chain(plan.read_again().into_iter().map(directory_of))
+        .chain(plan.state_file.iter().map(|path| directory_of(path)))
         .chain(RESOLVER_PATHS.iter().map(PathBuf::from));
     let read = read.chain(tls_paths(plan)).chain(map_paths(plan));
     let key_logs =
@@ -48,6 +49,7 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
             .chain(sockets)
             .chain(key_logs)
             .chain(acme_storage)
+            .chain(plan.state_file.iter().map(|path| directory_of(path)))
             .chain(["/dev".into()])
             .collect(),
     };

@@ -13,7 +13,7 @@ use rt::notify::{ServiceManager, ServiceState};
 
 use super::ctl::{ControlCommand, OwnerError};
 use super::handover::{Handoff, UpgradeCommand};
-use super::{FileWatch, ListenAddressInfo, RunningProxy};
+use super::{FileWatch, ListenAddressInfo, PathStates, RunningProxy};
 use crate::plan::Plan;
 
 /// Request of a signal or of the control socket.
@@ -41,7 +41,7 @@ pub struct Supervisor<'a> {
     running: &'a mut RunningProxy,
     context: SupervisorContext<'a>,
     /// `None`: changes of the files are not followed.
-    watch: Option<FileWatch>,
+    watch: FileWatch,
     drain: Drain,
     manager: &'a ServiceManager,
     handoff_state: HandoffState,
@@ -64,16 +64,15 @@ enum HandoffState {
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl<'a> Supervisor<'a> {
-    /// Creates a supervisor. With `watch`, it follows changes of the config's files.
+    /// Creates a supervisor. With `watch`, it follows changes of the config's files, otherwise of those with servers.
     pub fn new(
         running: &'a mut RunningProxy,
-        (context, mut watch): (SupervisorContext<'a>, Option<FileWatch>),
+        (context, watch): (SupervisorContext<'a>, Option<FileWatch>),
         drain: Drain,
         manager: &'a ServiceManager,
     ) -> Self {
-        if let Some(watch) = &mut watch {
-            running.watch_files(watch, None);
-        }
+        let mut watch = watch.unwrap_or_else(|| FileWatch::of_servers(PathStates::default()));
+        running.watch_files(&mut watch, None);
         let (handoff_state, last_watchdog_ns) = (HandoffState::Idle, now_ns());
         Self { running, context, watch, drain, manager, handoff_state, last_watchdog_ns }
     }
@@ -120,6 +119,10 @@ impl<'a> Supervisor<'a> {
             }
             ControlCommand::ChangeServers(change, reply) => {
                 let result = self.running.change_servers(change);
+                let _ = reply.try_send(result.map(|()| String::new()));
+            }
+            ControlCommand::SaveState(reply) => {
+                let result = self.running.save_state().map_err(OwnerError::StateFile);
                 let _ = reply.try_send(result.map(|()| String::new()));
             }
             ControlCommand::Drain => {
@@ -195,13 +198,12 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Reloads if a file of the config has changed. While another process gets ready or this one
+    /// Reloads if a watched file has changed. While another process gets ready or this one
     /// drains, the change has no effect.
     fn reload_if_changed(&mut self) {
-        let Some(watch) = &mut self.watch else { return };
         if self.handoff_state == HandoffState::Idle
             && !self.running.is_draining()
-            && watch.has_changed(MonotonicTime::now())
+            && self.watch.has_changed(MonotonicTime::now())
         {
             self.reload_by_signal();
         }
@@ -210,11 +212,9 @@ impl<'a> Supervisor<'a> {
     /// Reads the config again and applies it. Returns the text to print, or the problem.
     fn reload(&mut self) -> Result<String, OwnerError> {
         self.manager.notify(ServiceState::Reloading);
-        let before = self.watch.as_ref().map(FileWatch::current);
+        let before = self.watch.current();
         let result = reload(self.running, &self.context);
-        if let Some(watch) = &mut self.watch {
-            self.running.watch_files(watch, before);
-        }
+        self.running.watch_files(&mut self.watch, Some(before));
         if let Err(error) = &result {
             self.running.record_refused_reload(&error.to_string());
         }

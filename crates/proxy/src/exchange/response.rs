@@ -248,7 +248,12 @@ impl Exchange {
         let route = generation.zip(self.outcome.route).map(|(live, index)| &live.plan.routes[index]);
         let changes = route.map_or(&[][..], |route| &route.changes);
         let (version, kind) = (self.facts.version, self.facts.kind);
-        let sticky_cookie = response_cookie(self.slot.as_ref(), self.terms.requirements, self.outcome.sticky);
+        let sticky_cookie = response_cookie(
+            self.slot.as_ref(),
+            self.terms.requirements,
+            self.outcome.sticky,
+            client.is_tls(),
+        );
         let hsts = client.hsts();
         let values = None;
         let parts =

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use rt::clock::MonotonicTime;
 
-use crate::balance::sticky::StickyCookie;
+use crate::balance::sticky::{CookieTimes, StickyCookie, unix_s};
 use crate::balance::{FAILED_LATENCY_MIN_NS, digest_key, digest_source};
 use crate::client_stream::ClientStream;
 use crate::config_generation::ConfigGeneration;
@@ -41,7 +41,11 @@ impl Exchange {
         if let Some(sticky) = &plan.sticky {
             let found = match (sticky, pool.tokens()) {
                 (Sticky::Cookie(sticky), Some(tokens)) => {
-                    tokens.find_in_cookies(sticky, request.view.ordinary_lines("cookie"))
+                    let found = tokens.find_in_cookies(sticky, request.view.ordinary_lines("cookie"), unix_s);
+                    found.map(|found| {
+                        requirements.pinned_since_s = found.times.since_s;
+                        found.server
+                    })
                 }
                 (Sticky::Text(sticky), _) => {
                     let key = &mut work.route_scratch.key;
@@ -139,6 +143,7 @@ pub(super) fn response_cookie(
     slot: Option<&ServerSlot>,
     requirements: ServerRequirements,
     lookup: Option<StickyLookup>,
+    is_tls: bool,
 ) -> Option<StickyCookie<'_>> {
     let ServerSlot { pool, server } = slot?;
     let plan = match pool.plan().sticky.as_ref()? {
@@ -153,5 +158,12 @@ pub(super) fn response_cookie(
     };
     let token = pool.tokens()?.token(*server);
     let has_cookie = lookup == Some(StickyLookup::Hit) && requirements.pinned == Some(*server);
-    Some(StickyCookie { plan, token, is_due: !has_cookie || plan.max_age_s.is_some() })
+    let times = plan.limits.map_or(CookieTimes::default(), |_| {
+        let last_s = unix_s();
+        // A cookie without times begins now.
+        let is_old = has_cookie && requirements.pinned_since_s > 0;
+        CookieTimes { last_s, since_s: if is_old { requirements.pinned_since_s } else { last_s } }
+    });
+    let is_due = !has_cookie || plan.max_age_s.is_some() || plan.limits.is_some();
+    Some(StickyCookie { plan, token, times, is_due, is_tls })
 }

@@ -1,7 +1,7 @@
 //! The server choice as text: the key of a request, the server that it belongs to, and the result
 //! of its sticky cookie. It assumes that every server is up; current loads are not known here.
 
-use crate::balance::sticky::ServerTokens;
+use crate::balance::sticky::{ServerTokens, unix_s};
 use crate::balance::{digest_key, owner};
 use crate::key_digest::digest;
 use crate::outcome::StickyLookup;
@@ -62,10 +62,11 @@ fn sticky_line(pool: &PoolPlan, request: Option<&RouteRequest<'_>>) -> Option<St
     };
     let names = pool.servers.iter().map(|server| &*server.name);
     let tokens = ServerTokens::new(&sticky.key, &pool.name, names);
-    let reason = match tokens.find_in_cookies(sticky, request.view.ordinary_lines("cookie")) {
-        Ok(server) => return Some(format!("{prefix}: names {}", pool.servers[server].name)),
+    let reason = match tokens.find_in_cookies(sticky, request.view.ordinary_lines("cookie"), unix_s) {
+        Ok(found) => return Some(format!("{prefix}: names {}", pool.servers[found.server].name)),
         Err(StickyLookup::Missing) => "missing",
         Err(StickyLookup::Unknown) => "names an unknown server",
+        Err(StickyLookup::Expired) => "is too old",
         Err(_) => "not signed with this key",
     };
     Some(format!("{prefix}: {reason}"))

@@ -125,12 +125,27 @@ pub struct StickyPlan {
     /// Lifetime of the cookie in seconds, from the last request on; `None`: until the browser is
     /// closed.
     pub max_age_s: Option<u64>,
-    /// True if it is only sent over TLS.
-    pub secure: bool,
+    /// True if it is only sent over TLS; `None`: if the response that sets it is.
+    pub secure: Option<bool>,
     /// True if scripts cannot read it; on by default.
     pub http_only: bool,
     /// `SameSite` attribute, for requests from other sites: `Lax` by default.
     pub same_site: SameSite,
+    /// `Path` attribute: `/` by default.
+    pub path: Box<str>,
+    /// `Domain` attribute; `None`: the host of the response alone.
+    pub domain: Option<Box<str>>,
+    /// Limits of the time at one server; `None`: it has none, and the cookie no times.
+    pub limits: Option<StickyLimits>,
+}
+
+/// Limits of the time that a client stays at a server, in seconds; at least one of them is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StickyLimits {
+    /// Maximum time between two requests.
+    pub idle_max_s: Option<u32>,
+    /// Maximum time since the server was chosen.
+    pub life_max_s: Option<u32>,
 }
 
 #[cfg(test)]
@@ -143,9 +158,12 @@ impl StickyPlan {
             key: Secret::new(b"a key of the tests"),
             key_file: None,
             max_age_s: None,
-            secure: false,
+            secure: None,
             http_only: true,
             same_site: SameSite::Lax,
+            path: "/".into(),
+            domain: None,
+            limits: None,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{Conditions, TextCondition, ValueCondition};
 use crate::maps::MapStore;
+use crate::percent::NamedPercent;
 use crate::template::{MapPlan, Template};
 
 /// A condition on a request.
@@ -40,15 +41,14 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Calls `visit` with the lists of networks of the condition.
-    pub(crate) fn visit_lists<'a>(&'a self, visit: &mut dyn FnMut(&'a Arc<MapStore>)) {
+    /// Calls `visit` with the conditions inside that are no combinations.
+    pub(crate) fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
         match self {
             Self::All(conditions) | Self::Any(conditions) => {
-                conditions.iter().for_each(|condition| condition.visit_lists(visit));
+                conditions.iter().for_each(|condition| condition.visit(visit));
             }
-            Self::Not(condition) => condition.visit_lists(visit),
-            Self::SourceFile(_, list) => visit(list),
-            _ => {}
+            Self::Not(condition) => condition.visit(visit),
+            single => visit(single),
         }
     }
 }
@@ -103,10 +103,19 @@ impl DayTime {
 }
 
 /// A fraction of the keys, the same keys on every machine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct PercentCondition {
     /// Percentage, from 0 to 100.
     pub percent: f64,
+    /// Name by which operators change it; `None`: they cannot.
+    pub named: Option<Arc<NamedPercent>>,
     /// Key of a request.
     pub key: Template,
+}
+
+impl PercentCondition {
+    /// Returns the percentage that counts now.
+    pub(crate) fn current(&self) -> f64 {
+        self.named.as_ref().and_then(|named| named.changed()).unwrap_or(self.percent)
+    }
 }

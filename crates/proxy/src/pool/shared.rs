@@ -473,7 +473,6 @@ impl SharedPool {
     }
 
     /// Returns the limit that an operator set at run time.
-    #[cfg(test)]
     pub(crate) fn operator_maxconn(&self, server: ServerId) -> Option<usize> {
         self.server_limits[server].operator_max()
     }

@@ -108,7 +108,7 @@ fn percent_holds(condition: &PercentCondition, request: &RouteRequest<'_>, clien
     }
     // The upper 53 bits are what a float holds exactly.
     let position = (digest(&key) >> 11) as f64 / (1_u64 << 53) as f64;
-    position < condition.percent / 100.0
+    position < condition.current() / 100.0
 }
 
 /// Returns the part of a condition because of which it does not hold; `None`: it holds.
@@ -155,7 +155,7 @@ impl fmt::Display for Condition {
                 write!(f, "weekday {}", names.map(|(_, name)| *name).collect::<Vec<_>>().join(" or "))
             }
             Self::Percent(condition) => {
-                write!(f, "percent {} of {}", condition.percent, condition.key.source())
+                write!(f, "percent {} of {}", condition.current(), condition.key.source())
             }
         }
     }
@@ -223,7 +223,10 @@ impl fmt::Display for PathCondition {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::plan::NamedPercent;
     use crate::request_view::fixtures::{self, FixedFacts};
     use wire::Header;
 
@@ -334,7 +337,9 @@ mod tests {
         let head = fixtures::head(&[]);
         let view = fixtures::view(&head);
         let Condition::Percent(ten) = condition("{ percent = 10, key = 'query.u' }") else { panic!() };
-        let twenty = PercentCondition { percent: 20.0, ..ten.clone() };
+        let named = NamedPercent::open("changed to twenty");
+        let twenty = PercentCondition { percent: 0.0, named: Some(Arc::clone(&named)), ..ten.clone() };
+        named.change(Some(20.0));
         let (mut in_ten, mut in_twenty) = (0, 0);
         for user in 0..10_000 {
             let target = format!("/?u={user}");

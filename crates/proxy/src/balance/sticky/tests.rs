@@ -1,7 +1,7 @@
 //! Tokens and cookies: accepted and rejected tokens, and rewritten fields.
 
 use super::*;
-use crate::plan::SameSite;
+use crate::plan::{SameSite, StickyLimits};
 
 fn tokens(key: &[u8], pool: &str, servers: &[&str]) -> ServerTokens {
     ServerTokens::new(&Secret::new(key), pool, servers.iter().copied())
@@ -18,7 +18,8 @@ fn text(token: &Token) -> &str {
 fn lookup(mode: StickyMode, cookies: &[&str]) -> Result<ServerId, StickyLookup> {
     let headers: Vec<Header<'_>> =
         cookies.iter().map(|value| Header { name: "cookie", value: value.as_bytes() }).collect();
-    test_tokens().find_in_cookies(&StickyPlan::for_tests(mode), &headers)
+    let found = test_tokens().find_in_cookies(&StickyPlan::for_tests(mode), &headers, || 0);
+    found.map(|found| found.server)
 }
 
 #[test]
@@ -116,7 +117,13 @@ fn servers_never_see_our_part() {
 
 fn response_fields(plan: &StickyPlan, is_due: bool, headers: &[Header<'_>]) -> String {
     let own_tokens = test_tokens();
-    let cookie = StickyCookie { plan, token: own_tokens.token(ServerId(0)), is_due };
+    let cookie = StickyCookie {
+        plan,
+        token: own_tokens.token(ServerId(0)),
+        times: CookieTimes { last_s: 0x20, since_s: 0x10 },
+        is_due,
+        is_tls: false,
+    };
     let mut out = Vec::new();
     for header in headers {
         if !cookie.write_with_prefix(header, &mut out) {
@@ -135,14 +142,18 @@ fn a_cookie_is_inserted_where_it_is_due() {
     assert_eq!(response_fields(&insert, false, &[]), "");
     let all = StickyPlan {
         max_age_s: Some(60),
-        secure: true,
+        secure: Some(true),
         http_only: false,
         same_site: SameSite::None,
+        path: "/shop".into(),
+        domain: Some("example.org".into()),
+        limits: Some(StickyLimits { idle_max_s: Some(60), life_max_s: None }),
         ..insert.clone()
     };
     let private = Header { name: "cache-control", value: b"max-age=5, Private" };
     let expected = "cache-control: max-age=5, Private\r\n\
-                  Set-Cookie: SRV=TOKEN; Path=/; Max-Age=60; Secure; SameSite=None\r\n";
+                  Set-Cookie: SRV=TOKEN~0000002000000010; Path=/shop; Domain=example.org; Max-Age=60; Secure; \
+                  SameSite=None\r\n";
     assert_eq!(response_fields(&all, true, &[private]), expected);
     let set = Header { name: "Set-Cookie", value: b"SRV=theirs" };
     assert!(response_fields(&insert, false, &[set]).starts_with("Set-Cookie: SRV=theirs\r\n"));
@@ -172,4 +183,38 @@ fn nothing_of_it_is_shown() {
             && !debug_output.contains(text(own_tokens.token(ServerId(0)))),
         "{debug_output}"
     );
+}
+
+#[test]
+fn times_end_the_use_of_a_cookie() {
+    let own_tokens = test_tokens();
+    let token = text(own_tokens.token(ServerId(1)));
+    let find = |limits: Option<StickyLimits>, suffix: &str, now_s| {
+        let plan = StickyPlan { limits, ..StickyPlan::for_tests(StickyMode::Insert) };
+        let value = format!("SRV={token}{suffix}");
+        let headers = [Header { name: "cookie", value: value.as_bytes() }];
+        own_tokens.find_in_cookies(&plan, &headers, || now_s).map(|found| found.times.since_s)
+    };
+    let idle = Some(StickyLimits { idle_max_s: Some(60), life_max_s: None });
+    let life = Some(StickyLimits { idle_max_s: None, life_max_s: Some(600) });
+    // Seen at 1,000, chosen at 500.
+    let times = "~000003e8000001f4";
+    for (limits, suffix, now_s, expected) in [
+        (idle, times, 1_060, Ok(500)),
+        (idle, times, 1_061, Err(StickyLookup::Expired)),
+        (life, times, 1_100, Ok(500)),
+        (life, times, 1_101, Err(StickyLookup::Expired)),
+        // A clock that was set back, and times of the future.
+        (idle, times, 10, Ok(500)),
+        // A cookie from before the limits, and one from after them.
+        (idle, "", 5_000, Ok(0)),
+        (None, times, 5_000, Ok(500)),
+        (idle, "~000003e8000001f", 1_000, Err(StickyLookup::Invalid)),
+        (idle, "~+00003e8000001f4", 1_000, Err(StickyLookup::Invalid)),
+        (idle, "000003e8000001f4", 1_000, Err(StickyLookup::Invalid)),
+        (idle, "~000003e8000001f4x", 1_000, Err(StickyLookup::Invalid)),
+        (idle, "~\u{e9}0003e8000001f", 1_000, Err(StickyLookup::Invalid)),
+    ] {
+        assert_eq!(find(limits, suffix, now_s), expected, "{suffix} at {now_s}");
+    }
 }

@@ -6,10 +6,12 @@ use record::units::format_plural;
 use rt::address::Address;
 use rt::clock::MonotonicTime;
 
+use super::table::{Cell, OutputTable, render};
 use super::{CommandError, CommandRequest, CommandResult, ControlCommand, socket};
-use crate::config::check_server_name;
+use crate::config::{check_server_name, suggestion};
 use crate::control::active_config::ActiveConfig;
 use crate::control::runtime_servers::{NewServer, ServerSetChange, ServerSetChangeKind};
+use crate::percent::parse_percent;
 use crate::plan::{PoolId, ServerId};
 use crate::pool::AdminState;
 use crate::session::{SessionFilter, SessionId, SessionQuery};
@@ -17,7 +19,7 @@ use crate::session::{SessionFilter, SessionId, SessionQuery};
 const WEIGHT_MAX: u32 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ServerChange {
+pub(in crate::control) enum ServerChange {
     AdminState(AdminState),
     Weight(Option<u32>),
     Maxconn(Option<usize>),
@@ -55,24 +57,133 @@ impl ServerChange {
     }
 }
 
-pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
-    let Some((name, args)) = request.args.split_first() else {
-        return Err(request.usage_error("server"));
-    };
-    if let Some(kind) = parse_server_set_change(args)? {
-        return change_server_set(request, name, kind);
+/// A change of an operator that a state file keeps: a command of `weir ctl`.
+#[derive(Debug)]
+pub(in crate::control) enum KeptChange {
+    Server {
+        pool: Box<str>,
+        server: Box<str>,
+        change: ServerChange,
+    },
+    /// A server of a pool is added or removed.
+    Servers(ServerSetChange),
+    Pool {
+        pool: Box<str>,
+        state: AdminState,
+    },
+    /// A percentage of conditions; `None`: that of the config.
+    Percent {
+        name: Box<str>,
+        percent: Option<f64>,
+    },
+}
+
+impl KeptChange {
+    /// Parses a command with its arguments. `None`: it is another command, or has other arguments.
+    pub(in crate::control) fn parse(words: &[&str]) -> Result<Option<Self>, CommandError> {
+        match words {
+            ["server", name, args @ ..] => Self::parse_server(name, args),
+            ["pool", pool, word] => {
+                Ok(AdminState::from_word(word).map(|state| Self::Pool { pool: (*pool).into(), state }))
+            }
+            ["percent", name, "default"] => Ok(Some(Self::Percent { name: (*name).into(), percent: None })),
+            ["percent", name, text] => {
+                let percent = parse_percent(text).ok_or_else(|| {
+                    CommandError::Invalid(format!("'{text}' is not a percentage (0 to 100, or default)"))
+                })?;
+                Ok(Some(Self::Percent { name: (*name).into(), percent: Some(percent) }))
+            }
+            _ => Ok(None),
+        }
     }
-    let change = ServerChange::parse(args).map_err(CommandError::invalid)?;
-    let Some(change) = change else { return Err(request.usage_error("server")) };
-    let server_name = split_server_name(name)?;
-    let is_sticky =
-        request.context.run_on_owner(move |active| apply_change(active, &server_name, change))??;
-    request.context.refresh_servers()?;
+
+    fn parse_server(name: &str, args: &[&str]) -> Result<Option<Self>, CommandError> {
+        let (pool, server) = split_server_name(name)?;
+        if let Some(kind) = parse_server_set_change(args)? {
+            check_server_name(&server).map_err(CommandError::invalid)?;
+            return Ok(Some(Self::Servers(ServerSetChange { pool, server, kind })));
+        }
+        let change = ServerChange::parse(args).map_err(CommandError::invalid)?;
+        Ok(change.map(|change| Self::Server { pool, server, change }))
+    }
+
+    /// Applies any change but one of the set of servers, which needs the owner of the proxy itself.
+    pub(in crate::control) fn apply(&self, active: &ActiveConfig) -> Result<(), CommandError> {
+        match self {
+            Self::Server { pool, server, change } => apply_change(active, (pool, server), *change).map(drop),
+            Self::Pool { pool, state } => {
+                set_pool_state(active, find_pool(active, pool)?, *state);
+                Ok(())
+            }
+            Self::Percent { name, percent } => change_percent(active, name, *percent),
+            Self::Servers(_) => Ok(()),
+        }
+    }
+}
+
+pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
+    let [name, args @ ..] = request.args else { return Err(request.usage_error("server")) };
+    let note = match KeptChange::parse_server(name, args)? {
+        None => return Err(request.usage_error("server")),
+        Some(KeptChange::Servers(change)) => {
+            request.context.run_command(|reply| ControlCommand::ChangeServers(change, reply))?;
+            ""
+        }
+        Some(KeptChange::Server { pool, server, change }) => {
+            let is_sticky = request
+                .context
+                .run_on_owner(move |active| apply_change(active, (&pool, &server), change))??;
+            request.context.refresh_servers()?;
+            let keeps_clients =
+                matches!(change, ServerChange::AdminState(AdminState::Drain) | ServerChange::Weight(Some(0)));
+            if is_sticky && keeps_clients { STICKY_NOTE } else { "" }
+        }
+        Some(KeptChange::Pool { .. } | KeptChange::Percent { .. }) => "",
+    };
     request.log_change(&format!("server {}", request.args.join(" ")));
-    let keeps_clients =
-        matches!(change, ServerChange::AdminState(AdminState::Drain) | ServerChange::Weight(Some(0)));
-    let note = if is_sticky && keeps_clients { STICKY_NOTE } else { "" };
+    request.context.save_state()?;
     Ok(Some(format!("server {name}: {}{note}\n", args.join(" "))))
+}
+
+/// `percent`: percentages of conditions that have a name.
+pub(super) fn run_percent(request: &CommandRequest<'_>) -> CommandResult {
+    let [name, value] = request.args else {
+        return match request.args {
+            [] => list_percents(request),
+            _ => Err(request.usage_error("percent")),
+        };
+    };
+    let Some(change) = KeptChange::parse(&["percent", name, value])? else {
+        return Err(request.usage_error("percent"));
+    };
+    request.context.run_on_owner(move |active| change.apply(active))??;
+    request.log_change(&format!("percent {name} {value}"));
+    request.context.save_state()?;
+    Ok(Some(format!("percent {name}: {value}\n")))
+}
+
+fn list_percents(request: &CommandRequest<'_>) -> CommandResult {
+    let active = request.context.active_config()?;
+    let mut table = OutputTable::new("percents", &["name", "percent", "configured", "key"]);
+    for (named, condition) in active.plan.named_percents() {
+        table.rows.push(vec![
+            named.name().into(),
+            Cell::Number(condition.current()),
+            Cell::Number(condition.percent),
+            condition.key.source().into(),
+        ]);
+    }
+    Ok(Some(render(&[table], request.wants_json)))
+}
+
+fn change_percent(active: &ActiveConfig, name: &str, percent: Option<f64>) -> Result<(), CommandError> {
+    let known = active.plan.named_percents();
+    let found = known.iter().find(|(named, _)| named.name() == name).ok_or_else(|| {
+        let hint = suggestion(name, known.iter().map(|(named, _)| named.name()));
+        CommandError::Invalid(format!("no condition has a percentage with the name '{name}'{hint}"))
+    })?;
+    found.0.change(percent);
+    Ok(())
 }
 
 /// Parses `add` and `remove` with their arguments. `None`: another change.
@@ -118,16 +229,6 @@ fn parse_address(text: &str) -> Result<Address, CommandError> {
     })
 }
 
-fn change_server_set(request: &CommandRequest<'_>, name: &str, kind: ServerSetChangeKind) -> CommandResult {
-    let (pool, server) = split_server_name(name)?;
-    check_server_name(&server).map_err(CommandError::invalid)?;
-    let change = ServerSetChange { pool, server, kind };
-    request.context.run_command(|reply| ControlCommand::ChangeServers(change, reply))?;
-    let text = format!("server {}", request.args.join(" "));
-    request.log_change(&text);
-    Ok(Some(format!("server {name}: {}\n", request.args[1..].join(" "))))
-}
-
 pub(super) fn run_pool(request: &CommandRequest<'_>) -> CommandResult {
     let [name, word] = request.args else { return Err(request.usage_error("pool")) };
     let state = AdminState::from_word(word).ok_or_else(|| request.usage_error("pool"))?;
@@ -139,6 +240,7 @@ pub(super) fn run_pool(request: &CommandRequest<'_>) -> CommandResult {
     })??;
     request.context.refresh_servers()?;
     request.log_change(&format!("pool {name} {word}"));
+    request.context.save_state()?;
     let note = if is_sticky && state == AdminState::Drain { STICKY_NOTE } else { "" };
     Ok(Some(format!("pool {name}: {word}{note}\n")))
 }
@@ -155,6 +257,7 @@ pub(super) fn run_maintenance(request: &CommandRequest<'_>) -> CommandResult {
     })?;
     request.context.refresh_servers()?;
     request.log_change(&format!("maintenance {}", request.args.join(" ")));
+    request.context.save_state()?;
     Ok(Some(format!("{}: {}\n", format_plural(count as u64, "pool"), state.word())))
 }
 
@@ -180,7 +283,7 @@ fn split_server_name(name: &str) -> Result<(Box<str>, Box<str>), CommandError> {
 /// Applies a change. Returns whether the clients of the pool stick to servers.
 fn apply_change(
     active: &ActiveConfig,
-    server_name: &(Box<str>, Box<str>),
+    server_name: (&str, &str),
     change: ServerChange,
 ) -> Result<bool, CommandError> {
     let (pool, server) = find_server(active, server_name)?;
@@ -199,7 +302,7 @@ fn apply_change(
 fn find_pool(active: &ActiveConfig, pool: &str) -> Result<PoolId, CommandError> {
     let pools = &active.plan.pools;
     pools.position(|known| &*known.name == pool).ok_or_else(|| {
-        let hint = crate::config::suggestion(pool, pools.iter().map(|known| &*known.name));
+        let hint = suggestion(pool, pools.iter().map(|known| &*known.name));
         CommandError::Invalid(format!("unknown pool '{pool}'{hint}"))
     })
 }
@@ -207,12 +310,12 @@ fn find_pool(active: &ActiveConfig, pool: &str) -> Result<PoolId, CommandError> 
 /// Returns the indices of a pool and of one of its servers.
 fn find_server(
     active: &ActiveConfig,
-    (pool, server): &(Box<str>, Box<str>),
+    (pool, server): (&str, &str),
 ) -> Result<(PoolId, ServerId), CommandError> {
     let pool_id = find_pool(active, pool)?;
     let servers = &active.plan.pools[pool_id].servers;
-    let server_id = servers.position(|known| known.name == *server).ok_or_else(|| {
-        let hint = crate::config::suggestion(server, servers.iter().map(|known| &*known.name));
+    let server_id = servers.position(|known| *known.name == *server).ok_or_else(|| {
+        let hint = suggestion(server, servers.iter().map(|known| &*known.name));
         CommandError::Invalid(format!("unknown server '{server}' in pool '{pool}'{hint}"))
     })?;
     Ok((pool_id, server_id))
@@ -223,7 +326,7 @@ pub(super) fn run_kill(request: &CommandRequest<'_>) -> CommandResult {
         [] | ["server"] => return Err(request.usage_error("kill")),
         ["server", name] => {
             let (pool, server) = split_server_name(name)?;
-            find_server(&request.context.active_config()?, &(pool.clone(), server.clone()))?;
+            find_server(&request.context.active_config()?, (&pool, &server))?;
             SessionFilter::Server(pool, server)
         }
         ids => {

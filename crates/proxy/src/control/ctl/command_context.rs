@@ -132,6 +132,11 @@ impl CommandContext {
         }
     }
 
+    /// Writes the state file, if the config has one. Called after a change that it keeps.
+    pub(crate) fn save_state(&self) -> Result<(), CommandError> {
+        self.run_command(ControlCommand::SaveState).map(drop)
+    }
+
     /// Returns whether the proxy is draining: it finishes open requests and accepts no new ones.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain.stage() != DrainStage::Running
