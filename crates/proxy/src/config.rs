@@ -67,6 +67,7 @@ pub(crate) use sources::check_sources;
 pub(crate) use variables::check_variables;
 
 use crate::template::KnownValues;
+use errors::ValueError;
 use value::Section;
 
 /// Minimum length of an admin token in bytes.
@@ -144,12 +145,8 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
             .text("admin")
             .and_then(|text| problems.ok_or_report(text.offset, validate::parse_bind_address(&text.value))),
         admin_access: parse_admin_access(root, problems),
-        control: root
-            .text("control")
-            .and_then(|text| problems.ok_or_report(text.offset, validate::parse_socket_path(&text.value))),
-        state_file: root
-            .text("state-file")
-            .and_then(|text| problems.ok_or_report(text.offset, validate::parse_state_file(&text.value))),
+        control: parse_path(root, "control", validate::parse_socket_path, problems),
+        state_file: parse_path(root, "state-file", validate::parse_state_file, problems),
         source: "".into(),
         included: Vec::new(),
         error_pages: Arc::clone(&pages),
@@ -170,6 +167,16 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
     ineffective::warn_of_keys(&plan, [&listener_sections, &root.tables("route"), &pool_sections], problems);
     overload_lints::check_overload(&plan, &listener_sections, &pool_sections, lints);
     plan
+}
+
+/// Reads the path of a key.
+fn parse_path(
+    root: &Section,
+    key: &str,
+    parse: fn(&str) -> Result<PathBuf, ValueError>,
+    problems: &mut Problems,
+) -> Option<PathBuf> {
+    root.text(key).and_then(|text| problems.ok_or_report(text.offset, parse(&text.value)))
 }
 
 /// Returns the routes, those of listeners with a pool of their own last, and their positions.

@@ -210,7 +210,6 @@ pub fn start(
         replaced: replaced_sender,
         ports_held_until: MonotonicTime::ZERO,
     };
-    running.restore_state();
     running.start_accepting(inherited, pages).inspect_err(|_| running.drain.advance(DrainStage::Abort))?;
     running.follow_certificates();
     Ok(running)
@@ -275,6 +274,7 @@ impl RunningProxy {
         inherited: Option<InheritedSockets>,
         pages: Option<oneshot::Sender<()>>,
     ) -> io::Result<()> {
+        self.restore_state();
         if let Some(inherited) = inherited {
             inherited.report_ready()?;
             self.ports_held_until = MonotonicTime::now() + PORTS_HELD_NS;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rt::clock::{MonotonicTime, unix_ns};
 
 use super::active_config::ActiveConfig;
-use super::ctl::KeptChange;
+use super::ctl::{CommandError, KeptChange};
 use super::listeners::ListenAddresses;
 use super::owner::OwnerError;
 use super::runtime_servers::{ServerSetChange, ServerSetError};
@@ -20,6 +20,17 @@ use crate::plan::Plan;
 use crate::pool::CrossCoreState;
 use crate::private_file::replace;
 use crate::run::Command;
+
+/// Reason why a line of the state file has no effect.
+#[derive(Debug, thiserror::Error)]
+enum KeptLineError {
+    #[error("'{0}' is not a change")]
+    NoChange(Box<str>),
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+}
 
 /// System resources for a plan.
 struct PreparedReload {
@@ -120,14 +131,13 @@ impl RunningProxy {
     }
 
     /// Makes a change of the state file again.
-    fn repeat_change(&mut self, words: &[&str]) -> Result<(), String> {
-        match KeptChange::parse(words).map_err(|error| error.to_string())? {
-            None => Err(format!("'{}' is not a change", words.join(" "))),
-            Some(KeptChange::Servers(change)) => {
-                self.change_servers(change).map_err(|error| error.to_string())
-            }
-            Some(change) => change.apply(&self.active_config.borrow()).map_err(|error| error.to_string()),
+    fn repeat_change(&mut self, words: &[&str]) -> Result<(), KeptLineError> {
+        match KeptChange::parse(words)? {
+            None => return Err(KeptLineError::NoChange(words.join(" ").into())),
+            Some(KeptChange::Servers(change)) => self.change_servers(change)?,
+            Some(change) => change.apply(&self.active_config.borrow())?,
         }
+        Ok(())
     }
 
     /// Makes all cores follow the servers of names and those that an operator changed.

@@ -248,16 +248,11 @@ impl Exchange {
         let route = generation.zip(self.outcome.route).map(|(live, index)| &live.plan.routes[index]);
         let changes = route.map_or(&[][..], |route| &route.changes);
         let (version, kind) = (self.facts.version, self.facts.kind);
-        let sticky_cookie = response_cookie(
-            self.slot.as_ref(),
-            self.terms.requirements,
-            self.outcome.sticky,
-            client.is_tls(),
-        );
+        let (slot, requirements) = (self.slot.as_ref(), self.terms.requirements);
+        let sticky_cookie = response_cookie(slot, requirements, self.outcome.sticky, client.is_tls());
         let hsts = client.hsts();
-        let values = None;
         let parts =
-            ResponseParts { version, kind, framing, persistence, changes, values, sticky_cookie, hsts };
+            ResponseParts { version, kind, framing, persistence, changes, values: None, sticky_cookie, hsts };
         match route.and_then(|route| route.texts.as_deref()) {
             None => write_response(head, parts, self.response_relay.head_buffer()),
             Some(texts) => {
