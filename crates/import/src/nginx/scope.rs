@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::log::LogFormat;
+use super::maps::Variables;
 use super::variables::{bytes, milliseconds};
 use crate::directive::Directive;
 use crate::document::Origin;
@@ -34,6 +35,32 @@ pub(super) struct Access {
     pub(super) origin: Rc<Origin>,
 }
 
+/// A line of `error_page`.
+#[derive(Clone, Debug)]
+pub(super) struct PageRule {
+    pub(super) statuses: Vec<u16>,
+    /// `=`, or `=200`; empty: the status stays.
+    pub(super) response: String,
+    pub(super) target: String,
+    pub(super) origin: Rc<Origin>,
+}
+
+/// A line of `limit_req_zone`.
+#[derive(Clone, Debug)]
+pub(super) struct LimitZone {
+    pub(super) key: String,
+    pub(super) rate: String,
+}
+
+/// A line of `limit_req`.
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    pub(super) zone: String,
+    pub(super) burst: u64,
+    pub(super) delays: bool,
+    pub(super) origin: Rc<Origin>,
+}
+
 /// Settings in force in a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
@@ -53,6 +80,14 @@ pub(super) struct Scope {
     pub(super) access_log_format: String,
     /// Formats of logs by name, shared by all scopes.
     pub(super) log_formats: Rc<BTreeMap<String, LogFormat>>,
+    /// Variables of blocks of the config, shared by all scopes.
+    pub(super) variables: Rc<Variables>,
+    pub(super) pages: Rc<Vec<PageRule>>,
+    pub(super) intercepts_errors: bool,
+    pub(super) root: Option<String>,
+    pub(super) limit_zones: Rc<BTreeMap<String, LimitZone>>,
+    pub(super) limits: Rc<Vec<Limit>>,
+    pub(super) limit_status: Option<u64>,
     pub(super) certificate: Option<Set<String>>,
     pub(super) certificate_key: Option<String>,
     pub(super) client_ca: Option<Set<String>>,
@@ -84,6 +119,12 @@ impl Scope {
         }
         if has("proxy_hide_header") {
             scope.hidden.clear();
+        }
+        if has("error_page") {
+            scope.pages = Rc::default();
+        }
+        if has("limit_req") {
+            scope.limits = Rc::default();
         }
         if has("allow") || has("deny") {
             scope.access.clear();
@@ -144,9 +185,19 @@ impl Scope {
                 None if first == "unix:" => self.trusted.push(("unix".to_owned(), Rc::clone(origin))),
                 None => draft.leave(Kind::NotSupported, origin, "trusted peers are networks"),
             },
-            "access_log" => self.set_access_log(directive),
+            "access_log" => self.set_access_log(directive, draft),
             "log_format" => self.add_log_format(directive),
-            _ => return self.apply_client(directive, draft) || self.apply_tls(directive),
+            "root" => {
+                self.root = Some(first.to_owned());
+                leave(directive, draft);
+            }
+            "proxy_intercept_errors" => self.intercepts_errors = first == "on",
+            "error_page" => return self.add_page(directive),
+            _ => {
+                return self.apply_client(directive, draft)
+                    || self.apply_tls(directive)
+                    || self.apply_limit(directive);
+            }
         }
         true
     }
@@ -204,6 +255,46 @@ impl Scope {
         true
     }
 
+    fn add_page(&mut self, directive: &Directive) -> bool {
+        let arguments = directive.arguments();
+        let Some((target, arguments)) = arguments.split_last() else { return false };
+        let (responses, statuses): (Vec<&String>, Vec<&String>) =
+            arguments.iter().partition(|argument| argument.starts_with('='));
+        let page = PageRule {
+            statuses: statuses.iter().filter_map(|status| status.parse().ok()).collect(),
+            response: responses.first().map_or(String::new(), |response| (*response).clone()),
+            target: target.clone(),
+            origin: Rc::clone(&directive.origin),
+        };
+        Rc::make_mut(&mut self.pages).push(page);
+        true
+    }
+
+    /// Applies a directive about the rate of requests. Returns false if it is none.
+    fn apply_limit(&mut self, directive: &Directive) -> bool {
+        let parameter = |name: &str| {
+            let mut words = directive.arguments().iter();
+            words.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
+        };
+        match directive.name() {
+            "limit_req_zone" => {
+                let name = parameter("zone").split(':').next().unwrap_or_default().to_owned();
+                let zone =
+                    LimitZone { key: directive.argument(0).to_owned(), rate: parameter("rate").to_owned() };
+                Rc::make_mut(&mut self.limit_zones).insert(name, zone);
+            }
+            "limit_req" => Rc::make_mut(&mut self.limits).push(Limit {
+                zone: parameter("zone").to_owned(),
+                burst: parameter("burst").parse().unwrap_or(0),
+                delays: !directive.arguments().iter().any(|word| word == "nodelay"),
+                origin: Rc::clone(&directive.origin),
+            }),
+            "limit_req_status" => self.limit_status = directive.argument(0).parse().ok(),
+            _ => return false,
+        }
+        true
+    }
+
     fn set_next_upstream(&mut self, directive: &Directive) {
         let origin = || Rc::clone(&directive.origin);
         match directive.name() {
@@ -212,9 +303,14 @@ impl Scope {
         }
     }
 
-    fn set_access_log(&mut self, directive: &Directive) {
+    fn set_access_log(&mut self, directive: &Directive, draft: &mut Draft<'_>) {
+        if directive.arguments().iter().any(|word| word.starts_with("if=")) {
+            let text = "a log has all requests, or with `only-errors` those that failed, or a `sample`";
+            draft.leave(Kind::NotSupported, &directive.origin, text);
+        }
         self.access_log = Some((directive.argument(0).to_owned(), Rc::clone(&directive.origin)));
-        self.access_log_format = directive.argument(1).to_owned();
+        let format = directive.argument(1);
+        self.access_log_format = if format.contains('=') { String::new() } else { format.to_owned() };
     }
 
     fn add_log_format(&mut self, directive: &Directive) {
