@@ -5,7 +5,9 @@ mod matcher;
 mod proxy;
 mod site;
 mod sites;
+mod pages;
 mod table;
+mod values;
 
 use crate::directive::Directive;
 use crate::draft::Draft;

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use crate::directive::Directive;
 use crate::draft::{is_field_name, is_hidden, is_host, is_method, network};
 use crate::paths::{caddy_pattern, decoded_regex, is_portable_regex};
-use crate::rules::{Condition, Test, ValueTest};
+use super::values::map_of;
+use crate::rules::{Condition, MapTest, Test, ValueTest};
 use crate::text::{Template, Variable, escape_regex};
 
 /// Words of a line of a matcher, and the lines of its block.
@@ -155,6 +156,7 @@ impl Matchers {
                 };
                 Some(self.condition_of_set(&lines)?.negate())
             }
+            "vars" if inner.is_empty() => vars_condition(&texts),
             _ if !inner.is_empty()
                 || texts.iter().any(|text| text.contains('{'))
                     && name != "path_regexp"
@@ -227,6 +229,20 @@ fn source_condition(values: &[&str]) -> Option<Condition> {
     (!tests.is_empty()).then(|| Condition::tests(tests))
 }
 
+/// Returns the condition that the value of a map is one of these.
+fn vars_condition(values: &[&str]) -> Option<Condition> {
+    let (name, values) = values.split_first()?;
+    let (map, key) = map_of(name.strip_prefix('{')?.strip_suffix('}')?)?;
+    if values.is_empty() || values.iter().any(|value| value.contains('{')) {
+        return None;
+    }
+    let tests = values.iter().map(|value| {
+        let value = ValueTest::Equals((*value).to_owned());
+        Test::Map(MapTest { name: map.to_owned(), key: key.clone(), value })
+    });
+    Some(Condition::tests(tests))
+}
+
 fn query_condition(values: &[&str]) -> Option<Condition> {
     let mut names: Vec<(&str, Vec<Test>)> = Vec::new();
     for value in values {
@@ -284,11 +300,35 @@ pub(super) fn template(text: &str) -> Option<Template> {
             "scheme" => template.push(Variable::Scheme),
             "remote_host" | "remote.host" | "client_ip" => template.push(Variable::Source),
             "port" => template.push(Variable::Port),
-            _ => return None,
+            "method" | "orig_method" => template.push(Variable::Fact("method")),
+            "time.now.http" => template.push(Variable::Fact("time.http")),
+            "time.now.unix" => template.push(Variable::Fact("time.unix")),
+            name => template.push(named_variable(name)?),
         }
     }
     template.push_text(rest);
     Some(template)
+}
+
+/// Returns the value of a placeholder with a name of the request, or of a map.
+fn named_variable(name: &str) -> Option<Variable> {
+    if let Some((map, _)) = map_of(name) {
+        return Some(Variable::Map(map.to_owned()));
+    }
+    // The short forms and the long ones.
+    let (family, own) = match name.strip_prefix("uri.") {
+        Some(rest) => rest.split_once('.')?,
+        None => name.split_once('.')?,
+    };
+    match family {
+        "header" => {
+            let field = own.to_ascii_lowercase();
+            (is_field_name(&field) && !is_hidden(&field)).then_some(Variable::Header(field))
+        }
+        "cookie" if is_field_name(own) => Some(Variable::Cookie(own.to_owned())),
+        "query" if is_field_name(own) => Some(Variable::Parameter(own.to_owned())),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -300,6 +340,11 @@ mod tests {
         let text = template("https://www.{host}{uri}").unwrap();
         assert_eq!(text.location().unwrap(), "https://www.{host}{path}{query}");
         assert_eq!(template("{http.regexp.a.1}"), None);
+        let field = |text: &str| template(text).and_then(|template| template.field());
+        let expected = "{method} {header.x-a} {cookie.b} {query.c} {query.c}";
+        let text = "{method} {header.X-A} {http.request.cookie.b} {query.c} {http.request.uri.query.c}";
+        assert_eq!(field(text).as_deref(), Some(expected));
+        assert_eq!((field("{header.X-Forwarded-For}"), field("{env.A}")), (None, None));
     }
 
     #[test]
