@@ -220,6 +220,17 @@ impl Section {
             && self.tables.iter().zip(&other.tables).all(|(a, b)| a.equals(b))
     }
 
+    /// Returns the tables of its arrays of tables.
+    pub(crate) fn tables_mut(&mut self) -> &mut [Self] {
+        &mut self.tables
+    }
+
+    /// Returns whether it is a table of an array with these entries at its start.
+    pub(crate) fn is_of(&self, kind: &str, key: &str, text: &str) -> bool {
+        let has_text = |entry: &Entry| entry.key == key && entry.value == Value::text(text);
+        self.kind == kind && self.entries.first().is_some_and(has_text)
+    }
+
     /// Adds a table to an array of tables inside of this section.
     pub(crate) fn push_table(&mut self, table: Self) {
         self.tables.push(table);

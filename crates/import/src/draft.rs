@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::document::{Document, Names, Origin, Origins, Section, Value};
 use crate::left::{Kind, Report};
 use crate::rules::{
-    Action, Change, CompiledRoute, Compiler, Condition, ErrorPage, PathTest, RouteSetting, Rule, TooLong, count_rules,
+    Action, Change, CompiledRoute, Compiler, Condition, ErrorPage, PathTest, RouteSetting, Rule, StatusField, TooLong, count_rules,
     has_path_test, write_condition,
 };
 use crate::text::Template;
@@ -16,6 +16,10 @@ use crate::{Import, ParseError, Program, Surroundings};
 const POOLS_COMPARED: usize = 200;
 /// Maximum number of rules of all listeners: those of a server are repeated for each of its listeners.
 pub(crate) const RULES_MAX: usize = 10_000;
+
+/// Array of the rules for responses, and its maximum length.
+const RESPONSE: &str = "route.response";
+const RESPONSES_MAX: usize = 6;
 
 /// Maximum length of the conditions of all directives together: an ACL has its length in each of them.
 const WORK_MAX: usize = 16 << 20;
@@ -220,6 +224,7 @@ impl<'a> Draft<'a> {
         let origins = std::slice::from_ref(origin);
         let (key, name, template) = match change {
             Change::Refuse | Change::Mark(_) => return,
+            Change::ResponseOf(field) => return self.write_status_field(field, origins, section),
             Change::Page(page) => {
                 let mut table = Section::of_array("route.error-page", origins.to_vec());
                 page.write(&mut table);
@@ -243,6 +248,31 @@ impl<'a> Draft<'a> {
             Some(_) => self.report.not_supported(origin, "the text is no valid value of a field"),
             None => self.report.not_supported(origin, VALUE_OF_REQUEST),
         }
+    }
+
+    /// Writes a field of some statuses to the rules of responses, of which each has one line of a field.
+    fn write_status_field(&mut self, field: &StatusField, origins: &[Rc<Origin>], section: &mut Section) {
+        let StatusField { status, is_added, name, text } = field;
+        let Some(text) = text.field().filter(|text| is_field_value(text)) else {
+            return origins.iter().for_each(|origin| self.report.not_supported(origin, VALUE_OF_REQUEST));
+        };
+        let (name, key) =
+            (name.to_ascii_lowercase(), if *is_added { "add-header" } else { "set-header" });
+        let tables = section.tables_mut();
+        let count = tables.iter().filter(|table| table.is_of(RESPONSE, "status", status)).count();
+        let is_free =
+            |table: &&mut Section| table.is_of(RESPONSE, "status", status) && !table.has_in(key, &name);
+        if let Some(table) = tables.iter_mut().find(is_free) {
+            return table.set_in(key, &name, Value::text(text), origins);
+        }
+        if count >= RESPONSES_MAX {
+            let reason = "a route of weir has up to 6 rules for responses, each with one line of a field";
+            return origins.iter().for_each(|origin| self.report.not_supported(origin, reason));
+        }
+        let mut table = Section::of_array(RESPONSE, Vec::new());
+        table.set("status", Value::text(*status), &[]);
+        table.set_in(key, &name, Value::text(text), origins);
+        section.push_table(table);
     }
 
     /// Counts work of a directive, as bytes of its conditions. Returns whether the import goes on.
@@ -281,6 +311,7 @@ impl<'a> Draft<'a> {
 
 /// Entries of a map.
 #[derive(Clone, Debug)]
+#[allow(dead_code, reason = "HAProxy has maps in files")]
 pub(crate) enum MapEntries {
     /// In the config, in their order.
     Inline(Vec<(String, String)>),

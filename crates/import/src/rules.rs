@@ -92,6 +92,17 @@ impl RouteSetting {
     }
 }
 
+/// Field of responses with some statuses.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StatusField {
+    /// Statuses in weir's form.
+    pub(crate) status: &'static str,
+    /// True if it is a further line of the field.
+    pub(crate) is_added: bool,
+    pub(crate) name: String,
+    pub(crate) text: Template,
+}
+
 /// Content of error responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ErrorPage {
@@ -115,6 +126,8 @@ pub(crate) enum Change {
     SetResponse(String, Template),
     AddResponse(String, Template),
     RemoveResponse(String),
+    /// Sets or adds a field of responses of these statuses.
+    ResponseOf(StatusField),
     /// Replaces the content of error responses.
     Page(ErrorPage),
     /// Replaces a prefix at segments.
@@ -130,7 +143,11 @@ impl Change {
     pub(crate) fn is_of_request(&self) -> bool {
         !matches!(
             self,
-            Self::SetResponse(..) | Self::AddResponse(..) | Self::RemoveResponse(_) | Self::Page(_)
+            Self::SetResponse(..)
+                | Self::AddResponse(..)
+                | Self::RemoveResponse(_)
+                | Self::ResponseOf(_)
+                | Self::Page(_)
         )
     }
 
@@ -140,7 +157,8 @@ impl Change {
             Self::SetRequest(_, text)
             | Self::AddRequest(_, text)
             | Self::SetResponse(_, text)
-            | Self::AddResponse(_, text) => Some(text),
+            | Self::AddResponse(_, text)
+            | Self::ResponseOf(StatusField { text, .. }) => Some(text),
             _ => None,
         }
     }
@@ -177,6 +195,7 @@ impl Change {
             Self::RemoveRequest(name) | Self::LoseRequest(name) | Self::RemoveResponse(name) => name.len(),
             Self::RewritePrefix(from, to) => from.len() + to.len(),
             Self::RewritePath(to) => to.len(),
+            Self::ResponseOf(field) => field.name.len() + field.text.weight(),
             Self::Page(page) => page.status.len() + page.file.len(),
             Self::Refuse | Self::Mark(_) => 0,
         }
@@ -275,6 +294,10 @@ pub(crate) fn specialise(rules: &[Rule], has_tls: bool, port: Option<u16>) -> Ve
                 Change::AddRequest(name, text) => Change::AddRequest(name, text.specialised(has_tls, port)),
                 Change::SetResponse(name, text) => Change::SetResponse(name, text.specialised(has_tls, port)),
                 Change::AddResponse(name, text) => Change::AddResponse(name, text.specialised(has_tls, port)),
+                Change::ResponseOf(field) => {
+                    let text = field.text.specialised(has_tls, port);
+                    Change::ResponseOf(StatusField { text, ..field })
+                }
                 other => other,
             };
             Rule::Change(condition(when), change, Rc::clone(origin))

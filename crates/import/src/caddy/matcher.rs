@@ -120,7 +120,8 @@ impl Matchers {
         let mut kinds: Vec<(String, Condition)> = Vec::new();
         for (words, inner) in lines {
             let (name, values) = words.split_first()?;
-            let condition = self.condition_of_line(name, values, inner)?;
+            // The other lines hold all the same.
+            let condition = self.condition_of_line(name, values, inner).unwrap_or(Condition::Unknown);
             let field = values.first().map_or("", String::as_str).to_ascii_lowercase();
             let kind = match name.as_str() {
                 "header" => format!("header {}", field.trim_start_matches('!')),
@@ -368,14 +369,12 @@ mod tests {
         let nots = vec![line("not path /1", None), line("not path /2", None), line("method GET", None)];
         assert_eq!(condition(nots), Condition::all([one.clone().negate(), two.clone().negate(), get]));
         assert_eq!(condition(vec![line("path /1", None), line("path /2", None)]), one.clone().or(two));
-        for unknown in
-            ["expression true", "client_ip 10.0.0.1", "file x", "header X-Forwarded-For a", "path /{x}"]
-        {
-            assert_eq!(
-                condition(vec![line("path /1", None), line(unknown, None)]),
-                Condition::Unknown,
-                "{unknown}"
-            );
+        // What is not known holds at most where the other lines do.
+        for unknown in ["expression true", "client_ip 10.0.0.1", "file x", "header X-Forwarded-For a"] {
+            let found = condition(vec![line("path /1", None), line(unknown, None)]);
+            assert_eq!((found.bound(false), found.bound(true)), (Condition::Never, one.clone()), "{unknown}");
         }
+        let found = condition(vec![line("path /1", None), line("path /{x}", None)]);
+        assert_eq!((found.bound(false), found.bound(true)), (one, Condition::Always));
     }
 }

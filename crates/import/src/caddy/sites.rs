@@ -306,6 +306,18 @@ fn add_listener(place: &Place, sites: &[Site<'_>], options: &Options, draft: &mu
         let test = Test::Header("host".into(), ValueTest::Regex("\\.(:[0-9]+)?$".into()));
         rules.insert(0, Rule::refuse(Condition::test(test), &site.block.origin));
     }
+    let is_automatic = |site: &Site<'_>| {
+        site.binds() == place.binds && site.addresses.iter().any(|address| address.is_automatic)
+    };
+    if let (true, Some(site)) =
+        (!has_tls && port == options.http_port && options.redirects, sites.iter().find(|site| is_automatic(site)))
+    {
+        // Caddy redirects all other hosts, too.
+        let text = "Caddy redirects the other hosts to https".to_owned();
+        let origin = Origin { file: Rc::clone(&site.block.origin.file), line: site.block.origin.line, text };
+        let location = https_location(options.https_port, options);
+        rules.extend(redirect(308, location).map(|action| Rule::Act(action, vec![Rc::new(origin)])));
+    }
     // Caddy responds with nothing to the other hosts.
     let nothing = Action::Return { status: 200, content_type: None, body: String::new() };
     rules.push(Rule::Act(nothing, Vec::new()));
@@ -367,16 +379,22 @@ fn https_redirects<'s>(sites: impl Iterator<Item = &'s Site<'s>>, options: &Opti
     for site in sites {
         for address in site.addresses.iter().filter(|address| address.is_automatic) {
             let Some(host) = &address.host else { continue };
-            let mut location = template("https://{host}").unwrap_or_default();
-            if address.port != options.https_port && address.port != 443 {
-                location.push_text(&format!(":{}", address.port));
-            }
-            location.push(Variable::Path);
-            location.push(Variable::Query);
+            let location = https_location(address.port, options);
             rules.extend(redirect_rule(host, location, &site.block.origin));
         }
     }
     rules
+}
+
+/// Returns the address of a request at a port of HTTPS.
+fn https_location(port: u16, options: &Options) -> Template {
+    let mut location = template("https://{host}").unwrap_or_default();
+    if port != options.https_port && port != 443 {
+        location.push_text(&format!(":{port}"));
+    }
+    location.push(Variable::Path);
+    location.push(Variable::Query);
+    location
 }
 
 fn redirect_rule(host: &str, location: Template, origin: &Rc<Origin>) -> Option<Rule> {

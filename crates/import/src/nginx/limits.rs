@@ -6,8 +6,8 @@ use super::phases::Converter;
 use super::scope::{Limit, Scope};
 use crate::document::{Origin, Value};
 use crate::left::Kind;
-use crate::rules::{Action, Condition, RouteSetting, Rule};
-use crate::text::Template;
+use crate::rules::{Action, Condition, RouteSetting, Rule, Test, ValueTest};
+use crate::text::{Part, Template, Variable};
 
 impl Converter<'_, '_> {
     /// Returns the rules that forward to a pool within the limits of a scope.
@@ -66,6 +66,24 @@ impl Converter<'_, '_> {
         };
         let mut limits = Vec::new();
         for (condition, template) in alternatives {
+            // nginx does not limit an empty key; those of weir would share one.
+            let empty = match &template.0[..] {
+                [Part::Variable(Variable::Header(name))] => {
+                    let test = |value| Condition::test(Test::Header(name.clone(), value));
+                    test(ValueTest::Absent).or(test(ValueTest::Equals(String::new())))
+                }
+                [Part::Variable(Variable::Cookie(name))] => {
+                    let test = |value| Condition::test(Test::Cookie(name.clone(), value));
+                    test(ValueTest::Absent).or(test(ValueTest::Equals(String::new())))
+                }
+                parts if parts.iter().all(|part| !is_never_empty(part)) && template.literal().is_none() => {
+                    return None;
+                }
+                _ => Condition::Never,
+            };
+            if empty != Condition::Never {
+                limits.push((condition.and(&empty), None));
+            }
             let value = limit_of(&template)?.map(|key| {
                 let status = scope.limit_status.unwrap_or(503);
                 Value::table([
@@ -78,6 +96,17 @@ impl Converter<'_, '_> {
             limits.push((condition, value));
         }
         Some(limits)
+    }
+}
+
+/// Returns whether a part of a key has a byte for each request.
+fn is_never_empty(part: &Part) -> bool {
+    match part {
+        Part::Text(text) => !text.is_empty(),
+        Part::Variable(variable) => matches!(
+            variable,
+            Variable::Host | Variable::Path | Variable::Source | Variable::Scheme | Variable::Fact("method")
+        ),
     }
 }
 
@@ -110,6 +139,13 @@ mod tests {
         assert!(text.contains("match = \"network\""), "{text}");
         assert!(first.contains("map = { key = \"\" }") && !first.contains("rate-limit"), "{text}");
         assert!(second.contains("rate = \"30/m\", burst = 1, key = \"source\", status = 503"), "{text}");
+        let (text, _) = config(
+            "limit_req_zone $http_x_key zone=a:10m rate=30r/m;\n\
+             location / { limit_req zone=a; proxy_pass http://10.0.0.1; }",
+        );
+        let (first, second) = text.split_once("[[route]]").unwrap().1.split_once("[[route]]").unwrap();
+        assert!(first.contains("x-key = false") && !first.contains("rate-limit ="), "{text}");
+        assert!(second.contains("key = \"{header.x-key}\""), "{text}");
         let (text, report) = config(
             "limit_req_zone $remote_user zone=a:10m rate=30r/m;\n\
              location / { limit_req zone=a; proxy_pass http://10.0.0.1; }",

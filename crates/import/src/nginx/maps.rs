@@ -179,7 +179,10 @@ impl MapVariable {
         let field = self.source.strip_prefix("$http_")?.replace('_', "-").to_ascii_lowercase();
         let is_empty = |pattern: &Pattern| matches!(pattern, Pattern::Exact(text) if text.is_empty());
         let entry = self.entries.iter().find(|(pattern, _)| is_empty(pattern));
-        let is_plain = self.entries.iter().all(|(pattern, _)| matches!(pattern, Pattern::Exact(_)));
+        let is_plain = self.entries.iter().all(|(pattern, _)| match pattern {
+            Pattern::Regex { text, .. } => needs_letter(text),
+            pattern => matches!(pattern, Pattern::Exact(_)),
+        });
         let value = entry.map_or(&self.default, |(_, value)| value);
         (crate::draft::is_hidden(&field) && (entry.is_some() || is_plain)).then_some(value)
     }
@@ -387,6 +390,17 @@ fn check_entries(kind: &str, entries: &[(String, String)], default: &str) -> Res
         true => Ok(()),
         false => Err(format!("a key or value has more than {TEXT_BYTES_MAX} bytes, or other letters")),
     }
+}
+
+/// Returns whether an expression certainly does not match an empty text: it begins with a letter or a class that must
+/// be there.
+fn needs_letter(text: &str) -> bool {
+    let text = text.strip_prefix('^').unwrap_or(text);
+    let behind = match text.strip_prefix('[') {
+        Some(class) => class.split_once(']').map(|(_, behind)| behind),
+        None => text.strip_prefix(|letter: char| letter.is_ascii_alphanumeric() || letter == '/'),
+    };
+    !text.contains('|') && behind.is_some_and(|behind| !behind.starts_with(['*', '?', '{']))
 }
 
 fn has_path(key: &str) -> bool {

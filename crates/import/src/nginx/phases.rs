@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::location::{Location, LocationKind};
 use super::pool::{Destination, Upstream, add as add_pool};
-use super::scope::{PageRule, Scope, leave};
+use super::scope::{AddedField, PageRule, Scope, leave};
 use super::server::{Server, is_client_address};
 use super::settings::{Common, route_settings};
 use super::values::{Constants, add_constants};
@@ -14,9 +14,11 @@ use crate::document::Origin;
 use crate::draft::{Draft, fixed_response, is_changeable, redirect};
 use crate::left::Kind;
 use crate::paths::{decoded_begins, decoded_exact, decoded_regex, is_normal_path};
-use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
+use crate::rules::{Action, Change, Condition, PathTest, Rule, StatusField, Test};
 use crate::text::{Part, Template, Variable};
 
+/// Statuses whose responses have the fields of `add_header` and `expires`.
+const SUCCESSES: &str = "200,201,204,206,301-304,307,308";
 /// Reason for files.
 pub(super) const FILES: &str =
     "weir proxy forwards requests, and has no files: weir serve has. The route responds 501";
@@ -544,10 +546,22 @@ impl Converter<'_, '_> {
     /// Returns the changes of fields and contents of responses.
     fn response_changes(&mut self, scope: &Scope) -> Vec<Rule> {
         let mut rules = self.page_rules(scope);
-        for (name, value, origin) in &scope.add_headers {
+        if let Some((value, origin)) = &scope.expires {
+            let text = Template::from(value.as_str());
+            let (name, is_added) = ("Cache-Control".to_owned(), false);
+            let change = Change::ResponseOf(StatusField { status: SUCCESSES, is_added, name, text });
+            rules.push(Rule::Change(Condition::Always, change, Rc::clone(origin)));
+        }
+        for AddedField { name, value, is_always, origin } in &scope.add_headers {
             match self.changes(value) {
                 Some(values) if is_changeable(name) => {
-                    let change = |value| Change::AddResponse(name.clone(), value);
+                    let change = |text| match is_always {
+                        true => Change::AddResponse(name.clone(), text),
+                        false => {
+                            let (status, name) = (SUCCESSES, name.clone());
+                            Change::ResponseOf(StatusField { status, is_added: true, name, text })
+                        }
+                    };
                     rules.extend(self.change_rules(values, &change, origin));
                 }
                 _ => self.draft.leave(Kind::NotSupported, origin, crate::draft::VALUE_OF_REQUEST),

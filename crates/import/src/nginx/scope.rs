@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::log::LogFormat;
 use super::maps::Variables;
-use super::variables::{bytes, milliseconds};
+use super::variables::{bytes, milliseconds, seconds};
 use crate::directive::Directive;
 use crate::document::Origin;
 use crate::draft::{Draft, network};
@@ -32,6 +32,16 @@ pub(super) enum Time {
 pub(super) struct Access {
     pub(super) allows: bool,
     pub(super) clients: Condition,
+    pub(super) origin: Rc<Origin>,
+}
+
+/// A line of `add_header`.
+#[derive(Clone, Debug)]
+pub(super) struct AddedField {
+    pub(super) name: String,
+    pub(super) value: String,
+    /// True if it is in responses of every status.
+    pub(super) is_always: bool,
     pub(super) origin: Rc<Origin>,
 }
 
@@ -65,7 +75,9 @@ pub(super) struct Limit {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
     pub(super) set_headers: Vec<(String, String, Rc<Origin>)>,
-    pub(super) add_headers: Vec<(String, String, Rc<Origin>)>,
+    pub(super) add_headers: Vec<AddedField>,
+    /// `Cache-Control` of `expires`.
+    pub(super) expires: Option<Set<String>>,
     pub(super) hidden: Vec<Set<String>>,
     pub(super) times: Vec<(Time, u64, Rc<Origin>)>,
     pub(super) body_max: Option<Set<u64>>,
@@ -150,20 +162,13 @@ impl Scope {
                     Rc::clone(origin),
                 ));
             }
-            "add_header" => {
-                if directive.argument(2) != "always" {
-                    draft.leave(
-                        Kind::Differs,
-                        origin,
-                        "the field is in responses of every status, as with `always`",
-                    );
-                }
-                self.add_headers.push((
-                    first.to_owned(),
-                    directive.argument(1).to_owned(),
-                    Rc::clone(origin),
-                ));
-            }
+            "add_header" => self.add_headers.push(AddedField {
+                name: first.to_owned(),
+                value: directive.argument(1).to_owned(),
+                is_always: directive.argument(2) == "always",
+                origin: Rc::clone(origin),
+            }),
+            "expires" => return self.set_expires(directive, draft),
             "proxy_hide_header" => self.hidden.extend(set(first)),
             "proxy_connect_timeout" | "grpc_connect_timeout" => {
                 self.set_time(Time::Connect, directive, draft)
@@ -252,6 +257,29 @@ impl Scope {
             }
             _ => return false,
         }
+        true
+    }
+
+    /// Sets `Cache-Control` of `expires`. Returns false if weir cannot have it.
+    fn set_expires(&mut self, directive: &Directive, draft: &mut Draft<'_>) -> bool {
+        let value = match directive.arguments() {
+            [off] if off == "off" => {
+                self.expires = None;
+                return true;
+            }
+            [epoch] if epoch == "epoch" || (epoch.starts_with('-') && milliseconds(&epoch[1..]).is_some()) => {
+                "no-cache".to_owned()
+            }
+            [max] if max == "max" => "max-age=315360000".to_owned(),
+            [time] => match seconds(time) {
+                Some(seconds) => format!("max-age={seconds}"),
+                None => return false,
+            },
+            _ => return false,
+        };
+        let text = "there is no field Expires, which Cache-Control replaces for every client of HTTP/1.1";
+        draft.leave(Kind::Differs, &directive.origin, text);
+        self.expires = Some((value, Rc::clone(&directive.origin)));
         true
     }
 
@@ -378,10 +406,18 @@ fn may_restrict(directive: &Directive) -> bool {
     !is_known && !is_harmless && (!is_tls || TLS.contains(&name))
 }
 
+/// Directives that do nothing if they are off.
+const OPTIONAL: [&str; 8] =
+    ["gzip", "gzip_static", "proxy_cache", "proxy_store", "expires", "autoindex", "mirror", "ssl_stapling"];
+
 /// Reports a directive by its row, or as an unknown one.
 pub(super) fn leave(directive: &Directive, draft: &mut Draft<'_>) {
     let words: Vec<&str> = directive.words.iter().take(3).map(String::as_str).collect();
+    let is_off = directive.arguments() == ["off"];
     match row::find(super::TABLE, &words) {
+        Some(row) if is_off && OPTIONAL.contains(&row.directive) => {
+            draft.leave(Kind::NoEffect, &directive.origin, "it is off")
+        }
         Some(row) => draft.leave(row.kind.unwrap_or(Kind::NotSupported), &directive.origin, row.becomes),
         None => {
             let text =

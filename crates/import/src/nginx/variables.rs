@@ -269,6 +269,19 @@ pub(super) fn milliseconds(text: &str) -> Option<u64> {
     Some(total)
 }
 
+/// Returns a time of nginx of up to years in seconds.
+pub(super) fn seconds(text: &str) -> Option<u64> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let number = text[..end].parse::<u64>().ok()?;
+    let factor = match &text[end..] {
+        "w" => 7 * 86_400,
+        "M" => 30 * 86_400,
+        "y" => 365 * 86_400,
+        _ => return milliseconds(text).map(|ms| ms / 1_000),
+    };
+    number.checked_mul(factor)
+}
+
 /// Returns a size of nginx in bytes.
 pub(super) fn bytes(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
@@ -294,6 +307,7 @@ mod tests {
     fn times_and_sizes_have_the_units_of_nginx() {
         assert_eq!(milliseconds("60"), Some(60_000));
         assert_eq!(milliseconds("1h 30m"), Some(5_400_000));
+        assert_eq!((seconds("1y"), seconds("30d"), seconds("x")), (Some(31_536_000), Some(2_592_000), None));
         assert_eq!((milliseconds("500ms"), milliseconds("x"), milliseconds("")), (Some(500), None, None));
         assert_eq!(
             (bytes("8k"), bytes("10M"), bytes("1g"), bytes("7"), bytes("k")),

@@ -461,7 +461,7 @@ fn add_change(
         ) => new.eq_ignore_ascii_case(name),
         (new, old) => new.is_rewrite() && old.is_rewrite(),
     };
-    if matches!(change, Change::Page(_)) && kept.iter().any(|(old, _)| old == change) {
+    if matches!(change, Change::Page(_) | Change::ResponseOf(_)) && kept.iter().any(|(old, _)| old == change) {
         return;
     }
     kept.retain(|(old, _)| !is_replaced(old));
