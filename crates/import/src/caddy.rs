@@ -2,10 +2,10 @@
 
 mod lexer;
 mod matcher;
+mod pages;
 mod proxy;
 mod site;
 mod sites;
-mod pages;
 mod table;
 mod values;
 

@@ -334,8 +334,7 @@ impl Document {
             out.push_str("[privileges]\n");
             self.privileges.write(&mut out);
         }
-        let arrays =
-            [&self.logs, &self.error_pages, &self.maps, &self.listeners, &self.routes, &self.pools];
+        let arrays = [&self.logs, &self.error_pages, &self.maps, &self.listeners, &self.routes, &self.pools];
         for section in arrays.into_iter().flatten() {
             section.write(&mut out);
         }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use crate::document::{Document, Names, Origin, Origins, Section, Value};
 use crate::left::{Kind, Report};
 use crate::rules::{
-    Action, Change, CompiledRoute, Compiler, Condition, ErrorPage, PathTest, RouteSetting, Rule, StatusField, TooLong, count_rules,
-    has_path_test, write_condition,
+    Action, Change, CompiledRoute, Compiler, Condition, ErrorPage, PathTest, RouteSetting, Rule, StatusField,
+    TooLong, count_rules, has_path_test, write_condition,
 };
 use crate::text::Template;
 use crate::{Import, ParseError, Program, Surroundings};
@@ -256,8 +256,7 @@ impl<'a> Draft<'a> {
         let Some(text) = text.field().filter(|text| is_field_value(text)) else {
             return origins.iter().for_each(|origin| self.report.not_supported(origin, VALUE_OF_REQUEST));
         };
-        let (name, key) =
-            (name.to_ascii_lowercase(), if *is_added { "add-header" } else { "set-header" });
+        let (name, key) = (name.to_ascii_lowercase(), if *is_added { "add-header" } else { "set-header" });
         let tables = section.tables_mut();
         let count = tables.iter().filter(|table| table.is_of(RESPONSE, "status", status)).count();
         let is_free =

@@ -1,8 +1,9 @@
 //! nginx: blocks of directives, servers by name, locations by path.
 
+mod fields;
 mod lexer;
-mod location;
 mod limits;
+mod location;
 mod log;
 mod maps;
 mod pages;

@@ -27,8 +27,8 @@ pub(crate) use content::{EntryChange, MapChangeError};
 pub(crate) use file::parse as parse_file;
 use file_state::FileState;
 pub(crate) use file_state::POLL_INTERVAL_NS;
-pub use table::{MatchKind, REGEX_BYTES_MAX};
 pub(crate) use table::{Key, TEXT_BYTES_MAX, TableForm};
+pub use table::{MatchKind, REGEX_BYTES_MAX};
 
 /// A map, or a list, which is a map without values.
 pub struct MapStore {

@@ -166,7 +166,8 @@ impl Surroundings for Machine {
     }
 
     fn is_page(&mut self, path: &str) -> bool {
-        let is_small = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= 64 << 10);
+        let is_small =
+            std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= 64 << 10);
         is_small && std::fs::read_to_string(path).is_ok()
     }
 

@@ -122,7 +122,8 @@ fn outcome(authority: &str, request: &str) -> Vec<String> {
     let changed = |line: &&str| {
         let name = line.split(':').next().unwrap_or_default().to_ascii_lowercase();
         let is_added = ["x-forwarded-proto", "x-forwarded-host"].contains(&name.as_str());
-        let is_compared = ["location", "host", "cookie", "cache-control"].contains(&name.as_str());
+        let is_compared =
+            ["location", "host", "cookie"].contains(&name.as_str()) || line.contains("max-age=");
         (name.starts_with("x-") && !is_added) || is_compared
     };
     let lower = |line: &str| {

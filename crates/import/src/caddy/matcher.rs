@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::values::map_of;
 use crate::directive::Directive;
 use crate::draft::{is_field_name, is_hidden, is_host, is_method, network};
 use crate::paths::{caddy_pattern, decoded_regex, is_portable_regex};
-use super::values::map_of;
 use crate::rules::{Condition, MapTest, Test, ValueTest};
 use crate::text::{Template, Variable, escape_regex};
 

@@ -12,9 +12,11 @@ use crate::rules::{Action, Change, Condition, ErrorPage, Rule};
 /// Statuses whose pages are looked for, where the name of a file has the status.
 const STATUSES: [u16; 12] = [400, 401, 403, 404, 405, 413, 429, 500, 501, 502, 503, 504];
 /// Reason for other contents.
-const NO_PAGE: &str = "a page of weir is a file, whose name may have the status: the errors have weir's own texts";
+const NO_PAGE: &str =
+    "a page of weir is a file, whose name may have the status: the errors have weir's own texts";
 /// Remedy for texts.
-const TEXT: &str = "a file with the text, in `error-page`, for the errors of weir itself: errors of `error` have it";
+const TEXT: &str =
+    "a file with the text, in `error-page`, for the errors of weir itself: errors of `error` have it";
 
 /// One `handle_errors` with a text.
 #[derive(Debug)]
@@ -118,7 +120,8 @@ impl Errors {
             None => {}
         }
         if self.pages.len() == before {
-            let text = format!("the page {path}, missing here: text in UTF-8 of up to 64 KiB, in `error-page`");
+            let text =
+                format!("the page {path}, missing here: text in UTF-8 of up to 64 KiB, in `error-page`");
             draft.leave(Kind::Needs, origin, text);
         }
         Some(())
@@ -153,7 +156,8 @@ impl Errors {
 /// Returns a text whose only placeholder is the status, in its short form; `None`: it has another one.
 fn template_with_status(text: &str) -> Option<String> {
     let text = text.replace("{http.error.status_code}", "{err.status_code}");
-    let is_known = template(&text.replace("{err.status_code}", "")).is_some_and(|text| text.literal().is_some());
+    let is_known =
+        template(&text.replace("{err.status_code}", "")).is_some_and(|text| text.literal().is_some());
     is_known.then_some(text)
 }
 
@@ -223,7 +227,10 @@ mod tests {
         let (text, left) =
             site("handle_errors {\n root * /errors\n rewrite * /{err.status_code}.html\n file_server\n}");
         assert_eq!(text.matches("[[route.error-page]]").count(), 2, "{text}");
-        assert!(text.contains("status = \"404\"\nhtml = \"/errors/404.html\"") && left.is_empty(), "{left:?}");
+        assert!(
+            text.contains("status = \"404\"\nhtml = \"/errors/404.html\"") && left.is_empty(),
+            "{left:?}"
+        );
         let (text, left) =
             site("root * /errors\nhandle_errors 404 5xx {\n rewrite * /500.html\n file_server\n}");
         assert!(text.contains("status = \"404,500-599\"") && left.is_empty(), "{text}{left:?}");

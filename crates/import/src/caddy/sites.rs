@@ -309,9 +309,10 @@ fn add_listener(place: &Place, sites: &[Site<'_>], options: &Options, draft: &mu
     let is_automatic = |site: &Site<'_>| {
         site.binds() == place.binds && site.addresses.iter().any(|address| address.is_automatic)
     };
-    if let (true, Some(site)) =
-        (!has_tls && port == options.http_port && options.redirects, sites.iter().find(|site| is_automatic(site)))
-    {
+    if let (true, Some(site)) = (
+        !has_tls && port == options.http_port && options.redirects,
+        sites.iter().find(|site| is_automatic(site)),
+    ) {
         // Caddy redirects all other hosts, too.
         let text = "Caddy redirects the other hosts to https".to_owned();
         let origin = Origin { file: Rc::clone(&site.block.origin.file), line: site.block.origin.line, text };

@@ -127,7 +127,8 @@ pub(super) fn map_of(name: &str) -> Option<(&str, String)> {
 
 /// Returns the map of a destination, or the reason why weir cannot have it.
 fn section(directive: &Directive, source: &str, index: usize) -> Result<MapSection, String> {
-    let key = template(source).and_then(|template| template.key()).ok_or("weir has no such text of a request")?;
+    let key =
+        template(source).and_then(|template| template.key()).ok_or("weir has no such text of a request")?;
     let has_path = key_reads(&key).any(|name| name == "path");
     let is_decoded = has_path && !key.contains("{query}");
     let mut default = String::new();
@@ -141,7 +142,8 @@ fn section(directive: &Directive, source: &str, index: usize) -> Result<MapSecti
             name => entries.push((name, value)),
         }
     }
-    let is_text = |text: &str| text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control) && !text.contains("${");
+    let is_text =
+        |text: &str| text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control) && !text.contains("${");
     let values = entries.iter().map(|(_, value)| *value).chain([default.as_str()]);
     if values.into_iter().any(|value| value.contains('{') || !is_text(value)) {
         return Err("a value depends on the request".to_owned());
@@ -203,9 +205,15 @@ mod tests {
              @w vars {kind} write\n respond @w \"no\" 403\n reverse_proxy a:1",
         );
         for part in [
-            "[map.kind]\n", "key = \"method\"", "match = \"regex\"", "default = \"other\"",
-            "entries = { \"^GET$\" = \"read\", \"^P\" = \"write\" }", "entries = { GET = \"1\" }",
-            "x-kind = \"{map.kind}-{map.limit}\"", "x-name = \"appb\"", "map = { kind = \"write\" }",
+            "[map.kind]\n",
+            "key = \"method\"",
+            "match = \"regex\"",
+            "default = \"other\"",
+            "entries = { \"^GET$\" = \"read\", \"^P\" = \"write\" }",
+            "entries = { GET = \"1\" }",
+            "x-kind = \"{map.kind}-{map.limit}\"",
+            "x-name = \"appb\"",
+            "map = { kind = \"write\" }",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
@@ -221,7 +229,9 @@ mod tests {
             ("map {method} {x} {\n GET {host}\n}", "depends on the request"),
             ("map /a {method} {x} {\n GET a\n}", "those of some requests"),
         ] {
-            let (text, left) = site(&format!("{map}\n@x vars {{x}} a\nrespond @x no 403\nheader X-A {{x}}\nreverse_proxy a:1"));
+            let (text, left) = site(&format!(
+                "{map}\n@x vars {{x}} a\nrespond @x no 403\nheader X-A {{x}}\nreverse_proxy a:1"
+            ));
             assert!(left.iter().any(|line| line.contains(reason)), "{map}\n{left:?}");
             assert!(text.contains("deny = 501") && !text.contains("x-a ="), "{map}\n{text}");
         }

@@ -33,7 +33,8 @@ impl Converter<'_, '_> {
                 })
             });
             all = joined.collect();
-            let delay = if limit.delays && limit.burst > 0 { "; requests of the burst are not delayed" } else { "" };
+            let delay =
+                if limit.delays && limit.burst > 0 { "; requests of the burst are not delayed" } else { "" };
             let text = format!("each route has a limit of its own, not each zone{delay}");
             self.draft.leave(Kind::Differs, &limit.origin, text);
         }
@@ -124,7 +125,10 @@ mod tests {
         let limit = "rate-limit = [{ rate = \"5/s\", burst = 11, key = \"source\", status = 429 }]";
         assert_eq!(text.matches("rate-limit").count(), 1, "{text}");
         assert!(text.contains(limit), "{text}");
-        assert!(report.iter().all(|line| line.contains("differs") || line.contains("no effect")), "{report:?}");
+        assert!(
+            report.iter().all(|line| line.contains("differs") || line.contains("no effect")),
+            "{report:?}"
+        );
     }
 
     #[test]
@@ -150,6 +154,9 @@ mod tests {
             "limit_req_zone $remote_user zone=a:10m rate=30r/m;\n\
              location / { limit_req zone=a; proxy_pass http://10.0.0.1; }",
         );
-        assert!(!text.contains("rate-limit =") && report.iter().any(|line| line.contains("no such key")), "{report:?}");
+        assert!(
+            !text.contains("rate-limit =") && report.iter().any(|line| line.contains("no such key")),
+            "{report:?}"
+        );
     }
 }

@@ -38,6 +38,9 @@ enum Pattern {
     Share(u32),
 }
 
+/// Name of a server if a variable depends on it, and whether its clients' addresses are known.
+type ServerFacts = (String, bool);
+
 /// A variable whose value depends on another text.
 #[derive(Clone, Debug)]
 pub(super) struct MapVariable {
@@ -49,7 +52,7 @@ pub(super) struct MapVariable {
     /// Reason for which weir cannot have it.
     problem: Option<String>,
     /// Results for servers, by what they depend on.
-    resolved: RefCell<Vec<((String, bool), Result<Resolved, String>)>>,
+    resolved: RefCell<Vec<(ServerFacts, Result<Resolved, String>)>>,
 }
 
 /// A variable as weir has it.
@@ -162,14 +165,16 @@ impl MapVariable {
             self.default.clone_from(value);
             return Some(());
         }
-        let (whole, fraction) = key.strip_suffix('%')?.split_once('.').unwrap_or((key.strip_suffix('%')?, ""));
+        let (whole, fraction) =
+            key.strip_suffix('%')?.split_once('.').unwrap_or((key.strip_suffix('%')?, ""));
         let is_valid = fraction.len() <= 2 && fraction.bytes().all(|byte| byte.is_ascii_digit());
         let hundredths: u32 = format!("{fraction:0<2}").parse().ok().filter(|_| is_valid)?;
         let before = match self.entries.last() {
             Some((Pattern::Share(sum), _)) => *sum,
             _ => 0,
         };
-        let sum = whole.parse::<u32>().ok()?.checked_mul(100)?.checked_add(hundredths)?.checked_add(before)?;
+        let sum =
+            whole.parse::<u32>().ok()?.checked_mul(100)?.checked_add(hundredths)?.checked_add(before)?;
         self.entries.push((Pattern::Share(sum), value.clone()));
         (sum <= 10_000).then_some(())
     }
@@ -221,7 +226,8 @@ impl MapVariable {
         let own_name = self.source.strip_prefix('$').and_then(split_name).filter(|(_, rest)| rest.is_empty());
         if let Some(inner) = own_name.and_then(|(name, _)| variables.get(name)) {
             let composed = self.composed(inner).filter(|_| depth < 4);
-            let composed = composed.ok_or("its text is the value of a variable that weir cannot join with it")?;
+            let composed =
+                composed.ok_or("its text is the value of a variable that weir cannot join with it")?;
             return composed.resolve_new(known, variables, draft, depth + 1);
         }
         let template = source_template(&self.source, known).ok_or("weir has no such text of a request")?;
@@ -411,9 +417,9 @@ impl Pattern {
     /// Returns the key of a map that compares whole texts, or networks.
     fn literal(&self, key: &str) -> Result<String, String> {
         match self {
-            Self::Exact(text) if has_path(key) && !is_unreserved_path(text) && !text.is_empty() => {
-                Err(format!("nginx decodes paths before it compares them, and '{text}' has several spellings"))
-            }
+            Self::Exact(text) if has_path(key) && !is_unreserved_path(text) && !text.is_empty() => Err(
+                format!("nginx decodes paths before it compares them, and '{text}' has several spellings"),
+            ),
             Self::Exact(text) | Self::Network(text) => Ok(text.clone()),
             _ => Err("it has keys of several kinds".to_owned()),
         }

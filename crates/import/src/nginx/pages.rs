@@ -25,8 +25,12 @@ impl Converter<'_, '_> {
         let path = page.target.as_str();
         self.draft.spend(64 + 8 * self.server.locations.len(), &page.origin).then_some(())?;
         let location = self.location_of(path).filter(|location| {
-            !location.directives.iter().any(|inner| inner.name().ends_with("_pass") || inner.name() == "return")
+            !location
+                .directives
+                .iter()
+                .any(|inner| inner.name().ends_with("_pass") || inner.name() == "return")
         });
+        let page_scope = location.as_ref().map(|location| location.scope.clone());
         let file = location.and_then(|location| location.file_of(path));
         let form = match path.rsplit_once('.') {
             Some((_, "html" | "htm")) => "html",
@@ -44,9 +48,18 @@ impl Converter<'_, '_> {
             return None;
         };
         if !self.draft.surroundings.is_page(&file) {
-            let text = format!("the page {file}, missing here: text in UTF-8 of up to 64 KiB, in `error-page`");
+            let text =
+                format!("the page {file}, missing here: text in UTF-8 of up to 64 KiB, in `error-page`");
             self.draft.leave(Kind::Needs, &page.origin, text);
             return None;
+        }
+        let fields = |scope: &Scope| {
+            let always = scope.add_headers.iter().filter(|field| field.is_always);
+            always.map(|field| (field.name.clone(), field.value.clone())).collect::<Vec<_>>()
+        };
+        if page_scope.is_some_and(|page| fields(&page) != fields(scope)) {
+            let text = "the page has the fields of the location of the error, not those of its own location";
+            self.draft.leave(Kind::Differs, &page.origin, text);
         }
         let page_of_weir =
             ErrorPage { status: statuses.join(","), replaces_servers: scope.intercepts_errors, form, file };
@@ -91,7 +104,8 @@ impl Converter<'_, '_> {
         };
         if !self.draft.surroundings.is_page(&file) {
             let is_target = self.pages.iter().any(|page| page.target == location.path);
-            let text = format!("the file {file}, missing here: text in UTF-8 of up to 64 KiB, in `body-file`");
+            let text =
+                format!("the file {file}, missing here: text in UTF-8 of up to 64 KiB, in `body-file`");
             self.draft.leave(Kind::Needs, &location.origin, text);
             return is_target.then(|| vec![Rule::Act(Action::Deny(404), origins)]);
         }

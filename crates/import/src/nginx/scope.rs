@@ -267,7 +267,9 @@ impl Scope {
                 self.expires = None;
                 return true;
             }
-            [epoch] if epoch == "epoch" || (epoch.starts_with('-') && milliseconds(&epoch[1..]).is_some()) => {
+            [epoch]
+                if epoch == "epoch" || (epoch.starts_with('-') && milliseconds(&epoch[1..]).is_some()) =>
+            {
                 "no-cache".to_owned()
             }
             [max] if max == "max" => "max-age=315360000".to_owned(),

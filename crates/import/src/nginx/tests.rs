@@ -77,11 +77,17 @@ fn maps_have_the_kind_of_their_keys() {
             "map $host $m { hostnames; ~^w 4; *.b.a 2; *.a 3; mail.* 5; x.a 1; }",
             "entries = { '(?i)^x\\.a$' = \"1\", '(?i)^.+\\.b\\.a$' = \"2\", '(?i)^.+\\.a$' = \"3\", '(?i)^mail\\..+$' = \"5\", \"^w\" = \"4\" }",
         ),
-        ("map $host $m { hostnames; .a.b 1; *.c 2; }", "match = \"domain\"\ndefault = \"\"\nentries = { \"a.b\" = \"1\", \"*.c\" = \"2\" }"),
+        (
+            "map $host $m { hostnames; .a.b 1; *.c 2; }",
+            "match = \"domain\"\ndefault = \"\"\nentries = { \"a.b\" = \"1\", \"*.c\" = \"2\" }",
+        ),
         ("map $host $m { *.c 2; }", "entries = { \"*.c\" = \"2\" }"),
         ("map $request_method $m { \\default 1; POST 2; }", "entries = { default = \"1\", post = \"2\" }"),
         ("map \"$scheme:$http_x_a\" $m { https:a 1; }", "key = \"{scheme}:{header.x-a}\""),
-        ("geo $m { default 0; 10.0.0.0/8 1; 10.0.0.0/8 2; 192.168.1.1 3; }", "entries = { \"10.0.0.0/8\" = \"2\", \"192.168.1.1/32\" = \"3\" }"),
+        (
+            "geo $m { default 0; 10.0.0.0/8 1; 10.0.0.0/8 2; 192.168.1.1 3; }",
+            "entries = { \"10.0.0.0/8\" = \"2\", \"192.168.1.1/32\" = \"3\" }",
+        ),
     ] {
         let (text, report) = of(map);
         assert!(text.contains(expected) && left(&report).is_empty(), "{map}\n{text}\n{report:?}");
@@ -136,12 +142,9 @@ fn conditions_are_those_of_the_values() {
          location / { if ($bad) { return 403; } if ($ok = 0) { return 404; } if ($ok != 1) { return 405; }\n\
          if ($bad ~ ^1$) { return 406; } proxy_pass http://10.0.0.1; }",
     );
-    for part in [
-        "map = { bad = \"1\" }",
-        "map = { ok = \"0\" }",
-        "map = { bad = { regex = \"^1$\" } }",
-        "deny = 405",
-    ] {
+    for part in
+        ["map = { bad = \"1\" }", "map = { ok = \"0\" }", "map = { bad = { regex = \"^1$\" } }", "deny = 405"]
+    {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert!(left(&report).is_empty(), "{report:?}");
@@ -175,7 +178,10 @@ fn shares_keep_their_sums() {
     );
     assert!(text.contains("percent = 10, key = \"{source}{header.user-agent}\""), "{text}");
     assert!(text.contains("percent = 10.50"), "{text}");
-    assert!(left(&report).is_empty() && report.iter().any(|line| line.contains("other clients")), "{report:?}");
+    assert!(
+        left(&report).is_empty() && report.iter().any(|line| line.contains("other clients")),
+        "{report:?}"
+    );
 }
 
 #[test]

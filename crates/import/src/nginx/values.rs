@@ -143,7 +143,8 @@ impl Converter<'_, '_> {
         let variables = Rc::clone(&self.server.scope.variables);
         let variable = variables.get(name)?;
         let value = variable.value_without_hidden_field()?;
-        let text = "such a field counts from `trusted` peers only: the value is the one of requests without it";
+        let text =
+            "such a field counts from `trusted` peers only: the value is the one of requests without it";
         self.draft.leave(Kind::Differs, variable.origin(), text);
         Some(value.to_owned())
     }
@@ -163,10 +164,15 @@ impl Converter<'_, '_> {
     }
 
     /// Converts the test of a variable; `None`: weir has no such condition.
-    pub(super) fn variable_condition(&mut self, name: &str, operator: &str, value: &str) -> Option<Condition> {
+    pub(super) fn variable_condition(
+        &mut self,
+        name: &str,
+        operator: &str,
+        value: &str,
+    ) -> Option<Condition> {
         if let Some(constant) = self.constants.get(name) {
             let constant = constant.as_deref().filter(|text| !text.contains('$'))?;
-            return is_met(constant, operator, value).map(|holds| known_condition(holds));
+            return is_met(constant, operator, value).map(known_condition);
         }
         match self.resolved(name) {
             None => positive_condition(name, operator, value, self.server.knows_source()),

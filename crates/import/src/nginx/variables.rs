@@ -140,7 +140,12 @@ pub(super) fn condition(
 }
 
 /// Converts the test of a variable of nginx.
-pub(super) fn positive_condition(name: &str, operator: &str, value: &str, knows_source: bool) -> Option<Condition> {
+pub(super) fn positive_condition(
+    name: &str,
+    operator: &str,
+    value: &str,
+    knows_source: bool,
+) -> Option<Condition> {
     let ignores_case = operator == "~*";
     match (name, operator) {
         ("scheme", "=") => match value {

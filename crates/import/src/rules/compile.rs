@@ -285,7 +285,10 @@ impl CompiledRoute {
         };
         self.condition.contains(&is_tested)
             || self.action.template().is_some_and(|text| text.maps().any(|map| map == name))
-            || self.changes.iter().any(|(change, _)| change.text().is_some_and(|text| text.maps().any(|map| map == name)))
+            || self
+                .changes
+                .iter()
+                .any(|(change, _)| change.text().is_some_and(|text| text.maps().any(|map| map == name)))
     }
 }
 
@@ -461,7 +464,8 @@ fn add_change(
         ) => new.eq_ignore_ascii_case(name),
         (new, old) => new.is_rewrite() && old.is_rewrite(),
     };
-    if matches!(change, Change::Page(_) | Change::ResponseOf(_)) && kept.iter().any(|(old, _)| old == change) {
+    if matches!(change, Change::Page(_) | Change::ResponseOf(_)) && kept.iter().any(|(old, _)| old == change)
+    {
         return;
     }
     kept.retain(|(old, _)| !is_replaced(old));

@@ -40,8 +40,7 @@ pub fn map(bytes: &[u8]) -> bool {
             _ => key.replacen('*', "x", usize::from(kind == MatchKind::Domain)),
         };
         // An expression need not match itself.
-        let is_searched =
-            kind != MatchKind::Regex && (kind != MatchKind::Domain || text.len() < 256);
+        let is_searched = kind != MatchKind::Regex && (kind != MatchKind::Domain || text.len() < 256);
         let found = table.find(Key::Text(text.as_bytes()), u32::MAX);
         assert!(found.is_some() || !is_searched, "{key}");
     });

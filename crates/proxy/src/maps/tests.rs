@@ -181,10 +181,15 @@ fn changes_of_expressions_keep_their_order() {
     delete(&store, "^/a/b").unwrap();
     assert!(delete(&store, "^/a/b").is_err());
     set(&store, "^/a/b", "5");
-    assert_eq!((value(&store, "/a/b").as_deref(), store.statistics().entries), (Some("2"), 3), "it is the last now");
+    assert_eq!(
+        (value(&store, "/a/b").as_deref(), store.statistics().entries),
+        (Some("2"), 3),
+        "it is the last now"
+    );
     let error = store.change(&EntryChange { key: "(", value: Some("x") }).unwrap_err().to_string();
     assert!(error.contains("'(' is not a regular expression: unclosed group"), "{error}");
-    let other = MapStore::from_entries(form(MatchKind::Regex), [("^/", "3"), ("^/a", "2")].into_iter()).unwrap();
+    let other =
+        MapStore::from_entries(form(MatchKind::Regex), [("^/", "3"), ("^/a", "2")].into_iter()).unwrap();
     delete(&store, "^/a/b").unwrap();
     assert_ne!(*store, *other, "the order counts");
 }

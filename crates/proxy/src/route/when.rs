@@ -87,8 +87,7 @@ fn map_matches(
     request: &RouteRequest<'_>,
     client: &dyn ClientFacts,
 ) -> bool {
-    let has_entry =
-        || any_key(map, request, client, &mut |key| map.store.find(key, |_| true) == Some(true));
+    let has_entry = || any_key(map, request, client, &mut |key| map.store.find(key, |_| true) == Some(true));
     let has_value = |test: &dyn Fn(&[u8]) -> bool| {
         let mut has_entry = false;
         let is_met = any_key(map, request, client, &mut |key| {

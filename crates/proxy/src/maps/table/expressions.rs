@@ -24,7 +24,9 @@ pub(super) fn compile(key: &str, ignores_case: bool) -> Result<Regex, EntryFault
     let mut builder = RegexBuilder::new(key);
     builder.case_insensitive(ignores_case).size_limit(REGEX_BYTES_MAX).dfa_size_limit(4 * REGEX_BYTES_MAX);
     builder.build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => EntryFault::LargeExpression { text: key.into(), kib_max: REGEX_BYTES_MAX >> 10 },
+        regex::Error::CompiledTooBig(_) => {
+            EntryFault::LargeExpression { text: key.into(), kib_max: REGEX_BYTES_MAX >> 10 }
+        }
         // The last line has the reason; those before it mark the position.
         other => {
             let message = other.to_string();

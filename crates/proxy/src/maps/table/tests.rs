@@ -197,7 +197,9 @@ fn the_first_expression_that_matches_is_found() {
     assert_eq!(keys, ["^/a/b", "^/a", "(?i)^/A", "\\D$", "^$"]);
     let without_case = TableForm { ignores_case: true, ..form };
     let table = build(without_case, &[("^\\D+b$", "1")]);
-    assert!(table.find(Key::Text(b"AB"), u32::MAX).is_some() && table.find(Key::Text(b"1b"), u32::MAX).is_none());
+    assert!(
+        table.find(Key::Text(b"AB"), u32::MAX).is_some() && table.find(Key::Text(b"1b"), u32::MAX).is_none()
+    );
     assert_eq!(table.own_value("^\\D+b$"), Ok(Some(Some(&b"1"[..]))));
 }
 
