@@ -331,6 +331,41 @@ pub(crate) struct MapSection {
     pub(crate) default: Option<String>,
 }
 
+/// Reason why a variable of the source is no map of weir.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MapFault {
+    #[error("'{0}' in it")]
+    Part(String),
+    #[error("weir has no such text of a request")]
+    Text,
+    #[error("its text is the value of a variable that weir cannot join with it")]
+    Joined,
+    #[error("the import becomes too long")]
+    TooLong,
+    #[error("it has too many entries, or more than {EXPRESSIONS_MAX} expressions")]
+    TooMany,
+    #[error("a key or value has more than {TEXT_BYTES_MAX} bytes, or other letters")]
+    Letters,
+    #[error("the paths are compared decoded, and '{0}' has several spellings")]
+    Spellings(String),
+    #[error("weir does not compare with the expression '{0}' in the same way, or has no groups of it")]
+    Expression(String),
+    #[error("it has keys of several kinds")]
+    Kinds,
+    #[error("a value depends on the request")]
+    Value,
+}
+
+/// Maximum number of expressions of a map of weir.
+pub(crate) const EXPRESSIONS_MAX: usize = 256;
+/// Maximum length of keys and values of a map of weir.
+const TEXT_BYTES_MAX: usize = 4_096;
+
+/// Returns whether a text can be a key or a value of a map.
+pub(crate) fn is_map_text(text: &str) -> bool {
+    text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control) && !text.contains("${")
+}
+
 impl MapSection {
     fn into_section(self, origin: &Rc<Origin>) -> Section {
         let mut section = Section::named("map", "", vec![Rc::clone(origin)]);

@@ -179,7 +179,11 @@ impl Converter<'_, '_> {
             let mut inner = Vec::new();
             let mut condition = Condition::Never;
             for directive in route {
-                condition = self.directive(directive, &matchers, &mut inner);
+                condition = match directive.name() {
+                    // Their uses are replaced, or the report has them.
+                    "map" | "vars" | "handle_errors" => Condition::Never,
+                    _ => self.directive(directive, &matchers, &mut inner),
+                };
             }
             let origins: Vec<Rc<Origin>> =
                 route.iter().take(4).map(|directive| Rc::clone(&directive.origin)).collect();
@@ -277,14 +281,6 @@ impl Converter<'_, '_> {
         ) {
             leave(directive, self.draft);
             return self.matched(directive, matchers).0;
-        }
-        // Their uses are replaced, or the report has them.
-        if matches!(directive.name(), "map" | "vars" | "handle_errors") {
-            if directive.name() == "vars" {
-                let text = "with a matcher, the values are those of some requests";
-                self.draft.leave(Kind::NotSupported, origin, text);
-            }
-            return Condition::Never;
         }
         let (condition, arguments) = self.matched(directive, matchers);
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();

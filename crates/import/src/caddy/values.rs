@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::matcher::{is_matcher, template};
 use crate::directive::Directive;
-use crate::draft::{Draft, MapEntries, MapSection};
+use crate::draft::{Draft, EXPRESSIONS_MAX, MapEntries, MapFault, MapSection, is_map_text};
 use crate::left::Kind;
 use crate::paths::{is_aligned, is_portable_regex, is_unreserved_path};
 use crate::rules::key_reads;
@@ -12,9 +12,6 @@ use crate::text::escape_regex;
 
 /// Begins the name of a map in a placeholder, and separates it from the map's key. No word of a source has it.
 pub(super) const MARKER: char = '\u{1}';
-/// Maximum number of expressions of a map of weir, and maximum length of its keys and values.
-const EXPRESSIONS_MAX: usize = 256;
-const TEXT_BYTES_MAX: usize = 4_096;
 
 /// Returns a block with the values of its `map` and `vars` where their placeholders are. Those that weir cannot have
 /// are reported, and their placeholders stay. `is_sorted`: they count also in front of their place.
@@ -31,7 +28,14 @@ pub(super) fn replaced<'b>(
     let mut at = 0;
     while at < rest.len() {
         let pairs = match rest[at].name() {
-            "vars" => constants(&rest[at]),
+            "vars" => {
+                let pairs = constants(&rest[at]);
+                if pairs.is_none() {
+                    let text = "with a matcher, or with several values, it is that of some requests";
+                    draft.leave(Kind::NotSupported, &rest[at].origin, text);
+                }
+                pairs
+            }
             "map" => mapped(&rest[at], draft),
             _ => None,
         };
@@ -126,9 +130,8 @@ pub(super) fn map_of(name: &str) -> Option<(&str, String)> {
 }
 
 /// Returns the map of a destination, or the reason why weir cannot have it.
-fn section(directive: &Directive, source: &str, index: usize) -> Result<MapSection, String> {
-    let key =
-        template(source).and_then(|template| template.key()).ok_or("weir has no such text of a request")?;
+fn section(directive: &Directive, source: &str, index: usize) -> Result<MapSection, MapFault> {
+    let key = template(source).and_then(|template| template.key()).ok_or(MapFault::Text)?;
     let has_path = key_reads(&key).any(|name| name == "path");
     let is_decoded = has_path && !key.contains("{query}");
     let mut default = String::new();
@@ -142,11 +145,9 @@ fn section(directive: &Directive, source: &str, index: usize) -> Result<MapSecti
             name => entries.push((name, value)),
         }
     }
-    let is_text =
-        |text: &str| text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control) && !text.contains("${");
     let values = entries.iter().map(|(_, value)| *value).chain([default.as_str()]);
-    if values.into_iter().any(|value| value.contains('{') || !is_text(value)) {
-        return Err("a value depends on the request".to_owned());
+    if values.into_iter().any(|value| value.contains('{') || !is_map_text(value)) {
+        return Err(MapFault::Value);
     }
     let is_regex = entries.iter().any(|(input, _)| input.starts_with('~'));
     let mut written: Vec<(String, String)> = Vec::new();
@@ -154,18 +155,18 @@ fn section(directive: &Directive, source: &str, index: usize) -> Result<MapSecti
         let text = match input.strip_prefix('~') {
             Some(regex) => {
                 if !is_portable_regex(regex) || (is_decoded && !is_aligned(regex)) || value.contains('$') {
-                    return Err(format!("the expression '{regex}', or the groups of its value"));
+                    return Err(MapFault::Expression(regex.to_owned()));
                 }
                 regex.to_owned()
             }
             None if is_decoded && !is_unreserved_path(input) => {
-                return Err(format!("the path '{input}' has several spellings"));
+                return Err(MapFault::Spellings(input.to_owned()));
             }
             None if is_regex => format!("^{}$", escape_regex(input)),
             None => input.to_owned(),
         };
-        if text.is_empty() || !is_text(&text) {
-            return Err(format!("the key '{input}'"));
+        if text.is_empty() || !is_map_text(&text) {
+            return Err(MapFault::Letters);
         }
         // The first one that matches counts.
         if !written.iter().any(|(known, _)| *known == text) {
@@ -173,7 +174,7 @@ fn section(directive: &Directive, source: &str, index: usize) -> Result<MapSecti
         }
     }
     if written.len() > if is_regex { EXPRESSIONS_MAX } else { 4 * EXPRESSIONS_MAX } {
-        return Err("it has too many entries".to_owned());
+        return Err(MapFault::TooMany);
     }
     Ok(MapSection {
         key,

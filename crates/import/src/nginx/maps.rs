@@ -7,15 +7,11 @@ use std::rc::Rc;
 use super::variables::{Known, source_template, split_name};
 use crate::directive::Directive;
 use crate::document::Origin;
-use crate::draft::{Draft, MapEntries, MapSection, network};
+use crate::draft::{Draft, EXPRESSIONS_MAX, MapEntries, MapFault, MapSection, is_map_text, network};
 use crate::left::Kind;
 use crate::paths::{is_aligned, is_portable_regex, is_unreserved_path};
 use crate::rules::{Condition, MapTest, Test, ValueTest, key_reads};
 use crate::text::escape_regex;
-
-/// Maximum number of expressions of a map of weir, and maximum length of its keys and values.
-const EXPRESSIONS_MAX: usize = 256;
-const TEXT_BYTES_MAX: usize = 4_096;
 
 /// Variables by name.
 pub(super) type Variables = BTreeMap<String, Rc<MapVariable>>;
@@ -50,9 +46,9 @@ pub(super) struct MapVariable {
     default: String,
     origin: Rc<Origin>,
     /// Reason for which weir cannot have it.
-    problem: Option<String>,
+    problem: Option<MapFault>,
     /// Results for servers, by what they depend on.
-    resolved: RefCell<Vec<(ServerFacts, Result<Resolved, String>)>>,
+    resolved: RefCell<Vec<(ServerFacts, Result<Resolved, MapFault>)>>,
 }
 
 /// A variable as weir has it.
@@ -99,7 +95,7 @@ impl MapVariable {
         let has_hosts = directive.inner().iter().any(|inner| inner.words == ["hostnames"]);
         for inner in directive.inner() {
             if add(&mut variable, &inner.words, has_hosts).is_none() {
-                variable.problem.get_or_insert_with(|| format!("'{}' in it", inner.words.join(" ")));
+                variable.problem.get_or_insert_with(|| MapFault::Part(inner.words.join(" ")));
             }
         }
         Some(variable)
@@ -198,7 +194,7 @@ impl MapVariable {
         known: Known<'_>,
         variables: &Variables,
         draft: &mut Draft<'_>,
-    ) -> Result<Resolved, String> {
+    ) -> Result<Resolved, MapFault> {
         let server_name = if self.source.contains("server_name") { known.server_name } else { "" };
         let cache_key = (server_name.to_owned(), known.knows_source);
         if let Some((_, resolved)) = self.resolved.borrow().iter().find(|(key, _)| *key == cache_key) {
@@ -215,23 +211,22 @@ impl MapVariable {
         variables: &Variables,
         draft: &mut Draft<'_>,
         depth: usize,
-    ) -> Result<Resolved, String> {
+    ) -> Result<Resolved, MapFault> {
         if let Some(problem) = &self.problem {
             return Err(problem.clone());
         }
         let weight: usize = self.entries.iter().map(|(_, value)| 64 + value.len()).sum();
         if !draft.spend(weight, &self.origin) {
-            return Err("the import becomes too long".to_owned());
+            return Err(MapFault::TooLong);
         }
         let own_name = self.source.strip_prefix('$').and_then(split_name).filter(|(_, rest)| rest.is_empty());
         if let Some(inner) = own_name.and_then(|(name, _)| variables.get(name)) {
             let composed = self.composed(inner).filter(|_| depth < 4);
-            let composed =
-                composed.ok_or("its text is the value of a variable that weir cannot join with it")?;
+            let composed = composed.ok_or(MapFault::Joined)?;
             return composed.resolve_new(known, variables, draft, depth + 1);
         }
-        let template = source_template(&self.source, known).ok_or("weir has no such text of a request")?;
-        let key = template.key().ok_or("weir has no such text of a request")?;
+        let template = source_template(&self.source, known).ok_or(MapFault::Text)?;
+        let key = template.key().ok_or(MapFault::Text)?;
         if self.entries.iter().any(|(pattern, _)| matches!(pattern, Pattern::Share(_))) {
             let text = "the shares are the same, and other clients are in them";
             draft.leave(Kind::Differs, &self.origin, text);
@@ -307,7 +302,7 @@ impl MapVariable {
     }
 
     /// Returns the map in the kind that has all entries.
-    fn section(&self, key: &str) -> Result<MapSection, String> {
+    fn section(&self, key: &str) -> Result<MapSection, MapFault> {
         let is_network = self.entries.iter().any(|(pattern, _)| matches!(pattern, Pattern::Network(_)));
         let is_plain = self.entries.iter().all(|(pattern, _)| matches!(pattern, Pattern::Exact(_)));
         let has_empty = self.has_empty_entry();
@@ -386,15 +381,15 @@ impl MapVariable {
 }
 
 /// Returns the reason why weir cannot have these entries.
-fn check_entries(kind: &str, entries: &[(String, String)], default: &str) -> Result<(), String> {
+fn check_entries(kind: &str, entries: &[(String, String)], default: &str) -> Result<(), MapFault> {
     if kind == "regex" && entries.len() > EXPRESSIONS_MAX {
-        return Err(format!("a map of weir has up to {EXPRESSIONS_MAX} expressions"));
+        return Err(MapFault::TooMany);
     }
-    let is_text = |text: &str| text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control);
-    let is_valid = |(key, value): &(String, String)| is_text(key) && is_text(value) && !key.contains("${");
-    match entries.iter().all(is_valid) && is_text(default) {
+    let is_valid =
+        |(key, value): &(String, String)| is_map_text(key) && is_map_text(&value.replace("${", ""));
+    match entries.iter().all(is_valid) && is_map_text(&default.replace("${", "")) {
         true => Ok(()),
-        false => Err(format!("a key or value has more than {TEXT_BYTES_MAX} bytes, or other letters")),
+        false => Err(MapFault::Letters),
     }
 }
 
@@ -415,18 +410,18 @@ fn has_path(key: &str) -> bool {
 
 impl Pattern {
     /// Returns the key of a map that compares whole texts, or networks.
-    fn literal(&self, key: &str) -> Result<String, String> {
+    fn literal(&self, key: &str) -> Result<String, MapFault> {
         match self {
-            Self::Exact(text) if has_path(key) && !is_unreserved_path(text) && !text.is_empty() => Err(
-                format!("nginx decodes paths before it compares them, and '{text}' has several spellings"),
-            ),
+            Self::Exact(text) if has_path(key) && !is_unreserved_path(text) && !text.is_empty() => {
+                Err(MapFault::Spellings(text.clone()))
+            }
             Self::Exact(text) | Self::Network(text) => Ok(text.clone()),
-            _ => Err("it has keys of several kinds".to_owned()),
+            _ => Err(MapFault::Kinds),
         }
     }
 
     /// Returns an expression for the key.
-    fn expression(&self, key: &str) -> Result<String, String> {
+    fn expression(&self, key: &str) -> Result<String, MapFault> {
         let is_host = key == "host";
         Ok(match self {
             Self::Exact(text) if text.is_empty() => "^$".to_owned(),
@@ -437,11 +432,11 @@ impl Pattern {
                 let is_decoded = has_path(key) && !key.contains("{query}");
                 let has_upper = is_host && text.bytes().any(|byte| byte.is_ascii_uppercase());
                 if !is_portable_regex(text) || (is_decoded && !is_aligned(text)) || has_upper {
-                    return Err(format!("weir does not compare with '{text}' as nginx does"));
+                    return Err(MapFault::Expression(text.clone()));
                 }
                 if *ignores_case { format!("(?i){text}") } else { text.clone() }
             }
-            Self::Network(_) | Self::Share(_) => return Err("it has keys of several kinds".to_owned()),
+            Self::Network(_) | Self::Share(_) => return Err(MapFault::Kinds),
         })
     }
 }

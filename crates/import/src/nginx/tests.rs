@@ -98,7 +98,7 @@ fn maps_have_the_kind_of_their_keys() {
 fn maps_that_weir_cannot_have_are_left_with_the_reason() {
     for (map, reason) in [
         ("map $upstream_http_x $m { a 1; }", "no such text of a request"),
-        ("map $http_x $m { ~(?<=a)b 1; }", "does not compare with '(?<=a)b'"),
+        ("map $http_x $m { ~(?<=a)b 1; }", "does not compare with the expression '(?<=a)b'"),
         ("map $uri $m { ~^/a.*20$ 1; }", "does not compare with"),
         ("map $uri $m { '/a;b' 1; }", "several spellings"),
         ("geo $m { ranges; 10.0.0.0-10.0.0.9 1; }", "'ranges' in it"),

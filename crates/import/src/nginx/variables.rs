@@ -10,7 +10,7 @@ use crate::paths::{decoded_exact, decoded_regex, portable};
 use crate::rules::{Condition, Test, ValueTest};
 use crate::text::{Part, Template, Variable};
 
-/// What is known of requests of a server.
+/// Facts about the requests of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
     pub(super) server_name: &'a str,
