@@ -2,10 +2,12 @@
 
 mod lexer;
 mod matcher;
+mod pages;
 mod proxy;
 mod site;
 mod sites;
 mod table;
+mod values;
 
 use crate::directive::Directive;
 use crate::draft::Draft;

@@ -26,6 +26,8 @@ pub(crate) enum Value {
     Text(String),
     Bool(bool),
     Number(u64),
+    /// A number of hundredths.
+    Hundredths(u32),
     List(Vec<Self>),
     Table(Vec<(String, Self)>),
 }
@@ -56,6 +58,8 @@ impl Value {
             Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
             // Writing to a String cannot fail.
             Self::Number(number) => drop(write!(out, "{number}")),
+            Self::Hundredths(number) if number % 100 == 0 => drop(write!(out, "{}", number / 100)),
+            Self::Hundredths(number) => drop(write!(out, "{}.{:02}", number / 100, number % 100)),
             Self::List(values) => {
                 out.push('[');
                 for (index, value) in values.iter().enumerate() {
@@ -133,6 +137,8 @@ pub(crate) struct Section {
     /// Comments of the converter itself.
     notes: Vec<String>,
     entries: Vec<Entry>,
+    /// Arrays of tables inside of it, which are behind its keys.
+    tables: Vec<Self>,
 }
 
 impl Section {
@@ -210,9 +216,35 @@ impl Section {
     pub(crate) fn equals(&self, other: &Self) -> bool {
         self.entries.len() == other.entries.len()
             && self.entries.iter().zip(&other.entries).all(|(a, b)| a.key == b.key && a.value == b.value)
+            && self.tables.len() == other.tables.len()
+            && self.tables.iter().zip(&other.tables).all(|(a, b)| a.equals(b))
+    }
+
+    /// Returns the tables of its arrays of tables.
+    pub(crate) fn tables_mut(&mut self) -> &mut [Self] {
+        &mut self.tables
+    }
+
+    /// Returns whether it is a table of an array with these entries at its start.
+    pub(crate) fn is_of(&self, kind: &str, key: &str, text: &str) -> bool {
+        let has_text = |entry: &Entry| entry.key == key && entry.value == Value::text(text);
+        self.kind == kind && self.entries.first().is_some_and(has_text)
+    }
+
+    /// Adds a table to an array of tables inside of this section.
+    pub(crate) fn push_table(&mut self, table: Self) {
+        self.tables.push(table);
     }
 
     fn write(&self, out: &mut String) {
+        self.write_keys(out);
+        for table in &self.tables {
+            table.write_keys(out);
+        }
+        out.push('\n');
+    }
+
+    fn write_keys(&self, out: &mut String) {
         write_origins(&self.origins, out);
         for note in &self.notes {
             write_comment(note, out);
@@ -234,7 +266,6 @@ impl Section {
             entry.value.write(out);
             out.push('\n');
         }
-        out.push('\n');
     }
 }
 
@@ -279,6 +310,8 @@ pub(crate) struct Document {
     pub(crate) top: Section,
     pub(crate) privileges: Section,
     pub(crate) logs: Vec<Section>,
+    pub(crate) error_pages: Vec<Section>,
+    pub(crate) maps: Vec<Section>,
     pub(crate) listeners: Vec<Section>,
     pub(crate) routes: Vec<Section>,
     pub(crate) pools: Vec<Section>,
@@ -301,7 +334,7 @@ impl Document {
             out.push_str("[privileges]\n");
             self.privileges.write(&mut out);
         }
-        let arrays = [&self.logs, &self.listeners, &self.routes, &self.pools];
+        let arrays = [&self.logs, &self.error_pages, &self.maps, &self.listeners, &self.routes, &self.pools];
         for section in arrays.into_iter().flatten() {
             section.write(&mut out);
         }

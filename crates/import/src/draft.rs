@@ -6,8 +6,8 @@ use std::rc::Rc;
 use crate::document::{Document, Names, Origin, Origins, Section, Value};
 use crate::left::{Kind, Report};
 use crate::rules::{
-    Action, Change, CompiledRoute, Compiler, Condition, PathTest, RouteSetting, Rule, TooLong, count_rules,
-    has_path_test, write_condition,
+    Action, Change, CompiledRoute, Compiler, Condition, ErrorPage, PathTest, RouteSetting, Rule, StatusField,
+    TooLong, count_rules, has_path_test, write_condition,
 };
 use crate::text::Template;
 use crate::{Import, ParseError, Program, Surroundings};
@@ -16,6 +16,10 @@ use crate::{Import, ParseError, Program, Surroundings};
 const POOLS_COMPARED: usize = 200;
 /// Maximum number of rules of all listeners: those of a server are repeated for each of its listeners.
 pub(crate) const RULES_MAX: usize = 10_000;
+
+/// Array of the rules for responses, and its maximum length.
+const RESPONSE: &str = "route.response";
+const RESPONSES_MAX: usize = 6;
 
 /// Maximum length of the conditions of all directives together: an ACL has its length in each of them.
 const WORK_MAX: usize = 16 << 20;
@@ -35,6 +39,10 @@ pub(crate) struct Draft<'a> {
     pub(crate) pool_names: Names,
     /// Names of the pools of the document, in its order.
     pool_order: Vec<String>,
+    map_names: Names,
+    /// Names of the maps of the document, in its order.
+    map_order: Vec<String>,
+    kept_maps: Vec<String>,
     program: Program,
 }
 
@@ -54,6 +62,9 @@ impl<'a> Draft<'a> {
             names: Names::default(),
             pool_names: Names::default(),
             pool_order: Vec::new(),
+            map_names: Names::default(),
+            map_order: Vec::new(),
+            kept_maps: Vec::new(),
             program,
         }
     }
@@ -83,6 +94,36 @@ impl<'a> Draft<'a> {
         section.rename(&name);
         self.push_pool(section, &name);
         name
+    }
+
+    /// Adds a map, unless there is the same one, and returns its name.
+    pub(crate) fn add_map(&mut self, wanted: &str, map: MapSection, origin: &Rc<Origin>) -> String {
+        let section = map.into_section(origin);
+        let known = self.document.maps.iter().zip(&self.map_order);
+        let mut same = known.rev().take(POOLS_COMPARED).filter(|(other, _)| other.equals(&section));
+        if let Some((_, name)) = same.next() {
+            return name.clone();
+        }
+        let name = self.map_names.add(wanted);
+        let mut section = section;
+        section.rename(&name);
+        self.document.maps.push(section);
+        self.map_order.push(name.clone());
+        name
+    }
+
+    /// Keeps a map that no route has, because a log has it.
+    pub(crate) fn keep_map(&mut self, name: &str) {
+        self.kept_maps.push(name.to_owned());
+    }
+
+    /// Removes the maps that nothing has.
+    fn remove_unused_maps(&mut self, routes: &[CompiledRoute]) {
+        let names = std::mem::take(&mut self.map_order);
+        let is_used =
+            |name: &String| self.kept_maps.contains(name) || routes.iter().any(|route| route.uses_map(name));
+        let mut used = names.iter().map(is_used).collect::<Vec<_>>().into_iter();
+        self.document.maps.retain(|_| used.next().unwrap_or(true));
     }
 
     /// Adds a pool with a name of `pool_names`.
@@ -125,6 +166,7 @@ impl<'a> Draft<'a> {
             }
             compiler.compile(&listeners, &rules, &mut self.report).map_err(too_long)?;
         }
+        self.remove_unused_maps(&compiler.routes);
         let single = self.document.listeners.len() == 1;
         for route in compiler.routes {
             let section = self.route_section(route, single);
@@ -182,6 +224,12 @@ impl<'a> Draft<'a> {
         let origins = std::slice::from_ref(origin);
         let (key, name, template) = match change {
             Change::Refuse | Change::Mark(_) => return,
+            Change::ResponseOf(field) => return self.write_status_field(field, origins, section),
+            Change::Page(page) => {
+                let mut table = Section::of_array("route.error-page", origins.to_vec());
+                page.write(&mut table);
+                return section.push_table(table);
+            }
             Change::RemoveRequest(name) | Change::LoseRequest(name) => {
                 return section.append("remove-request-header", name, origins);
             }
@@ -200,6 +248,30 @@ impl<'a> Draft<'a> {
             Some(_) => self.report.not_supported(origin, "the text is no valid value of a field"),
             None => self.report.not_supported(origin, VALUE_OF_REQUEST),
         }
+    }
+
+    /// Writes a field of some statuses to the rules of responses, of which each has one line of a field.
+    fn write_status_field(&mut self, field: &StatusField, origins: &[Rc<Origin>], section: &mut Section) {
+        let StatusField { status, is_added, name, text } = field;
+        let Some(text) = text.field().filter(|text| is_field_value(text)) else {
+            return origins.iter().for_each(|origin| self.report.not_supported(origin, VALUE_OF_REQUEST));
+        };
+        let (name, key) = (name.to_ascii_lowercase(), if *is_added { "add-header" } else { "set-header" });
+        let tables = section.tables_mut();
+        let count = tables.iter().filter(|table| table.is_of(RESPONSE, "status", status)).count();
+        let is_free =
+            |table: &&mut Section| table.is_of(RESPONSE, "status", status) && !table.has_in(key, &name);
+        if let Some(table) = tables.iter_mut().find(is_free) {
+            return table.set_in(key, &name, Value::text(text), origins);
+        }
+        if count >= RESPONSES_MAX {
+            let reason = "a route of weir has up to 6 rules for responses, each with one line of a field";
+            return origins.iter().for_each(|origin| self.report.not_supported(origin, reason));
+        }
+        let mut table = Section::of_array(RESPONSE, Vec::new());
+        table.set("status", Value::text(*status), &[]);
+        table.set_in(key, &name, Value::text(text), origins);
+        section.push_table(table);
     }
 
     /// Counts work of a directive, as bytes of its conditions. Returns whether the import goes on.
@@ -233,6 +305,100 @@ impl<'a> Draft<'a> {
             self.report.needs(origin, text);
         }
         exists
+    }
+}
+
+/// Entries of a map.
+#[derive(Clone, Debug)]
+#[allow(dead_code, reason = "HAProxy has maps in files")]
+pub(crate) enum MapEntries {
+    /// In the config, in their order.
+    Inline(Vec<(String, String)>),
+    /// In a file.
+    File(String),
+}
+
+/// A section `[map.NAME]` without its name.
+#[derive(Clone, Debug)]
+pub(crate) struct MapSection {
+    /// Key as weir has it: the name of a value, or a text with values.
+    pub(crate) key: String,
+    /// Rule by which a key matches, as weir names it.
+    pub(crate) kind: &'static str,
+    pub(crate) ignores_case: bool,
+    pub(crate) entries: MapEntries,
+    /// Value of requests without an entry.
+    pub(crate) default: Option<String>,
+}
+
+/// Reason why a variable of the source is no map of weir.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MapFault {
+    #[error("'{0}' in it")]
+    Part(String),
+    #[error("weir has no such text of a request")]
+    Text,
+    #[error("its text is the value of a variable that weir cannot join with it")]
+    Joined,
+    #[error("the import becomes too long")]
+    TooLong,
+    #[error("it has too many entries, or more than {EXPRESSIONS_MAX} expressions")]
+    TooMany,
+    #[error("a key or value has more than {TEXT_BYTES_MAX} bytes, or other letters")]
+    Letters,
+    #[error("the paths are compared decoded, and '{0}' has several spellings")]
+    Spellings(String),
+    #[error("weir does not compare with the expression '{0}' in the same way, or has no groups of it")]
+    Expression(String),
+    #[error("it has keys of several kinds")]
+    Kinds,
+    #[error("a value depends on the request")]
+    Value,
+}
+
+/// Maximum number of expressions of a map of weir.
+pub(crate) const EXPRESSIONS_MAX: usize = 256;
+/// Maximum length of keys and values of a map of weir.
+const TEXT_BYTES_MAX: usize = 4_096;
+
+/// Returns whether a text can be a key or a value of a map.
+pub(crate) fn is_map_text(text: &str) -> bool {
+    text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control) && !text.contains("${")
+}
+
+impl MapSection {
+    fn into_section(self, origin: &Rc<Origin>) -> Section {
+        let mut section = Section::named("map", "", vec![Rc::clone(origin)]);
+        section.set("key", Value::text(&self.key), &[]);
+        if self.kind != "exact" {
+            section.set("match", Value::text(self.kind), &[]);
+        }
+        // A host, and the name of a handshake, are compared without case in any case.
+        if self.ignores_case && !["host", "tls.sni"].contains(&self.key.as_str()) {
+            section.set("ignore-case", Value::Bool(true), &[]);
+        }
+        if let Some(default) = self.default {
+            section.set("default", Value::text(default), &[]);
+        }
+        match self.entries {
+            MapEntries::Inline(entries) => {
+                let entries = entries.into_iter().map(|(key, value)| (key, Value::text(value)));
+                section.set("entries", Value::Table(entries.collect()), &[]);
+            }
+            MapEntries::File(file) => section.set("file", Value::text(file), &[]),
+        }
+        section
+    }
+}
+
+impl ErrorPage {
+    /// Writes the keys of a page.
+    pub(crate) fn write(&self, section: &mut Section) {
+        section.set("status", Value::text(&self.status), &[]);
+        if self.replaces_servers {
+            section.set("replace", Value::text("all"), &[]);
+        }
+        section.set(self.form, Value::text(&self.file), &[]);
     }
 }
 
@@ -279,6 +445,21 @@ fn write_action(action: &Action, section: &mut Section) {
                 entries.push(("body".to_owned(), Value::text(body)));
             }
             ("return", Value::Table(entries))
+        }
+        Action::ReturnText { status, content_type, body } => {
+            let mut entries = vec![("status".to_owned(), Value::Number(u64::from(*status)))];
+            entries.extend(content_type.iter().map(|text| ("content-type".to_owned(), Value::text(text))));
+            let body = body.field().unwrap_or_default();
+            entries.push(("body-template".to_owned(), Value::text(body)));
+            ("return", Value::Table(entries))
+        }
+        Action::ReturnFile { status, content_type, file } => {
+            let entries = [
+                ("status", Value::Number(u64::from(*status))),
+                ("content-type", Value::text(content_type)),
+                ("body-file", Value::text(file)),
+            ];
+            ("return", Value::table(entries))
         }
     };
     section.set(key, value, &[]);

@@ -18,6 +18,10 @@ impl Surroundings for NoSurroundings {
         false
     }
 
+    fn is_page(&mut self, _: &str) -> bool {
+        false
+    }
+
     fn has_user(&mut self, _: &str) -> bool {
         false
     }

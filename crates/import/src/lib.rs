@@ -68,6 +68,8 @@ pub trait Surroundings {
     fn include(&mut self, pattern: &str) -> Result<Vec<(String, String)>, IncludeError>;
     /// Returns whether a file or directory exists.
     fn exists(&mut self, path: &str) -> bool;
+    /// Returns whether a file is a page that a response can have: text in UTF-8 of up to 64 KiB.
+    fn is_page(&mut self, path: &str) -> bool;
     /// Returns whether the machine has this user.
     fn has_user(&mut self, name: &str) -> bool;
     /// Returns whether the machine has this group.

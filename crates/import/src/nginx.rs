@@ -1,8 +1,12 @@
 //! nginx: blocks of directives, servers by name, locations by path.
 
+mod fields;
 mod lexer;
+mod limits;
 mod location;
 mod log;
+mod maps;
+mod pages;
 mod phases;
 mod pool;
 mod scope;
@@ -10,6 +14,9 @@ mod server;
 mod settings;
 mod stream;
 mod table;
+#[cfg(test)]
+mod tests;
+mod values;
 mod variables;
 
 use std::rc::Rc;
@@ -20,9 +27,11 @@ use crate::draft::Draft;
 use crate::left::Kind;
 use crate::{Import, ParseError, Program, Surroundings};
 use lexer::Reader;
+use maps::MapVariable;
 use pool::Upstream;
 use scope::Scope;
 use server::Server;
+use variables::Known;
 
 pub(crate) use pool::address;
 pub(crate) use table::TABLE;
@@ -53,6 +62,7 @@ pub(crate) fn convert(
     let mut http = Http::default();
     let mut scope = Scope::default();
     let mut locations = Vec::new();
+    add_variables(directives.iter(), &mut scope);
     // Settings hold for the blocks before them, too.
     let (blocks, settings): (Vec<&Directive>, Vec<&Directive>) =
         directives.iter().partition(|directive| is_block(directive));
@@ -84,6 +94,7 @@ pub(crate) fn convert(
 /// Reads a block of `http`. Settings hold for all servers in it, also for those before them.
 fn read_http(directives: &[Directive], outer: &Scope, http: &mut Http, draft: &mut Draft<'_>) {
     let mut scope = outer.inner(directives);
+    add_variables(directives.iter(), &mut scope);
     for directive in directives.iter().filter(|directive| !is_block(directive)) {
         read_http_directive(directive, &mut scope, http, draft);
     }
@@ -103,16 +114,17 @@ fn read_http_directive(directive: &Directive, scope: &mut Scope, http: &mut Http
             http.servers.push(server);
         }
         ("upstream", Some(inner)) => http.upstreams.push(Upstream::read(directive, inner, draft)),
-        ("map", Some(_)) if is_upgrade_map(directive) => {
-            draft.leave(Kind::NoEffect, &directive.origin, "upgrades (WebSocket) are always forwarded");
-        }
+        // They are read before all others, and count where they are used.
+        ("map" | "geo" | "split_clients", Some(_)) if MapVariable::read(directive).is_some() => {}
         _ => scope.apply_or_leave(directive, draft),
     }
 }
 
-/// Returns whether a map only makes `Connection` for upgrades.
-fn is_upgrade_map(directive: &Directive) -> bool {
-    directive.argument(0) == "$http_upgrade"
+/// Adds the variables of blocks, which may be used before they are defined.
+fn add_variables<'d>(directives: impl Iterator<Item = &'d Directive>, scope: &mut Scope) {
+    for variable in directives.filter(|directive| is_block(directive)).filter_map(MapVariable::read) {
+        Rc::make_mut(&mut scope.variables).insert(variable.name().to_owned(), Rc::new(variable));
+    }
 }
 
 fn add_user(directive: &Directive, draft: &mut Draft<'_>) {
@@ -191,7 +203,15 @@ fn set_log_format(scope: &Scope, section: &mut Section, draft: &mut Draft<'_>) {
     let Some((format, (_, origin))) = scope.log_formats.get(name).zip(scope.access_log.as_ref()) else {
         return section.set("format", Value::text("combined"), &[]);
     };
-    let Some(converted) = format.convert() else {
+    let mut map_of = |name: &str| {
+        let variable = scope.variables.get(name)?;
+        let known = Known { server_name: "", knows_source: scope.trusted.is_empty(), is_key: false };
+        let resolved = variable.resolve(known, &scope.variables, draft).ok()?;
+        let map = resolved.literal_map()?.to_owned();
+        draft.keep_map(&map);
+        Some(format!("{{map.{map}}}"))
+    };
+    let Some(converted) = format.convert(&mut map_of) else {
         let text = format!("weir cannot have the format '{name}': the log has the format combined");
         draft.leave(Kind::NotSupported, origin, text);
         return section.set("format", Value::text("combined"), &[]);

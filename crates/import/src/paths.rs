@@ -20,6 +20,11 @@ fn is_unreserved(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte))
 }
 
+/// Returns whether a text is a path that has one spelling, so that a key of a map is enough for it.
+pub(crate) fn is_unreserved_path(text: &str) -> bool {
+    is_normal_path(text) && is_unreserved(text)
+}
+
 /// Returns an expression that matches a decoded text in all its spellings in a normal path.
 fn spellings(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
@@ -124,7 +129,7 @@ pub(crate) fn portable(text: &str, ignores_case: bool) -> Option<String> {
 
 /// Returns whether an expression cannot tell a triplet from the character that it stands for: it has literals that need
 /// no triplet, and wildcards of any length, behind which no literal is a hexadecimal digit.
-fn is_aligned(text: &str) -> bool {
+pub(crate) fn is_aligned(text: &str) -> bool {
     let mut letters = text.chars().peekable();
     // True where the next literal may be a digit of a triplet, and where the last one could.
     let (mut is_loose, mut was_loose) = (true, true);

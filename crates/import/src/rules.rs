@@ -8,7 +8,7 @@ mod write;
 use std::rc::Rc;
 
 pub(crate) use compile::{CompiledRoute, Compiler, TooLong};
-pub(crate) use condition::{Condition, PathTest, Test, ValueTest};
+pub(crate) use condition::{Condition, MapTest, PathTest, Test, ValueTest, key_reads};
 pub(crate) use write::write_condition;
 
 use crate::document::{Origin, Origins, Value};
@@ -28,6 +28,18 @@ pub(crate) enum Action {
         content_type: Option<String>,
         body: String,
     },
+    /// A response with values of the request in its text, which has no markup.
+    ReturnText {
+        status: u16,
+        content_type: Option<String>,
+        body: Template,
+    },
+    /// A response with the content of a file.
+    ReturnFile {
+        status: u16,
+        content_type: String,
+        file: String,
+    },
     Deny(u16),
     SilentDrop,
     Tarpit {
@@ -41,11 +53,21 @@ impl Action {
         matches!(self, Self::Pool(..))
     }
 
+    /// Returns its text with values of the request.
+    fn template(&self) -> Option<&Template> {
+        match self {
+            Self::Redirect { location: text, .. } | Self::ReturnText { body: text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
     /// Returns a measure of its text, in bytes.
     fn weight(&self) -> usize {
         match self {
             Self::Return { body, .. } => 64 + body.len(),
             Self::Redirect { location, .. } => 64 + location.weight(),
+            Self::ReturnText { body, .. } => 64 + body.weight(),
+            Self::ReturnFile { file, .. } => 64 + file.len(),
             Self::Pool(_, settings) => 32 + 64 * settings.len(),
             _ => 32,
         }
@@ -70,6 +92,29 @@ impl RouteSetting {
     }
 }
 
+/// Field of responses with some statuses.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StatusField {
+    /// Statuses in weir's form.
+    pub(crate) status: &'static str,
+    /// True if it is a further line of the field.
+    pub(crate) is_added: bool,
+    pub(crate) name: String,
+    pub(crate) text: Template,
+}
+
+/// Content of error responses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ErrorPage {
+    /// Statuses in weir's form.
+    pub(crate) status: String,
+    /// True if it replaces responses of servers, too.
+    pub(crate) replaces_servers: bool,
+    /// `html`, `json` or `text`.
+    pub(crate) form: &'static str,
+    pub(crate) file: String,
+}
+
 /// Change of a request or of its response.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
@@ -81,6 +126,10 @@ pub(crate) enum Change {
     SetResponse(String, Template),
     AddResponse(String, Template),
     RemoveResponse(String),
+    /// Sets or adds a field of responses of these statuses.
+    ResponseOf(StatusField),
+    /// Replaces the content of error responses.
+    Page(ErrorPage),
     /// Replaces a prefix at segments.
     RewritePrefix(String, String),
     RewritePath(String),
@@ -92,7 +141,26 @@ pub(crate) enum Change {
 
 impl Change {
     pub(crate) fn is_of_request(&self) -> bool {
-        !matches!(self, Self::SetResponse(..) | Self::AddResponse(..) | Self::RemoveResponse(_))
+        !matches!(
+            self,
+            Self::SetResponse(..)
+                | Self::AddResponse(..)
+                | Self::RemoveResponse(_)
+                | Self::ResponseOf(_)
+                | Self::Page(_)
+        )
+    }
+
+    /// Returns its text with values of the request.
+    fn text(&self) -> Option<&Template> {
+        match self {
+            Self::SetRequest(_, text)
+            | Self::AddRequest(_, text)
+            | Self::SetResponse(_, text)
+            | Self::AddResponse(_, text)
+            | Self::ResponseOf(StatusField { text, .. }) => Some(text),
+            _ => None,
+        }
     }
 
     pub(crate) fn is_rewrite(&self) -> bool {
@@ -127,6 +195,8 @@ impl Change {
             Self::RemoveRequest(name) | Self::LoseRequest(name) | Self::RemoveResponse(name) => name.len(),
             Self::RewritePrefix(from, to) => from.len() + to.len(),
             Self::RewritePath(to) => to.len(),
+            Self::ResponseOf(field) => field.name.len() + field.text.weight(),
+            Self::Page(page) => page.status.len() + page.file.len(),
             Self::Refuse | Self::Mark(_) => 0,
         }
     }
@@ -197,7 +267,12 @@ pub(crate) fn has_test(rules: &[Rule], is_wanted: fn(&Test) -> bool) -> bool {
 
 /// Returns whether a rule has a test of the path.
 pub(crate) fn has_path_test(rules: &[Rule]) -> bool {
-    has_test(rules, |test| matches!(test, Test::Path(_)))
+    has_test(rules, |test| match test {
+        Test::Path(_) => true,
+        Test::Map(map) => map.reads().any(|name| name == "path"),
+        Test::Percent(_, key) => key_reads(key).any(|name| name == "path"),
+        _ => false,
+    })
 }
 
 /// Returns the rules for a listener, of which it is known whether it has TLS.
@@ -208,6 +283,10 @@ pub(crate) fn specialise(rules: &[Rule], has_tls: bool, port: Option<u16>) -> Ve
             let location = location.specialised(has_tls, port);
             Rule::Act(Action::Redirect { status: *status, location }, origins.clone())
         }
+        Rule::Act(Action::ReturnText { status, content_type, body }, origins) => {
+            let (content_type, body) = (content_type.clone(), body.specialised(has_tls, port));
+            Rule::Act(Action::ReturnText { status: *status, content_type, body }, origins.clone())
+        }
         Rule::Act(action, origins) => Rule::Act(action.clone(), origins.clone()),
         Rule::Change(when, change, origin) => {
             let change = match change.clone() {
@@ -215,6 +294,10 @@ pub(crate) fn specialise(rules: &[Rule], has_tls: bool, port: Option<u16>) -> Ve
                 Change::AddRequest(name, text) => Change::AddRequest(name, text.specialised(has_tls, port)),
                 Change::SetResponse(name, text) => Change::SetResponse(name, text.specialised(has_tls, port)),
                 Change::AddResponse(name, text) => Change::AddResponse(name, text.specialised(has_tls, port)),
+                Change::ResponseOf(field) => {
+                    let text = field.text.specialised(has_tls, port);
+                    Change::ResponseOf(StatusField { text, ..field })
+                }
                 other => other,
             };
             Rule::Change(condition(when), change, Rc::clone(origin))

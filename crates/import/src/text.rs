@@ -29,6 +29,33 @@ pub(crate) enum Variable {
     Port,
     /// The first value of a field.
     Header(String),
+    /// The value of a cookie.
+    Cookie(String),
+    /// The first value of a parameter of the query.
+    Parameter(String),
+    /// The value of a map.
+    Map(String),
+    /// Another value of weir, by its name, which all texts have.
+    Fact(&'static str),
+}
+
+impl Variable {
+    /// Returns the name of the value in weir; `None`: it has none.
+    fn name(&self) -> Option<String> {
+        Some(match self {
+            Self::Host => "host".to_owned(),
+            Self::Path => "path".to_owned(),
+            Self::Query => "query".to_owned(),
+            Self::Source => "source".to_owned(),
+            Self::Scheme => "scheme".to_owned(),
+            Self::Port => return None,
+            Self::Header(name) => format!("header.{name}"),
+            Self::Cookie(name) => format!("cookie.{name}"),
+            Self::Parameter(name) => format!("query.{name}"),
+            Self::Map(name) => format!("map.{name}"),
+            Self::Fact(name) => (*name).to_owned(),
+        })
+    }
 }
 
 /// Part of a text.
@@ -88,10 +115,38 @@ impl Template {
         result
     }
 
+    /// Returns the text as a key: the name of a value, or a text with values; `None`: it has a value that a key does not
+    /// have, or no value.
+    pub(crate) fn key(&self) -> Option<String> {
+        let is_variable = |part: &Part| matches!(part, Part::Variable(_));
+        let is_map = |part: &Part| matches!(part, Part::Variable(Variable::Map(_)));
+        if self.0.iter().any(is_map) || !self.0.iter().any(is_variable) {
+            return None;
+        }
+        match &self.0[..] {
+            [Part::Variable(variable)] => variable.name(),
+            _ => self.field(),
+        }
+    }
+
+    /// Returns the names of the maps whose values are parts of it.
+    pub(crate) fn maps(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Variable(Variable::Map(map)) => Some(map.as_str()),
+            _ => None,
+        })
+    }
+
     /// Returns a measure of its text, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let parts = self.0.iter().map(|part| match part {
-            Part::Text(text) | Part::Variable(Variable::Header(text)) => text.len() + 16,
+            Part::Text(text)
+            | Part::Variable(
+                Variable::Header(text)
+                | Variable::Cookie(text)
+                | Variable::Parameter(text)
+                | Variable::Map(text),
+            ) => text.len() + 16,
             Part::Variable(_) => 16,
         });
         parts.sum()
@@ -104,13 +159,7 @@ impl Template {
             match part {
                 // A brace begins a value of the request.
                 Part::Text(literal) => text.push_str(&literal.replace('{', "{{").replace('}', "}}")),
-                Part::Variable(Variable::Host) => text.push_str("{host}"),
-                Part::Variable(Variable::Path) => text.push_str("{path}"),
-                Part::Variable(Variable::Query) => text.push_str("{query}"),
-                Part::Variable(Variable::Source) => text.push_str("{source}"),
-                Part::Variable(Variable::Scheme) => text.push_str("{scheme}"),
-                Part::Variable(Variable::Header(name)) => text.push_str(&format!("{{header.{name}}}")),
-                Part::Variable(Variable::Port) => return None,
+                Part::Variable(variable) => text.push_str(&format!("{{{}}}", variable.name()?)),
             }
         }
         Some(text)
@@ -121,13 +170,16 @@ impl Template {
         let mut text = String::new();
         for part in &self.0 {
             match part {
-                // A brace has a meaning there.
-                Part::Text(literal) if literal.contains(['{', '}']) => return None,
-                Part::Text(literal) => text.push_str(literal),
+                // A brace begins a value of the request.
+                Part::Text(literal) => text.push_str(&literal.replace('{', "{{").replace('}', "}}")),
                 Part::Variable(Variable::Host) => text.push_str("{host}"),
                 Part::Variable(Variable::Path) => text.push_str("{path}"),
                 Part::Variable(Variable::Query) => text.push_str("{query}"),
                 Part::Variable(Variable::Header(name)) if name == "host" => text.push_str("{host}"),
+                // weir keeps letters, digits and `-._~` of other values; a scheme and a method have no others.
+                Part::Variable(Variable::Scheme) => text.push_str("{scheme}"),
+                Part::Variable(Variable::Fact("method")) => text.push_str("{method}"),
+                Part::Variable(Variable::Map(name)) => text.push_str(&format!("{{map.{name}}}")),
                 Part::Variable(_) => return None,
             }
         }

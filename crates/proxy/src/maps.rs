@@ -27,8 +27,8 @@ pub(crate) use content::{EntryChange, MapChangeError};
 pub(crate) use file::parse as parse_file;
 use file_state::FileState;
 pub(crate) use file_state::POLL_INTERVAL_NS;
-pub use table::MatchKind;
-pub(crate) use table::{Key, TableForm};
+pub(crate) use table::{Key, TEXT_BYTES_MAX, TableForm};
+pub use table::{MatchKind, REGEX_BYTES_MAX};
 
 /// A map, or a list, which is a map without values.
 pub struct MapStore {
@@ -120,7 +120,8 @@ impl MapStore {
         self.form.kind
     }
 
-    /// Calls `read` with the value of the most specific entry that matches, and returns its result.
+    /// Calls `read` with the value of the most specific entry that matches, or of the first expression, and returns its
+    /// result.
     pub(crate) fn find<R>(&self, key: Key<'_>, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         self.content.load().find(key).map(read)
     }

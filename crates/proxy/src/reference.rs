@@ -351,8 +351,21 @@ files as the user of `privileges`.
 file is read again, over reloads of the config, but not in a new process (`weir proxy --upgrade-from`). Two entries \
 with the same key must have the same value. Keys and values are UTF-8 without control characters.
 
+With `match = \"regex\"`, the keys are regular expressions, as those of `path-regex`, and the first one that matches decides. \
+`weir ctl map set` of a known expression keeps its place, a new one becomes the last, and `map show` lists them in their order. \
+`default` is the value of requests without an entry:
+
+```toml
+[map.tier]
+key = \"header.user-agent\"
+match = \"regex\"
+default = \"people\"
+entries = { \"(?i)bot|crawler\" = \"robots\", \"^curl/\" = \"tools\" }
+```
+
 All threads share one table, which a lookup reads without a lock. For `exact`, the cost of a lookup does not depend on the \
-number of entries; `domain` looks up each name above the host, and the other kinds take a binary search. Memory for an entry, besides \
+number of entries; `domain` looks up each name above the host, `regex` tries up to 256 expressions \
+one after the other, and the other kinds take a binary search. Memory for an entry, besides \
 the text of its key and value: 13 bytes for `exact` and `domain`, 12 for prefixes and suffixes, 16 for a network (IPv6: 32) \
 and 4 for its value. While a file is read, the file and both tables are in memory. Measured with a million keys of 19 bytes, or \
 networks, and values of 10 bytes: 43 MB for `exact` and `domain`, 42 MB for `prefix`, 30 MB for `network`, read in 0.4 to 1 s; \

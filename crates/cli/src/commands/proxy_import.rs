@@ -165,6 +165,12 @@ impl Surroundings for Machine {
         Path::new(path).exists()
     }
 
+    fn is_page(&mut self, path: &str) -> bool {
+        let is_small =
+            std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= 64 << 10);
+        is_small && std::fs::read_to_string(path).is_ok()
+    }
+
     fn has_user(&mut self, name: &str) -> bool {
         is_listed("/etc/passwd", name)
     }

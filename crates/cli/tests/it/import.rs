@@ -15,6 +15,8 @@ const HAPROXY_REDIRECTS: &str = include_str!("import/redirects.cfg");
 const NGINX_NAMES: &str = include_str!("import/names.conf");
 const NGINX_LOCATIONS: &str = include_str!("import/locations.conf");
 const NGINX_CONDITIONS: &str = include_str!("import/conditions.conf");
+const NGINX_MAPS: &str = include_str!("import/maps.conf");
+const NGINX_PAGES: &str = include_str!("import/pages.conf");
 const HAPROXY_ACCESS: &str = include_str!("import/access.cfg");
 const NGINX_ACCESS: &str = include_str!("import/access.conf");
 
@@ -104,7 +106,8 @@ fn describe_requests(name: &str, stream: TcpStream) -> io::Result<()> {
         let body = format!("{name} got {} bytes of {head}", content.len());
         let fields =
             format!("Content-Length: {}\r\nX-Origin: {name}\r\nContent-Type: text/plain", body.len());
-        stream.write_all(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{body}").as_bytes())?;
+        let status = if head.contains(" /missing/") { "404 Not Found" } else { "200 OK" };
+        stream.write_all(format!("HTTP/1.1 {status}\r\n{fields}\r\n\r\n{body}").as_bytes())?;
     }
 }
 
@@ -119,7 +122,9 @@ fn outcome(authority: &str, request: &str) -> Vec<String> {
     let changed = |line: &&str| {
         let name = line.split(':').next().unwrap_or_default().to_ascii_lowercase();
         let is_added = ["x-forwarded-proto", "x-forwarded-host"].contains(&name.as_str());
-        (name.starts_with("x-") && !is_added) || ["location", "host", "cookie"].contains(&name.as_str())
+        let is_compared =
+            ["location", "host", "cookie"].contains(&name.as_str()) || line.contains("max-age=");
+        (name.starts_with("x-") && !is_added) || is_compared
     };
     let lower = |line: &str| {
         let (name, value) = line.split_once(':').unwrap();
@@ -139,7 +144,8 @@ fn outcome(authority: &str, request: &str) -> Vec<String> {
             lines.push(first.replace("HTTP/1.0", "HTTP/1.1"));
             lines.extend(forwarded[1..].iter().copied().filter(changed).map(lower));
         }
-        _ if response.status == 200 => lines.push(body),
+        // Pages of the config; those of the programs have texts of their own.
+        _ if response.status == 200 || body.starts_with("<p>") => lines.push(body),
         _ => {}
     }
     lines.sort();
@@ -169,8 +175,12 @@ fn compare(program: &str, config: &str, start: fn(&str) -> ComparedProxy) {
         return;
     }
     let origins = [origin("a"), origin("b"), origin("c")];
-    let config = config.replace("@A", &origins[0]).replace("@B", &origins[1]).replace("@C", &origins[2]);
     let directory = temp_dir();
+    for (name, text) in [("404.html", "<p>not here</p>\n"), ("50x.html", "<p>broken</p>\n")] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let config = config.replace("@A", &origins[0]).replace("@B", &origins[1]).replace("@C", &origins[2]);
+    let config = config.replace("@D", directory.path().to_str().unwrap());
     let source = directory.path().join("source");
     fs::write(&source, config.replace("{port}", SOURCE_PORT).replace("{directory}", "/nowhere")).unwrap();
     let import = run_weir(&["proxy", "import", "--from", program, source.to_str().unwrap()]);
@@ -273,6 +283,16 @@ fn locations_of_nginx_are_the_same() {
 #[test]
 fn conditions_of_nginx_are_the_same() {
     compare("nginx", NGINX_CONDITIONS, ComparedProxy::nginx);
+}
+
+#[test]
+fn variables_of_nginx_are_the_same() {
+    compare("nginx", NGINX_MAPS, ComparedProxy::nginx);
+}
+
+#[test]
+fn error_pages_of_nginx_are_the_same() {
+    compare("nginx", NGINX_PAGES, ComparedProxy::nginx);
 }
 
 /// All examples of the tables become configs that are valid.

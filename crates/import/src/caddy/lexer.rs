@@ -167,7 +167,8 @@ impl<'a> Reader<'a> {
                 reason: "the config is longer than 4 MiB".into(),
             });
         }
-        let text = self.with_variables(file, text);
+        // Placeholders of maps begin with it.
+        let text = self.with_variables(file, &text.replace(super::values::MARKER, "\u{fffd}"));
         let file: Rc<str> = file.into();
         let tokens = tokens(&file, &text)?;
         let mut position = 0;
@@ -227,8 +228,9 @@ fn placeholder_of(name: &str) -> String {
 fn replace_arguments(words: &mut Vec<String>, arguments: &[String]) {
     let mut replaced = Vec::with_capacity(words.len());
     for word in words.drain(..) {
-        if word == "{args[:]}" {
-            replaced.extend(arguments.iter().cloned());
+        if let Some((start, end)) = slice_of(&word) {
+            let (start, end) = (start.unwrap_or(0), end.unwrap_or(arguments.len()).min(arguments.len()));
+            replaced.extend(arguments.get(start..end).unwrap_or_default().iter().cloned());
             continue;
         }
         let mut word = word;
@@ -242,6 +244,16 @@ fn replace_arguments(words: &mut Vec<String>, arguments: &[String]) {
         replaced.push(word);
     }
     *words = replaced;
+}
+
+/// Returns the positions of `{args[START:END]}`, of which each may be missing.
+fn slice_of(word: &str) -> Option<(Option<usize>, Option<usize>)> {
+    let (start, end) = word.strip_prefix("{args[")?.strip_suffix("]}")?.split_once(':')?;
+    let position = |text: &str| match text {
+        "" => Some(None),
+        digits => digits.parse().ok().map(Some),
+    };
+    Some((position(start)?, position(end)?))
 }
 
 /// Makes one site of a file without braces.

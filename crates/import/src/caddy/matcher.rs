@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::values::map_of;
 use crate::directive::Directive;
 use crate::draft::{is_field_name, is_hidden, is_host, is_method, network};
 use crate::paths::{caddy_pattern, decoded_regex, is_portable_regex};
-use crate::rules::{Condition, Test, ValueTest};
+use crate::rules::{Condition, MapTest, Test, ValueTest};
 use crate::text::{Template, Variable, escape_regex};
 
 /// Words of a line of a matcher, and the lines of its block.
@@ -119,7 +120,8 @@ impl Matchers {
         let mut kinds: Vec<(String, Condition)> = Vec::new();
         for (words, inner) in lines {
             let (name, values) = words.split_first()?;
-            let condition = self.condition_of_line(name, values, inner)?;
+            // The other lines hold all the same.
+            let condition = self.condition_of_line(name, values, inner).unwrap_or(Condition::Unknown);
             let field = values.first().map_or("", String::as_str).to_ascii_lowercase();
             let kind = match name.as_str() {
                 "header" => format!("header {}", field.trim_start_matches('!')),
@@ -155,6 +157,7 @@ impl Matchers {
                 };
                 Some(self.condition_of_set(&lines)?.negate())
             }
+            "vars" if inner.is_empty() => vars_condition(&texts),
             _ if !inner.is_empty()
                 || texts.iter().any(|text| text.contains('{'))
                     && name != "path_regexp"
@@ -227,6 +230,20 @@ fn source_condition(values: &[&str]) -> Option<Condition> {
     (!tests.is_empty()).then(|| Condition::tests(tests))
 }
 
+/// Returns the condition that the value of a map is one of these.
+fn vars_condition(values: &[&str]) -> Option<Condition> {
+    let (name, values) = values.split_first()?;
+    let (map, key) = map_of(name.strip_prefix('{')?.strip_suffix('}')?)?;
+    if values.is_empty() || values.iter().any(|value| value.contains('{')) {
+        return None;
+    }
+    let tests = values.iter().map(|value| {
+        let value = ValueTest::Equals((*value).to_owned());
+        Test::Map(MapTest { name: map.to_owned(), key: key.clone(), value })
+    });
+    Some(Condition::tests(tests))
+}
+
 fn query_condition(values: &[&str]) -> Option<Condition> {
     let mut names: Vec<(&str, Vec<Test>)> = Vec::new();
     for value in values {
@@ -284,11 +301,35 @@ pub(super) fn template(text: &str) -> Option<Template> {
             "scheme" => template.push(Variable::Scheme),
             "remote_host" | "remote.host" | "client_ip" => template.push(Variable::Source),
             "port" => template.push(Variable::Port),
-            _ => return None,
+            "method" | "orig_method" => template.push(Variable::Fact("method")),
+            "time.now.http" => template.push(Variable::Fact("time.http")),
+            "time.now.unix" => template.push(Variable::Fact("time.unix")),
+            name => template.push(named_variable(name)?),
         }
     }
     template.push_text(rest);
     Some(template)
+}
+
+/// Returns the value of a placeholder with a name of the request, or of a map.
+fn named_variable(name: &str) -> Option<Variable> {
+    if let Some((map, _)) = map_of(name) {
+        return Some(Variable::Map(map.to_owned()));
+    }
+    // The short forms and the long ones.
+    let (family, own) = match name.strip_prefix("uri.") {
+        Some(rest) => rest.split_once('.')?,
+        None => name.split_once('.')?,
+    };
+    match family {
+        "header" => {
+            let field = own.to_ascii_lowercase();
+            (is_field_name(&field) && !is_hidden(&field)).then_some(Variable::Header(field))
+        }
+        "cookie" if is_field_name(own) => Some(Variable::Cookie(own.to_owned())),
+        "query" if is_field_name(own) => Some(Variable::Parameter(own.to_owned())),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -300,6 +341,11 @@ mod tests {
         let text = template("https://www.{host}{uri}").unwrap();
         assert_eq!(text.location().unwrap(), "https://www.{host}{path}{query}");
         assert_eq!(template("{http.regexp.a.1}"), None);
+        let field = |text: &str| template(text).and_then(|template| template.field());
+        let expected = "{method} {header.x-a} {cookie.b} {query.c} {query.c}";
+        let text = "{method} {header.X-A} {http.request.cookie.b} {query.c} {http.request.uri.query.c}";
+        assert_eq!(field(text).as_deref(), Some(expected));
+        assert_eq!((field("{header.X-Forwarded-For}"), field("{env.A}")), (None, None));
     }
 
     #[test]
@@ -323,14 +369,12 @@ mod tests {
         let nots = vec![line("not path /1", None), line("not path /2", None), line("method GET", None)];
         assert_eq!(condition(nots), Condition::all([one.clone().negate(), two.clone().negate(), get]));
         assert_eq!(condition(vec![line("path /1", None), line("path /2", None)]), one.clone().or(two));
-        for unknown in
-            ["expression true", "client_ip 10.0.0.1", "file x", "header X-Forwarded-For a", "path /{x}"]
-        {
-            assert_eq!(
-                condition(vec![line("path /1", None), line(unknown, None)]),
-                Condition::Unknown,
-                "{unknown}"
-            );
+        // What is not known holds at most where the other lines do.
+        for unknown in ["expression true", "client_ip 10.0.0.1", "file x", "header X-Forwarded-For a"] {
+            let found = condition(vec![line("path /1", None), line(unknown, None)]);
+            assert_eq!((found.bound(false), found.bound(true)), (Condition::Never, one.clone()), "{unknown}");
         }
+        let found = condition(vec![line("path /1", None), line("path /{x}", None)]);
+        assert_eq!((found.bound(false), found.bound(true)), (one, Condition::Always));
     }
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::leave;
 use super::matcher::{Matchers, is_matcher, template};
-use super::proxy;
+use super::{pages, proxy, values};
 use crate::directive::Directive;
 use crate::document::Origin;
 use crate::draft::{Draft, VALUE_OF_REQUEST, fixed_response, is_changeable, redirect};
@@ -72,8 +72,15 @@ pub(super) fn site_rules(
             _ => inner.push(directive.clone()),
         }
     }
-    let mut converter = Converter { draft, order, groups: 0 };
+    // Errors of weir have pages; those of `error` have the texts of the block.
+    let handlers: Vec<Directive> =
+        inner.iter().filter(|directive| directive.name() == "handle_errors").cloned().collect();
+    inner.retain(|directive| directive.name() != "handle_errors");
+    let errors = pages::Errors::read(&handlers, &inner, draft);
+    site.rules.extend(errors.changes());
+    let mut converter = Converter { draft, order, groups: 0, errors };
     let rules = converter.block(&inner, &Matchers::new(has_trusted_proxies), true);
+    converter.errors.report(converter.draft);
     site.rules.extend(rules);
     let nothing = Action::Return { status: 200, content_type: None, body: String::new() };
     site.rules.push(Rule::Act(nothing, Vec::new()));
@@ -136,11 +143,13 @@ struct Converter<'a, 'd> {
     order: &'a [String],
     /// Number of groups so far of directives that exclude each other.
     groups: usize,
+    errors: pages::Errors,
 }
 
 impl Converter<'_, '_> {
     /// Returns the rules of a block; `is_sorted`: in Caddy's order.
     fn block(&mut self, block: &[Directive], outer: &Rc<Matchers>, is_sorted: bool) -> Vec<Rule> {
+        let block = &*values::replaced(block, is_sorted, self.draft);
         let matchers = outer.inner(block);
         let mut ordered: Vec<&Directive> =
             block.iter().filter(|directive| !directive.name().starts_with('@')).collect();
@@ -170,7 +179,11 @@ impl Converter<'_, '_> {
             let mut inner = Vec::new();
             let mut condition = Condition::Never;
             for directive in route {
-                condition = self.directive(directive, &matchers, &mut inner);
+                condition = match directive.name() {
+                    // Their uses are replaced, or the report has them.
+                    "map" | "vars" | "handle_errors" => Condition::Never,
+                    _ => self.directive(directive, &matchers, &mut inner),
+                };
             }
             let origins: Vec<Rc<Origin>> =
                 route.iter().take(4).map(|directive| Rc::clone(&directive.origin)).collect();
@@ -254,19 +267,16 @@ impl Converter<'_, '_> {
         if matches!(
             directive.name(),
             "root"
-                | "vars"
                 | "log_skip"
                 | "skip_log"
                 | "log_append"
                 | "log_name"
                 | "fs"
                 | "tracing"
-                | "map"
                 | "encode"
                 | "push"
                 | "templates"
                 | "intercept"
-                | "handle_errors"
                 | "request_body"
         ) {
             leave(directive, self.draft);
@@ -319,7 +329,7 @@ impl Converter<'_, '_> {
             "respond" => responded(&words, directive)
                 .ok_or("the response depends on the request, or its status is none: it is 501"),
             "abort" => Ok(Action::SilentDrop),
-            "error" => Ok(Action::Deny(error_status(&words))),
+            "error" => Ok(self.errors.action(error_status(&words))),
             "redir" => redirected(&words)
                 .ok_or("the redirect needs another value of the request, or another status: it is 501"),
             "basic_auth" | "basicauth" | "forward_auth" => Err(PROTECTED),
@@ -455,10 +465,18 @@ fn responded(words: &[&str], directive: &Directive) -> Option<Action> {
             _ => return None,
         }
     }
-    let text = template(&body.replace("{$", "")).and_then(|template| template.literal().map(str::to_owned));
+    let content_type = "text/plain; charset=utf-8";
+    let template = template(&body.replace("{$", ""));
+    let text = template.as_ref().and_then(|template| template.literal().map(str::to_owned));
     // JSON has braces, which are no placeholders.
-    let text = text.or_else(|| body.contains("{\"").then(|| body.clone()))?;
-    fixed_response(status, Some("text/plain; charset=utf-8"), &text)
+    let text = text.or_else(|| body.contains("{\"").then(|| body.clone()));
+    match (text, template) {
+        (Some(text), _) => fixed_response(status, Some(content_type), &text),
+        (None, Some(body)) if body.field().is_some() && (200..600).contains(&status) => {
+            Some(Action::ReturnText { status, content_type: Some(content_type.to_owned()), body })
+        }
+        _ => None,
+    }
 }
 
 fn redirected(words: &[&str]) -> Option<Action> {

@@ -297,19 +297,35 @@ fn add_listener(place: &Place, sites: &[Site<'_>], options: &Options, draft: &mu
     section.set_in("forwarding", "via", Value::Bool(false), &[]);
     section.set_in("forwarding", "request-id", Value::Bool(false), &[]);
     draft.document.listeners.push(section);
-    let mut rules = host_rules(&members, port, has_tls);
-    if !has_tls && port == options.http_port && options.redirects {
-        rules.extend(https_redirects(sites.iter().filter(|site| site.binds() == place.binds), options));
+    let rules = listener_rules(place, &members, sites, options);
+    draft.add_routes(&[name], specialise(&rules, has_tls, Some(port)));
+}
+
+/// Returns the rules of a listener, the last one for all requests.
+fn listener_rules(place: &Place, members: &[&Site<'_>], sites: &[Site<'_>], options: &Options) -> Vec<Rule> {
+    let mut rules = host_rules(members, place.port, place.has_tls);
+    let has_redirects = !place.has_tls && place.port == options.http_port && options.redirects;
+    let here = || sites.iter().filter(|site| site.binds() == place.binds);
+    if has_redirects {
+        rules.extend(https_redirects(here(), options));
     }
     if let (true, Some(site)) = (has_test(&rules, |test| matches!(test, Test::Host(_))), members.first()) {
         // Caddy takes a name with a final dot for another host.
         let test = Test::Header("host".into(), ValueTest::Regex("\\.(:[0-9]+)?$".into()));
         rules.insert(0, Rule::refuse(Condition::test(test), &site.block.origin));
     }
+    let is_automatic = |site: &&Site<'_>| site.addresses.iter().any(|address| address.is_automatic);
+    if let Some(site) = here().find(is_automatic).filter(|_| has_redirects) {
+        let text = "Caddy redirects the other hosts to https".to_owned();
+        let (file, line) = (Rc::clone(&site.block.origin.file), site.block.origin.line);
+        let action = redirect(308, https_location(options.https_port, options));
+        let origin = Rc::new(Origin { file, line, text });
+        rules.extend(action.map(|action| Rule::Act(action, vec![origin])));
+    }
     // Caddy responds with nothing to the other hosts.
     let nothing = Action::Return { status: 200, content_type: None, body: String::new() };
     rules.push(Rule::Act(nothing, Vec::new()));
-    draft.add_routes(&[name], specialise(&rules, has_tls, Some(port)));
+    rules
 }
 
 fn bind_address(host: &str, port: u16) -> String {
@@ -367,16 +383,22 @@ fn https_redirects<'s>(sites: impl Iterator<Item = &'s Site<'s>>, options: &Opti
     for site in sites {
         for address in site.addresses.iter().filter(|address| address.is_automatic) {
             let Some(host) = &address.host else { continue };
-            let mut location = template("https://{host}").unwrap_or_default();
-            if address.port != options.https_port && address.port != 443 {
-                location.push_text(&format!(":{}", address.port));
-            }
-            location.push(Variable::Path);
-            location.push(Variable::Query);
+            let location = https_location(address.port, options);
             rules.extend(redirect_rule(host, location, &site.block.origin));
         }
     }
     rules
+}
+
+/// Returns the address of a request at a port of HTTPS.
+fn https_location(port: u16, options: &Options) -> Template {
+    let mut location = template("https://{host}").unwrap_or_default();
+    if port != options.https_port && port != 443 {
+        location.push_text(&format!(":{port}"));
+    }
+    location.push(Variable::Path);
+    location.push(Variable::Query);
+    location
 }
 
 fn redirect_rule(host: &str, location: Template, origin: &Rc<Origin>) -> Option<Rule> {

@@ -38,6 +38,8 @@ pub(super) struct Location {
     pub(super) directives: Vec<Directive>,
     inner: Vec<Self>,
     pub(super) origin: Rc<Origin>,
+    /// True if it is the server itself, whose directives it has.
+    pub(super) is_server: bool,
 }
 
 impl Location {
@@ -60,6 +62,7 @@ impl Location {
             directives: Vec::new(),
             inner: Vec::new(),
             origin: Rc::clone(&directive.origin),
+            is_server: false,
         };
         for inner in directive.inner().iter().filter(|inner| inner.name() != "location") {
             if is_of_location(inner.name()) {
@@ -83,6 +86,7 @@ impl Location {
             directives: server.directives.clone(),
             inner: Vec::new(),
             origin: Rc::clone(&server.origin),
+            is_server: true,
         }
     }
 
@@ -120,6 +124,24 @@ impl Location {
         self.directives.iter().find(|directive| directive.name() == name)
     }
 
+    /// Returns the file of a path in this location; `None`: it is not a fixed one.
+    pub(super) fn file_of(&self, path: &str) -> Option<String> {
+        let file = match (self.directive("alias"), self.directive("root")) {
+            (Some(alias), _) => {
+                let alias = alias.argument(0);
+                match self.kind {
+                    LocationKind::Exact => alias.to_owned(),
+                    _ => format!("{alias}{}", path.strip_prefix(&self.path)?),
+                }
+            }
+            (None, root) => {
+                let root = root.map(|root| root.argument(0)).or(self.scope.root.as_deref())?;
+                format!("{}{path}", root.trim_end_matches('/'))
+            }
+        };
+        (file.starts_with('/') && !file.contains('$')).then_some(file)
+    }
+
     pub(super) fn destination(&self) -> Option<&Directive> {
         self.directives.iter().find(|directive| matches!(directive.name(), "proxy_pass" | "grpc_pass"))
     }
@@ -139,7 +161,7 @@ pub(super) fn server_rules(
     common: Common,
     draft: &mut Draft<'_>,
 ) -> Vec<Rule> {
-    let mut converter = Converter { server, common, upstreams, draft };
+    let mut converter = Converter::new(server, common, upstreams, draft);
     if let Some(origin) = &server.scope.refused {
         return vec![Rule::refuse(Condition::Always, origin)];
     }
@@ -149,6 +171,7 @@ pub(super) fn server_rules(
         let base = if has_root { Vec::new() } else { converter.default_rules() };
         locations = converter.choose(&server.locations, &[], &base);
     }
+    converter.enter_server();
     converter.rewrite_phase(&server.directives, &locations)
 }
 

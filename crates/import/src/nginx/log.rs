@@ -51,15 +51,15 @@ const VARIABLES: [(&str, &str); 26] = [
 const FAMILIES: [(&str, &str); 3] = [("http_", "header"), ("cookie_", "cookie"), ("arg_", "query")];
 
 impl LogFormat {
-    /// Converts the text; `None`: weir cannot have it.
-    pub(super) fn convert(&self) -> Option<Converted> {
+    /// Converts the text; `None`: weir cannot have it. `own` returns the values of variables of the config.
+    pub(super) fn convert(&self, own: &mut dyn FnMut(&str) -> Option<String>) -> Option<Converted> {
         let mut converted = Converted { text: String::new(), unknown: Vec::new() };
         let mut rest = self.text.as_str();
         while let Some((before, after)) = rest.split_once('$') {
             push_literal(before, &mut converted.text);
             let (name, after) = super::variables::split_name(after)?;
             rest = after;
-            match value_of(name) {
+            match own(name).or_else(|| value_of(name)) {
                 Some(value) => converted.text.push_str(&value),
                 None => {
                     converted.text.push('-');
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_format_becomes_a_text_with_values() {
         let format = |text: &str| {
-            let converted = LogFormat { text: text.to_owned(), is_json: false }.convert()?;
+            let converted = LogFormat { text: text.to_owned(), is_json: false }.convert(&mut |_| None)?;
             Some((converted.text, converted.unknown))
         };
         let main = "$remote_addr - $remote_user [$time_local] \"$request\" $status \"$http_user_agent\"";

@@ -4,17 +4,18 @@ use std::rc::Rc;
 
 use super::location::{Location, LocationKind};
 use super::pool::{Destination, Upstream, add as add_pool};
-use super::scope::{Scope, leave};
-use super::server::{Server, is_client_address};
+use super::scope::{PageRule, Scope, leave};
+use super::server::Server;
 use super::settings::{Common, route_settings};
-use super::variables::{condition, implied, template};
+use super::values::{Constants, add_constants};
+use super::variables::condition;
 use crate::directive::Directive;
 use crate::document::Origin;
-use crate::draft::{Draft, fixed_response, is_changeable, redirect};
+use crate::draft::{Draft, fixed_response, redirect};
 use crate::left::Kind;
 use crate::paths::{decoded_begins, decoded_exact, decoded_regex, is_normal_path};
 use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
-use crate::text::Variable;
+use crate::text::{Part, Template, Variable};
 
 /// Reason for files.
 pub(super) const FILES: &str =
@@ -30,6 +31,60 @@ pub(super) struct Converter<'a, 'd> {
     pub(super) common: Common,
     pub(super) upstreams: &'a [Upstream],
     pub(super) draft: &'a mut Draft<'d>,
+    /// Variables that are set where a request is.
+    pub(super) constants: Constants,
+    /// Pages of errors there, and their changes unless all responses have them.
+    pub(super) pages: Rc<Vec<PageRule>>,
+    page_changes: Vec<Rule>,
+    /// Number of marks that are in use.
+    pub(super) marks: usize,
+    /// Number of combinations of changes in the location.
+    pub(super) worlds: usize,
+    /// Number of named locations that are in each other.
+    jumps: usize,
+}
+
+impl<'a, 'd> Converter<'a, 'd> {
+    pub(super) fn new(
+        server: &'a Server,
+        common: Common,
+        upstreams: &'a [Upstream],
+        draft: &'a mut Draft<'d>,
+    ) -> Self {
+        let mut converter = Self {
+            server,
+            common,
+            upstreams,
+            draft,
+            constants: Constants::new(),
+            pages: Rc::default(),
+            page_changes: Vec::new(),
+            marks: 0,
+            worlds: 1,
+            jumps: 0,
+        };
+        converter.enter_server();
+        converter
+    }
+
+    /// Begins with the rules of the server itself.
+    pub(super) fn enter_server(&mut self) {
+        self.constants = Constants::new();
+        add_constants(&self.server.directives, &mut self.constants);
+        self.pages = Rc::clone(&self.server.scope.pages);
+        self.page_changes = self.page_rules(&self.server.scope);
+    }
+
+    /// Begins with the rules of a location.
+    fn enter(&mut self, location: &Location) {
+        self.constants = Constants::new();
+        add_constants(&self.server.directives, &mut self.constants);
+        if !location.is_server {
+            add_constants(&location.directives, &mut self.constants);
+        }
+        self.pages = Rc::clone(&location.scope.pages);
+        self.page_changes = Vec::new();
+    }
 }
 
 impl Converter<'_, '_> {
@@ -41,14 +96,17 @@ impl Converter<'_, '_> {
         if let Some(directive) = location.directive("internal") {
             return vec![Rule::Act(Action::Deny(404), vec![Rc::clone(&directive.origin)])];
         }
+        self.worlds = 1;
         self.phases(location, 0)
     }
 
-    fn phases(&mut self, location: &Location, depth: usize) -> Vec<Rule> {
+    pub(super) fn phases(&mut self, location: &Location, depth: usize) -> Vec<Rule> {
+        self.enter(location);
         if let Some(origin) = &location.scope.refused {
             return vec![Rule::refuse(Condition::Always, origin)];
         }
         let mut behind = Vec::new();
+        let is_elsewhere = location.destination().is_none() && location.directive("try_files").is_some();
         if !always_returns(&location.directives) {
             behind = self.access_of(location);
             let is_closed = matches!(behind.last(), Some(Rule::Act(..)));
@@ -56,7 +114,8 @@ impl Converter<'_, '_> {
                 behind.extend(self.content(location, depth));
             }
         }
-        let is_elsewhere = location.destination().is_none() && location.directive("try_files").is_some();
+        // The content may be that of another location.
+        self.enter(location);
         let mut rules = if is_elsewhere { Vec::new() } else { self.response_changes(&location.scope) };
         rules.extend(self.rewrite_phase(&location.directives, &behind));
         rules
@@ -68,7 +127,9 @@ impl Converter<'_, '_> {
         let has_files = ["root", "index", "try_files", "proxy_pass", "alias", "autoindex"]
             .iter()
             .any(|name| fallback.directive(name).is_some());
-        let mut rules = self.access_phase(&self.server.scope.clone());
+        self.enter(&fallback);
+        let mut rules = self.page_rules(&fallback.scope);
+        rules.extend(self.access_phase(&fallback.scope));
         match has_files {
             true => rules.extend(self.content(&fallback, 0)),
             // nginx has only the files of its package then.
@@ -93,12 +154,12 @@ impl Converter<'_, '_> {
             let origin = &directive.origin;
             match directive.name() {
                 "return" => {
-                    let action = self.returned(directive).unwrap_or_else(|| {
+                    let returned = self.named_page(directive).or_else(|| self.returned(directive));
+                    rules.extend(returned.unwrap_or_else(|| {
                         let text = "the response depends on the request: the route responds 501";
                         self.draft.leave(Kind::NotSupported, origin, text);
-                        Action::Deny(501)
-                    });
-                    rules.push(Rule::Act(action, vec![Rc::clone(origin)]));
+                        vec![Rule::Act(Action::Deny(501), vec![Rc::clone(origin)])]
+                    }));
                     return true;
                 }
                 "break" => {
@@ -117,7 +178,7 @@ impl Converter<'_, '_> {
                     }
                 },
                 "if" => self.add_if(directive, behind, rules),
-                "set" => leave(directive, self.draft),
+                "set" => self.report_set(directive),
                 _ => {}
             }
         }
@@ -126,7 +187,8 @@ impl Converter<'_, '_> {
 
     fn add_if(&mut self, directive: &Directive, behind: &[Rule], rules: &mut Vec<Rule>) {
         let origin = &directive.origin;
-        let condition = condition(directive, self.server.knows_source());
+        let condition =
+            condition(directive, |name, operator, value| self.variable_condition(name, operator, value));
         if !condition.is_exact() {
             let text =
                 "weir does not know the condition for every request: those for which it may hold get 501";
@@ -151,7 +213,35 @@ impl Converter<'_, '_> {
         }
     }
 
-    fn returned(&self, directive: &Directive) -> Option<Action> {
+    /// Reports `set`, unless all uses of its variable have its value.
+    fn report_set(&mut self, directive: &Directive) {
+        let name = directive.argument(0).trim_start_matches('$');
+        if self.constants.get(name).is_none_or(Option::is_none) {
+            let text = format!("weir has no variables: {name} is set several times, or in a block `if`");
+            self.draft.leave(Kind::NotSupported, &directive.origin, text);
+        }
+    }
+
+    /// Returns the rules of the named location that is the page of a status, with the status of its response: a jump.
+    fn named_page(&mut self, directive: &Directive) -> Option<Vec<Rule>> {
+        let [status] = directive.arguments() else { return None };
+        let status: u16 = status.parse().ok()?;
+        let pages = Rc::clone(&self.pages);
+        let page = pages.iter().find(|page| page.statuses.contains(&status) && page.response == "=")?;
+        let is_named = |other: &&Location| other.kind == LocationKind::Named && other.path == page.target;
+        let target = self.server.locations.iter().find(is_named)?;
+        if self.jumps >= FALLBACKS_MAX || !self.draft.spend(4_096, &directive.origin) {
+            return None;
+        }
+        let (constants, changes) = (self.constants.clone(), self.page_changes.clone());
+        self.jumps += 1;
+        let rules = self.phases(target, 0);
+        self.jumps -= 1;
+        (self.constants, self.pages, self.page_changes) = (constants, pages, changes);
+        Some(rules)
+    }
+
+    fn returned(&mut self, directive: &Directive) -> Option<Vec<Rule>> {
         let arguments = directive.arguments();
         let (status, text) = match arguments {
             [url] if url.contains("://") || url.starts_with('/') => (302, Some(url.as_str())),
@@ -159,20 +249,32 @@ impl Converter<'_, '_> {
             [status, text, ..] => (status.parse::<u16>().ok()?, Some(text.as_str())),
             [] => return None,
         };
-        match (status, text) {
-            (444, _) => Some(Action::SilentDrop),
-            (301 | 302 | 303 | 307 | 308, Some(text)) => redirect(status, template(text, self.server)?),
-            (status, text) => {
-                let text = text.unwrap_or_default();
-                let literal = template(text, self.server)?;
-                let content_type = self.server.scope.default_type.as_deref().unwrap_or("text/plain");
-                fixed_response(status, Some(content_type), literal.literal()?)
-            }
+        let origins = vec![Rc::clone(&directive.origin)];
+        let Some(text) = text.filter(|_| status != 444) else {
+            let action = if status == 444 { Action::SilentDrop } else { fixed_response(status, None, "")? };
+            let mut rules = if status >= 400 { self.page_changes.clone() } else { Vec::new() };
+            rules.push(Rule::Act(action, origins));
+            return Some(rules);
+        };
+        let content_type = self.server.scope.default_type.clone().unwrap_or_else(|| "text/plain".to_owned());
+        let mut rules = Vec::new();
+        for (condition, template) in self.alternatives(text)? {
+            let action = match (status, template.literal()) {
+                (301 | 302 | 303 | 307 | 308, _) => redirect(status, template)?,
+                (status, Some(literal)) => fixed_response(status, Some(&content_type), literal)?,
+                // weir escapes values in markup.
+                (200..=599, None) if content_type == "text/plain" && template.field().is_some() => {
+                    Action::ReturnText { status, content_type: Some(content_type.clone()), body: template }
+                }
+                _ => return None,
+            };
+            rules.push(Rule::When(condition, [Rule::Act(action, Vec::new())].into(), origins.clone()));
         }
+        Some(rules)
     }
 
     /// Converts `rewrite`: redirects, and prefixes with `break`.
-    fn rewritten(&self, directive: &Directive, behind: &[Rule]) -> Option<Rule> {
+    fn rewritten(&mut self, directive: &Directive, behind: &[Rule]) -> Option<Rule> {
         let (regex, replacement, flag) =
             (directive.argument(0), directive.argument(1), directive.argument(2));
         let origin = &directive.origin;
@@ -220,7 +322,7 @@ impl Converter<'_, '_> {
                 (Condition::any(tests), replacement.to_owned())
             }
         };
-        let mut location = template(&replacement, self.server)?;
+        let mut location = self.template(&replacement)?;
         if keeps_query {
             location.push(Variable::Query);
         }
@@ -324,6 +426,9 @@ impl Converter<'_, '_> {
             }
         }
         let other = location.directives.iter().find(|directive| directive.name().ends_with("_pass"));
+        if let Some(rules) = self.fixed_file(location).filter(|_| other.is_none()) {
+            return rules;
+        }
         match (other, location.directive("stub_status")) {
             (Some(directive), _) => leave(directive, self.draft),
             (None, Some(directive)) => leave(directive, self.draft),
@@ -336,10 +441,11 @@ impl Converter<'_, '_> {
         let origin = &directive.origin;
         let text = directive.argument(0);
         let with_scheme = match directive.name() {
-            "grpc_pass" if !text.contains("://") => format!("grpc://{text}"),
+            "grpc_pass" if !text.contains("://") && !text.starts_with('$') => format!("grpc://{text}"),
             _ => text.to_owned(),
         };
-        let Some(destination) = Destination::parse(&with_scheme) else {
+        let has_variables = with_scheme.contains('$');
+        let Some(destinations) = self.destinations(&with_scheme) else {
             self.draft.leave(
                 Kind::NotSupported,
                 origin,
@@ -347,14 +453,55 @@ impl Converter<'_, '_> {
             );
             return vec![Rule::Act(Action::Deny(501), vec![Rc::clone(origin)])];
         };
-        let pool = add_pool(&destination, self.upstreams, (&location.scope, self.common), origin, self.draft);
+        let mut rules = Vec::new();
+        let worlds = self.worlds;
+        for (condition, destination) in destinations {
+            // The changes of one destination are not those of another one.
+            self.worlds = worlds;
+            let inner = self.forward_to(location, &destination, has_variables, origin);
+            match condition {
+                Condition::Always => rules.extend(inner),
+                condition => rules.push(Rule::When(condition, inner.into(), vec![Rc::clone(origin)])),
+            }
+        }
+        rules
+    }
+
+    /// Returns the destinations of `proxy_pass` with their conditions, of which the first one that holds counts.
+    fn destinations(&mut self, text: &str) -> Option<Vec<(Condition, Destination)>> {
+        let mut destinations = Vec::new();
+        for (condition, template) in self.expanded(text)? {
+            // A destination with variables and without a path gets that of the request.
+            let parts = match &template.0[..] {
+                [start @ .., Part::Variable(Variable::Path), Part::Variable(Variable::Query)] => start,
+                all => all,
+            };
+            let text = Template(parts.to_vec());
+            destinations.push((condition, Destination::parse(text.literal()?)?));
+        }
+        Some(destinations)
+    }
+
+    fn forward_to(
+        &mut self,
+        location: &Location,
+        destination: &Destination,
+        has_variables: bool,
+        origin: &Rc<Origin>,
+    ) -> Vec<Rule> {
+        if has_variables && destination.uri.is_some() {
+            let text = "with variables, nginx replaces the whole path and query: the route responds 501";
+            self.draft.leave(Kind::NotSupported, origin, text);
+            return vec![Rule::Act(Action::Deny(501), vec![Rc::clone(origin)])];
+        }
+        let pool = add_pool(destination, self.upstreams, (&location.scope, self.common), origin, self.draft);
         let Some(pool) = pool else { return vec![Rule::Act(Action::Deny(502), vec![Rc::clone(origin)])] };
-        let mut rules = self.request_changes(&location.scope, &destination);
+        let mut rules = self.request_changes(&location.scope, destination);
         if let Some(uri) = &destination.uri {
             rules.extend(self.rewrite_of_uri(location, uri, origin));
         }
         let settings = route_settings(&location.scope, self.common, &location.origin, self.draft);
-        rules.push(Rule::Act(Action::Pool(pool, settings), vec![Rc::clone(origin)]));
+        rules.extend(self.limited(&location.scope, &pool, &settings, origin));
         rules
     }
 
@@ -392,103 +539,6 @@ impl Converter<'_, '_> {
             // nginx takes such a config only without a path.
             LocationKind::Regex | LocationKind::RegexWithoutCase | LocationKind::Named => {
                 Some(Rule::refuse(Condition::Always, origin))
-            }
-        }
-    }
-
-    /// Returns the changes of fields of responses.
-    fn response_changes(&mut self, scope: &Scope) -> Vec<Rule> {
-        let mut rules = Vec::new();
-        let mut add = |change, origin: &Rc<Origin>| {
-            rules.push(Rule::Change(Condition::Always, change, Rc::clone(origin)))
-        };
-        for (name, value, origin) in &scope.add_headers {
-            match template(value, self.server) {
-                Some(value) if is_changeable(name) => add(Change::AddResponse(name.clone(), value), origin),
-                _ => self.draft.leave(Kind::NotSupported, origin, crate::draft::VALUE_OF_REQUEST),
-            }
-        }
-        for (name, origin) in &scope.hidden {
-            match is_changeable(name) {
-                true => add(Change::RemoveResponse(name.clone()), origin),
-                false => self.draft.leave(Kind::NotSupported, origin, "weir sets this field itself"),
-            }
-        }
-        rules
-    }
-
-    /// Returns the changes of fields of requests.
-    fn request_changes(&mut self, scope: &Scope, destination: &Destination) -> Vec<Rule> {
-        let mut rules = Vec::new();
-        let mut add = |change, origin: &Rc<Origin>| {
-            rules.push(Rule::Change(Condition::Always, change, Rc::clone(origin)))
-        };
-        let has_client_address = scope
-            .set_headers
-            .iter()
-            .any(|(name, value, _)| name.eq_ignore_ascii_case("x-forwarded-for") && is_client_address(value));
-        if self.common.sends_client_address && !has_client_address {
-            let origin =
-                implied(&self.server.origin, "without proxy_set_header, there is no X-Forwarded-For");
-            add(Change::RemoveRequest("X-Forwarded-*".into()), &origin);
-        }
-        for (name, value, origin) in &scope.set_headers {
-            let change = self.request_change(name, value, has_client_address, origin);
-            if let Some(change) = change {
-                add(change, origin);
-            }
-        }
-        if !scope.set_headers.iter().any(|(name, ..)| name.eq_ignore_ascii_case("host")) {
-            let text = format!("without proxy_set_header, Host is {}", destination.host());
-            let origin: &Rc<Origin> = &implied(&self.server.origin, &text);
-            add(Change::SetRequest("Host".into(), destination.host().into()), origin);
-        }
-        rules
-    }
-
-    /// Converts one `proxy_set_header`; `None`: weir does so itself, or it is reported.
-    fn request_change(
-        &mut self,
-        name: &str,
-        value: &str,
-        has_client_address: bool,
-        origin: &Rc<Origin>,
-    ) -> Option<Change> {
-        let lower = name.to_ascii_lowercase();
-        match (lower.as_str(), value) {
-            ("upgrade" | "connection", _) => {
-                self.draft.leave(
-                    Kind::NoEffect,
-                    origin,
-                    "connections are kept, and upgrades (WebSocket) forwarded",
-                );
-                return None;
-            }
-            ("host", "$http_host") | (_, "$request_id") => return None,
-            ("host", "$host") if self.server.has_standard_ports() => return None,
-            ("x-forwarded-for", value) if is_client_address(value) => return None,
-            ("x-forwarded-proto", "$scheme") if has_client_address => return None,
-            ("x-forwarded-host", "$host" | "$http_host") if has_client_address => return None,
-            // The field of the client.
-            (field, value)
-                if value.strip_prefix("$http_").is_some_and(|name| name.replace('_', "-") == field) =>
-            {
-                return None;
-            }
-            _ => {}
-        }
-        if !is_changeable(name) {
-            self.draft.leave(Kind::NotSupported, origin, "weir sets this field itself");
-            return None;
-        }
-        if value.is_empty() && lower != "host" {
-            return Some(Change::RemoveRequest(name.to_owned()));
-        }
-        match template(value, self.server) {
-            Some(value) => Some(Change::SetRequest(name.to_owned(), value)),
-            None => {
-                self.draft.leave(Kind::NotSupported, origin, crate::draft::VALUE_OF_REQUEST);
-                (lower != "host").then(|| Change::LoseRequest(name.to_owned()))
             }
         }
     }

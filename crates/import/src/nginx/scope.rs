@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::log::LogFormat;
-use super::variables::{bytes, milliseconds};
+use super::maps::Variables;
+use super::variables::{bytes, milliseconds, seconds};
 use crate::directive::Directive;
 use crate::document::Origin;
 use crate::draft::{Draft, network};
@@ -34,11 +35,49 @@ pub(super) struct Access {
     pub(super) origin: Rc<Origin>,
 }
 
+/// A line of `add_header`.
+#[derive(Clone, Debug)]
+pub(super) struct AddedField {
+    pub(super) name: String,
+    pub(super) value: String,
+    /// True if it is in responses of every status.
+    pub(super) is_always: bool,
+    pub(super) origin: Rc<Origin>,
+}
+
+/// A line of `error_page`.
+#[derive(Clone, Debug)]
+pub(super) struct PageRule {
+    pub(super) statuses: Vec<u16>,
+    /// `=`, or `=200`; empty: the status stays.
+    pub(super) response: String,
+    pub(super) target: String,
+    pub(super) origin: Rc<Origin>,
+}
+
+/// A line of `limit_req_zone`.
+#[derive(Clone, Debug)]
+pub(super) struct LimitZone {
+    pub(super) key: String,
+    pub(super) rate: String,
+}
+
+/// A line of `limit_req`.
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    pub(super) zone: String,
+    pub(super) burst: u64,
+    pub(super) delays: bool,
+    pub(super) origin: Rc<Origin>,
+}
+
 /// Settings in force in a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
     pub(super) set_headers: Vec<(String, String, Rc<Origin>)>,
-    pub(super) add_headers: Vec<(String, String, Rc<Origin>)>,
+    pub(super) add_headers: Vec<AddedField>,
+    /// `Cache-Control` of `expires`.
+    pub(super) expires: Option<Set<String>>,
     pub(super) hidden: Vec<Set<String>>,
     pub(super) times: Vec<(Time, u64, Rc<Origin>)>,
     pub(super) body_max: Option<Set<u64>>,
@@ -53,6 +92,14 @@ pub(super) struct Scope {
     pub(super) access_log_format: String,
     /// Formats of logs by name, shared by all scopes.
     pub(super) log_formats: Rc<BTreeMap<String, LogFormat>>,
+    /// Variables of blocks of the config, shared by all scopes.
+    pub(super) variables: Rc<Variables>,
+    pub(super) pages: Rc<Vec<PageRule>>,
+    pub(super) intercepts_errors: bool,
+    pub(super) root: Option<String>,
+    pub(super) limit_zones: Rc<BTreeMap<String, LimitZone>>,
+    pub(super) limits: Rc<Vec<Limit>>,
+    pub(super) limit_status: Option<u64>,
     pub(super) certificate: Option<Set<String>>,
     pub(super) certificate_key: Option<String>,
     pub(super) client_ca: Option<Set<String>>,
@@ -85,6 +132,12 @@ impl Scope {
         if has("proxy_hide_header") {
             scope.hidden.clear();
         }
+        if has("error_page") {
+            scope.pages = Rc::default();
+        }
+        if has("limit_req") {
+            scope.limits = Rc::default();
+        }
         if has("allow") || has("deny") {
             scope.access.clear();
         }
@@ -109,20 +162,13 @@ impl Scope {
                     Rc::clone(origin),
                 ));
             }
-            "add_header" => {
-                if directive.argument(2) != "always" {
-                    draft.leave(
-                        Kind::Differs,
-                        origin,
-                        "the field is in responses of every status, as with `always`",
-                    );
-                }
-                self.add_headers.push((
-                    first.to_owned(),
-                    directive.argument(1).to_owned(),
-                    Rc::clone(origin),
-                ));
-            }
+            "add_header" => self.add_headers.push(AddedField {
+                name: first.to_owned(),
+                value: directive.argument(1).to_owned(),
+                is_always: directive.argument(2) == "always",
+                origin: Rc::clone(origin),
+            }),
+            "expires" => return self.set_expires(directive, draft),
             "proxy_hide_header" => self.hidden.extend(set(first)),
             "proxy_connect_timeout" | "grpc_connect_timeout" => {
                 self.set_time(Time::Connect, directive, draft)
@@ -144,9 +190,19 @@ impl Scope {
                 None if first == "unix:" => self.trusted.push(("unix".to_owned(), Rc::clone(origin))),
                 None => draft.leave(Kind::NotSupported, origin, "trusted peers are networks"),
             },
-            "access_log" => self.set_access_log(directive),
+            "access_log" => self.set_access_log(directive, draft),
             "log_format" => self.add_log_format(directive),
-            _ => return self.apply_client(directive, draft) || self.apply_tls(directive),
+            "root" => {
+                self.root = Some(first.to_owned());
+                leave(directive, draft);
+            }
+            "proxy_intercept_errors" => self.intercepts_errors = first == "on",
+            "error_page" => return self.add_page(directive),
+            _ => {
+                return self.apply_client(directive, draft)
+                    || self.apply_tls(directive)
+                    || self.apply_limit(directive);
+            }
         }
         true
     }
@@ -204,6 +260,71 @@ impl Scope {
         true
     }
 
+    /// Sets `Cache-Control` of `expires`. Returns false if weir cannot have it.
+    fn set_expires(&mut self, directive: &Directive, draft: &mut Draft<'_>) -> bool {
+        let value = match directive.arguments() {
+            [off] if off == "off" => {
+                self.expires = None;
+                return true;
+            }
+            [epoch]
+                if epoch == "epoch" || (epoch.starts_with('-') && milliseconds(&epoch[1..]).is_some()) =>
+            {
+                "no-cache".to_owned()
+            }
+            [max] if max == "max" => "max-age=315360000".to_owned(),
+            [time] => match seconds(time) {
+                Some(seconds) => format!("max-age={seconds}"),
+                None => return false,
+            },
+            _ => return false,
+        };
+        let text = "there is no field Expires, which Cache-Control replaces for every client of HTTP/1.1";
+        draft.leave(Kind::Differs, &directive.origin, text);
+        self.expires = Some((value, Rc::clone(&directive.origin)));
+        true
+    }
+
+    fn add_page(&mut self, directive: &Directive) -> bool {
+        let arguments = directive.arguments();
+        let Some((target, arguments)) = arguments.split_last() else { return false };
+        let (responses, statuses): (Vec<&String>, Vec<&String>) =
+            arguments.iter().partition(|argument| argument.starts_with('='));
+        let page = PageRule {
+            statuses: statuses.iter().filter_map(|status| status.parse().ok()).collect(),
+            response: responses.first().map_or(String::new(), |response| (*response).clone()),
+            target: target.clone(),
+            origin: Rc::clone(&directive.origin),
+        };
+        Rc::make_mut(&mut self.pages).push(page);
+        true
+    }
+
+    /// Applies a directive about the rate of requests. Returns false if it is none.
+    fn apply_limit(&mut self, directive: &Directive) -> bool {
+        let parameter = |name: &str| {
+            let mut words = directive.arguments().iter();
+            words.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
+        };
+        match directive.name() {
+            "limit_req_zone" => {
+                let name = parameter("zone").split(':').next().unwrap_or_default().to_owned();
+                let zone =
+                    LimitZone { key: directive.argument(0).to_owned(), rate: parameter("rate").to_owned() };
+                Rc::make_mut(&mut self.limit_zones).insert(name, zone);
+            }
+            "limit_req" => Rc::make_mut(&mut self.limits).push(Limit {
+                zone: parameter("zone").to_owned(),
+                burst: parameter("burst").parse().unwrap_or(0),
+                delays: !directive.arguments().iter().any(|word| word == "nodelay"),
+                origin: Rc::clone(&directive.origin),
+            }),
+            "limit_req_status" => self.limit_status = directive.argument(0).parse().ok(),
+            _ => return false,
+        }
+        true
+    }
+
     fn set_next_upstream(&mut self, directive: &Directive) {
         let origin = || Rc::clone(&directive.origin);
         match directive.name() {
@@ -212,9 +333,14 @@ impl Scope {
         }
     }
 
-    fn set_access_log(&mut self, directive: &Directive) {
+    fn set_access_log(&mut self, directive: &Directive, draft: &mut Draft<'_>) {
+        if directive.arguments().iter().any(|word| word.starts_with("if=")) {
+            let text = "a log has all requests, or with `only-errors` those that failed, or a `sample`";
+            draft.leave(Kind::NotSupported, &directive.origin, text);
+        }
         self.access_log = Some((directive.argument(0).to_owned(), Rc::clone(&directive.origin)));
-        self.access_log_format = directive.argument(1).to_owned();
+        let format = directive.argument(1);
+        self.access_log_format = if format.contains('=') { String::new() } else { format.to_owned() };
     }
 
     fn add_log_format(&mut self, directive: &Directive) {
@@ -282,10 +408,18 @@ fn may_restrict(directive: &Directive) -> bool {
     !is_known && !is_harmless && (!is_tls || TLS.contains(&name))
 }
 
+/// Directives that do nothing if they are off.
+const OPTIONAL: [&str; 8] =
+    ["gzip", "gzip_static", "proxy_cache", "proxy_store", "expires", "autoindex", "mirror", "ssl_stapling"];
+
 /// Reports a directive by its row, or as an unknown one.
 pub(super) fn leave(directive: &Directive, draft: &mut Draft<'_>) {
     let words: Vec<&str> = directive.words.iter().take(3).map(String::as_str).collect();
+    let is_off = directive.arguments() == ["off"];
     match row::find(super::TABLE, &words) {
+        Some(row) if is_off && OPTIONAL.contains(&row.directive) => {
+            draft.leave(Kind::NoEffect, &directive.origin, "it is off")
+        }
         Some(row) => draft.leave(row.kind.unwrap_or(Kind::NotSupported), &directive.origin, row.becomes),
         None => {
             let text =

@@ -105,8 +105,10 @@ impl Server {
                 }
                 "return" | "rewrite" | "if" | "break" | "set" | "root" | "index" | "try_files"
                 | "proxy_pass" | "alias" | "autoindex" => {
-                    if matches!(directive.name(), "root" | "index") {
-                        leave(directive, draft);
+                    match directive.name() {
+                        "index" => leave(directive, draft),
+                        "root" => drop(self.scope.apply(directive, draft)),
+                        _ => {}
                     }
                     self.directives.push(directive.clone());
                 }

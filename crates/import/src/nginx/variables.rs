@@ -8,11 +8,22 @@ use crate::document::Origin;
 use crate::draft::{is_field_name, is_hidden, is_host, is_method, network};
 use crate::paths::{decoded_exact, decoded_regex, portable};
 use crate::rules::{Condition, Test, ValueTest};
-use crate::text::{Template, Variable};
+use crate::text::{Part, Template, Variable};
 
-/// Converts a text; `None`: it has a variable that is not known.
-pub(super) fn template(text: &str, server: &Server) -> Option<Template> {
-    template_of(text, server.first_name(), server.knows_source())
+/// Facts about the requests of a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    pub(super) server_name: &'a str,
+    /// True if weir compares the same address of a client.
+    pub(super) knows_source: bool,
+    /// True if the text is a key, in which an address may have another form.
+    pub(super) is_key: bool,
+}
+
+impl<'a> Known<'a> {
+    pub(super) fn of(server: &'a Server) -> Self {
+        Self { server_name: server.first_name(), knows_source: server.knows_source(), is_key: false }
+    }
 }
 
 /// Splits the name of a variable, with or without braces, from the text behind it; `None`: its brace is open.
@@ -24,41 +35,71 @@ pub(super) fn split_name(after_dollar: &str) -> Option<(&str, &str)> {
     Some(after_dollar.split_at(end.unwrap_or(after_dollar.len())))
 }
 
-fn template_of(text: &str, server_name: &str, knows_source: bool) -> Option<Template> {
+/// Converts a text of a map: it may have a parameter of the query, which weir decodes.
+pub(super) fn source_template(text: &str, known: Known<'_>) -> Option<Template> {
+    match text.strip_prefix("$arg_") {
+        Some(name) if is_field_name(name) => {
+            Some(Template(vec![Part::Variable(Variable::Parameter(name.to_owned()))]))
+        }
+        Some(_) => None,
+        None => template_of(text, Known { is_key: true, ..known }),
+    }
+}
+
+/// Converts a text without variables of the config; `None`: it has a variable that is not known.
+pub(super) fn template_of(text: &str, known: Known<'_>) -> Option<Template> {
     let mut template = Template::default();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         template.push_text(before);
         let (name, after) = split_name(after)?;
-        rest = after;
-        match name {
-            "host" => template.push(Variable::Host),
-            "http_host" => template.push(Variable::Header("host".to_owned())),
-            "server_name" if is_host(server_name) => template.push_text(server_name),
-            "scheme" => template.push(Variable::Scheme),
-            "remote_addr" if knows_source => template.push(Variable::Source),
-            "server_port" => template.push(Variable::Port),
-            "request_uri" => {
-                template.push(Variable::Path);
-                template.push(Variable::Query);
-            }
-            "uri" | "document_uri" => template.push(Variable::Path),
-            "is_args" => match rest.strip_prefix("$args").or_else(|| rest.strip_prefix("$query_string")) {
-                Some(after) => {
-                    template.push(Variable::Query);
-                    rest = after;
-                }
-                None => return None,
-            },
-            name => {
+        rest = push_variable(name, after, known, &mut template)?;
+    }
+    template.push_text(rest);
+    Some(template)
+}
+
+/// Adds a variable of nginx. Returns the text behind it; `None`: the variable is not known.
+pub(super) fn push_variable<'t>(
+    name: &str,
+    rest: &'t str,
+    known: Known<'_>,
+    template: &mut Template,
+) -> Option<&'t str> {
+    match name {
+        "host" => template.push(Variable::Host),
+        "http_host" => template.push(Variable::Header("host".to_owned())),
+        "server_name" if is_host(known.server_name) => template.push_text(known.server_name),
+        "scheme" => template.push(Variable::Scheme),
+        "remote_addr" if known.knows_source => template.push(Variable::Source),
+        "binary_remote_addr" if known.knows_source && known.is_key => template.push(Variable::Source),
+        "server_port" => template.push(Variable::Port),
+        "request_method" => template.push(Variable::Fact("method")),
+        "ssl_protocol" => template.push(Variable::Fact("tls.version")),
+        "ssl_cipher" => template.push(Variable::Fact("tls.cipher")),
+        "ssl_server_name" => template.push(Variable::Fact("tls.sni")),
+        "content_type" => template.push(Variable::Header("content-type".to_owned())),
+        "request_uri" => {
+            template.push(Variable::Path);
+            template.push(Variable::Query);
+        }
+        "uri" | "document_uri" => template.push(Variable::Path),
+        "is_args" => {
+            let after = rest.strip_prefix("$args").or_else(|| rest.strip_prefix("$query_string"))?;
+            template.push(Variable::Query);
+            return Some(after);
+        }
+        name => match name.strip_prefix("cookie_") {
+            Some(cookie) if is_field_name(cookie) => template.push(Variable::Cookie(cookie.to_owned())),
+            Some(_) => return None,
+            None => {
                 let field = name.strip_prefix("http_")?.replace('_', "-").to_ascii_lowercase();
                 let is_seen = is_field_name(&field) && !is_hidden(&field);
                 template.push(Variable::Header(is_seen.then_some(field)?));
             }
-        }
+        },
     }
-    template.push_text(rest);
-    Some(template)
+    Some(rest)
 }
 
 /// Returns the words of a condition in parentheses.
@@ -72,8 +113,12 @@ fn condition_words(directive: &Directive) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Converts the condition of `if`; it is unknown where weir has no such condition.
-pub(super) fn condition(directive: &Directive, knows_source: bool) -> Condition {
+/// Converts the condition of `if`; it is unknown where weir has no such condition. `test` converts the test of a variable
+/// by an operator and a value.
+pub(super) fn condition(
+    directive: &Directive,
+    test: impl FnOnce(&str, &str, &str) -> Option<Condition>,
+) -> Condition {
     let Some(words) = condition_words(directive) else { return Condition::Unknown };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (name, operator, value) = match words.as_slice() {
@@ -89,12 +134,18 @@ pub(super) fn condition(directive: &Directive, knows_source: bool) -> Condition 
         None => (operator, false),
     };
     let is_compared = matches!(operator, "" | "=" | "~" | "~*") && !(value.contains('$') && operator == "=");
-    let condition = is_compared.then(|| positive_condition(name, operator, value, knows_source)).flatten();
+    let condition = is_compared.then(|| test(name, operator, value)).flatten();
     let condition = condition.unwrap_or(Condition::Unknown);
     if is_negated { condition.negate() } else { condition }
 }
 
-fn positive_condition(name: &str, operator: &str, value: &str, knows_source: bool) -> Option<Condition> {
+/// Converts the test of a variable of nginx.
+pub(super) fn positive_condition(
+    name: &str,
+    operator: &str,
+    value: &str,
+    knows_source: bool,
+) -> Option<Condition> {
     let ignores_case = operator == "~*";
     match (name, operator) {
         ("scheme", "=") => match value {
@@ -223,6 +274,19 @@ pub(super) fn milliseconds(text: &str) -> Option<u64> {
     Some(total)
 }
 
+/// Returns a time of nginx of up to years in seconds.
+pub(super) fn seconds(text: &str) -> Option<u64> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let number = text[..end].parse::<u64>().ok()?;
+    let factor = match &text[end..] {
+        "w" => 7 * 86_400,
+        "M" => 30 * 86_400,
+        "y" => 365 * 86_400,
+        _ => return milliseconds(text).map(|ms| ms / 1_000),
+    };
+    number.checked_mul(factor)
+}
+
 /// Returns a size of nginx in bytes.
 pub(super) fn bytes(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
@@ -248,6 +312,7 @@ mod tests {
     fn times_and_sizes_have_the_units_of_nginx() {
         assert_eq!(milliseconds("60"), Some(60_000));
         assert_eq!(milliseconds("1h 30m"), Some(5_400_000));
+        assert_eq!((seconds("1y"), seconds("30d"), seconds("x")), (Some(31_536_000), Some(2_592_000), None));
         assert_eq!((milliseconds("500ms"), milliseconds("x"), milliseconds("")), (Some(500), None, None));
         assert_eq!(
             (bytes("8k"), bytes("10M"), bytes("1g"), bytes("7"), bytes("k")),
@@ -258,7 +323,7 @@ mod tests {
     #[test]
     fn texts_have_values_of_the_request() {
         let location = |text: &str| {
-            template_of(text, "a.example", true)
+            template_of(text, Known { server_name: "a.example", knows_source: true, is_key: false })
                 .and_then(|template| template.specialised(true, None).location())
         };
         assert_eq!(location("https://$host$request_uri").unwrap(), "https://{host}{path}{query}");

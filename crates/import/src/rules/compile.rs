@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use super::write::{DEPTH_MAX, depth};
-use super::{Action, Change, Condition, PathTest, Rule, Test, ValueTest};
+use super::{Action, Change, Condition, PathTest, Rule, Test, ValueTest, key_reads};
 use crate::document::{Origin, Origins, add_origin};
 use crate::left::{Kind, Report};
 use crate::text::escape_regex;
@@ -276,6 +276,22 @@ impl Compiler {
 const REFUSED: &str =
     "weir cannot tell whether the rule holds for these requests, or cannot do what it says: it refuses them.";
 
+impl CompiledRoute {
+    /// Returns whether the value of a map is a part of its condition or of its texts.
+    pub(crate) fn uses_map(&self, name: &str) -> bool {
+        let is_tested = |part: &Condition| match part {
+            Condition::Test(test) => matches!(&**test, Test::Map(test) if test.name == name),
+            _ => false,
+        };
+        self.condition.contains(&is_tested)
+            || self.action.template().is_some_and(|text| text.maps().any(|map| map == name))
+            || self
+                .changes
+                .iter()
+                .any(|(change, _)| change.text().is_some_and(|text| text.maps().any(|map| map == name)))
+    }
+}
+
 impl World {
     fn weight(&self) -> usize {
         let parts = match &self.guard {
@@ -346,6 +362,10 @@ fn resolve(condition: &Condition, changes: &[(Change, Rc<Origin>)]) -> Condition
         Test::Host(_) => resolve_field("host", &ValueTest::Present, changes).map(|_| Condition::Unknown),
         Test::Cookie(..) => resolve_field("cookie", &ValueTest::Present, changes).map(|_| Condition::Unknown),
         Test::Path(path) => resolve_path(path, changes),
+        Test::Map(map) => map.reads().any(|name| is_changed(name, changes)).then_some(Condition::Unknown),
+        Test::Percent(_, key) => {
+            key_reads(key).any(|name| is_changed(name, changes)).then_some(Condition::Unknown)
+        }
         Test::Marked(mark) => {
             let is_marked = changes.iter().any(|(change, _)| *change == Change::Mark(*mark));
             Some(if is_marked { Condition::Always } else { Condition::Never })
@@ -371,6 +391,19 @@ fn resolve_field(name: &str, value: &ValueTest, changes: &[(Change, Rc<Origin>)]
             _ => Condition::Unknown,
         },
         _ => Condition::Unknown,
+    })
+}
+
+/// Returns whether changes touch a value of the request, such as `path` or `header.x-a`.
+fn is_changed(value: &str, changes: &[(Change, Rc<Origin>)]) -> bool {
+    let field = match value.split_once('.') {
+        Some(("header", field)) => field,
+        Some(("cookie", _)) => "cookie",
+        _ => value,
+    };
+    changes.iter().any(|(change, _)| match field {
+        "path" => change.is_rewrite(),
+        field => change.touches_field(field),
     })
 }
 
@@ -431,6 +464,10 @@ fn add_change(
         ) => new.eq_ignore_ascii_case(name),
         (new, old) => new.is_rewrite() && old.is_rewrite(),
     };
+    if matches!(change, Change::Page(_) | Change::ResponseOf(_)) && kept.iter().any(|(old, _)| old == change)
+    {
+        return;
+    }
     kept.retain(|(old, _)| !is_replaced(old));
     let is_duplicate = |old: &Change| match (change, old) {
         (AddRequest(new, _), AddRequest(name, _)) | (AddResponse(new, _), AddResponse(name, _)) => {

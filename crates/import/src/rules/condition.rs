@@ -46,6 +46,28 @@ pub(crate) enum PathTest {
     Regex(String),
 }
 
+/// Test of the value that a map has for a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MapTest {
+    pub(crate) name: String,
+    /// The map's key as the config has it: a value of the request, or a text with values.
+    pub(crate) key: String,
+    /// `Present`: the map has an entry.
+    pub(crate) value: ValueTest,
+}
+
+impl MapTest {
+    /// Returns the values of the request that the key consists of.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = &str> {
+        key_reads(&self.key)
+    }
+}
+
+/// Returns the values of the request that a key consists of.
+pub(crate) fn key_reads(key: &str) -> impl Iterator<Item = &str> {
+    key.split(['{', '}']).filter(|name| !name.is_empty())
+}
+
 /// One test of a request, which weir evaluates exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Test {
@@ -61,6 +83,9 @@ pub(crate) enum Test {
     SourceFile(String),
     /// The name in the client's TLS handshake, `*.` for all names below it.
     ServerName(String),
+    Map(MapTest),
+    /// The key is in the first hundredths of a percent of all keys.
+    Percent(u32, String),
     /// A rule of a group has matched; see [`super::Rule::Scope`].
     Marked(usize),
 }
@@ -208,6 +233,7 @@ impl Condition {
                     | Test::Header(_, ValueTest::Regex(_) | ValueTest::Item { .. })
                     | Test::Query(_, ValueTest::Regex(_))
                     | Test::Cookie(_, ValueTest::Regex(_))
+                    | Test::Map(MapTest { value: ValueTest::Regex(_), .. })
             )),
             Self::Not(inner) => inner.expressions(),
             Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::expressions).sum(),
@@ -231,7 +257,10 @@ impl Condition {
                 | Test::Source(text)
                 | Test::SourceFile(text)
                 | Test::ServerName(text) => text.len(),
-                Test::Header(name, value) | Test::Query(name, value) | Test::Cookie(name, value) => {
+                Test::Header(name, value)
+                | Test::Query(name, value)
+                | Test::Cookie(name, value)
+                | Test::Map(MapTest { name, value, .. }) => {
                     name.len()
                         + match value {
                             ValueTest::Equals(text)
@@ -240,6 +269,7 @@ impl Condition {
                             ValueTest::Present | ValueTest::Absent => 0,
                         }
                 }
+                Test::Percent(_, key) => key.len(),
                 Test::Marked(_) => 0,
             },
             Self::Not(inner) => inner.weight(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use record::document::{Located, Problems};
 
-use crate::maps::{MapStore, MatchKind, TableForm};
+use crate::maps::{MapStore, MatchKind, TEXT_BYTES_MAX, TableForm};
 use crate::plan::{Fact, MapPlan, Variable};
 use crate::template::{KnownValues, Scope};
 
@@ -55,7 +55,15 @@ fn parse_map(section: &Section, problems: &mut Problems) -> Option<MapPlan> {
             return None;
         }
     };
-    Some(MapPlan { name: section.name.clone(), key: key?, store })
+    let default = section.text("default").and_then(|text| {
+        let is_valid = text.value.len() <= TEXT_BYTES_MAX && !text.value.contains(char::is_control);
+        if !is_valid {
+            let message = format!("a value has at most {TEXT_BYTES_MAX} bytes, and no control characters");
+            problems.add_error(text.offset, message);
+        }
+        is_valid.then_some(text.value)
+    });
+    Some(MapPlan { name: section.name.clone(), key: key?, store, default })
 }
 
 /// Opens a file, or reports all of its faults at the place of its name.
@@ -75,7 +83,9 @@ fn open(
 }
 
 fn parse_entries(section: &Section, form: TableForm, problems: &mut Problems) -> Option<Arc<MapStore>> {
-    let pairs = section.pairs("entries");
+    let mut pairs = section.pairs("entries");
+    // As they are written: the first expression that matches decides.
+    pairs.sort_by_key(|pair| pair.name.offset);
     let entries = pairs.iter().map(|pair| match &pair.matcher.value {
         Matcher::Text(value) => (&*pair.name.value, &**value),
         // The kind of the key has only texts.
@@ -151,6 +161,24 @@ mod tests {
                 part => messages.len() == 1 && messages[0].contains(part),
             };
             assert!(is_expected, "{maps} {route}: {messages:#?}");
+        }
+    }
+
+    #[test]
+    fn expressions_are_compared_in_the_order_of_the_config() {
+        let config = "[map.m]\nkey = 'path'\nmatch = 'regex'\ndefault = 'd'\n\
+                      entries = { '^/b' = '1', '^/' = '2', '^/a' = '3' }\n[listener.web]\nbind = '127.0.0.1:0'\n";
+        let plan = crate::config::parse("t", config).unwrap().plan;
+        let mut entries = Vec::new();
+        plan.maps[0].store.visit(&mut |key, _| entries.push(key.to_owned()));
+        assert_eq!(entries, ["^/b", "^/", "^/a"]);
+        assert_eq!(plan.maps[0].default.as_deref(), Some("d"));
+        for (keys, expected) in [
+            ("entries = { '^/(' = '1' }", "t:4:13: '^/(' is not a regular expression: unclosed group"),
+            ("entries = { '/' = '1' }\ndefault = \"a\\u0001\"", "t:5:11: a value has at most 4096 bytes"),
+        ] {
+            let messages = messages(&format!("[map.m]\nkey = 'path'\nmatch = 'regex'\n{keys}"), "");
+            assert!(messages.len() == 1 && messages[0].contains(expected), "{messages:?}");
         }
     }
 

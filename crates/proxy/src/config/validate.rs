@@ -13,14 +13,11 @@ use rt::address::Address;
 use rt::dial::SourceError;
 use rt::namespace::Namespace;
 
+pub use crate::maps::REGEX_BYTES_MAX;
 use crate::plan::{LogTarget, Network};
 use crate::uri::{normalise, normalise_host, without_port};
 
 use super::errors::ValueError;
-
-/// Maximum size in bytes of a compiled regular expression; its state cache may take four times
-/// that. Larger expressions are rejected: `\w{1000}` is short to write.
-pub const REGEX_BYTES_MAX: usize = 256 << 10;
 
 const NAME_BYTES_MAX: usize = 64;
 /// Directory where `ip netns` keeps namespaces.

@@ -130,6 +130,9 @@ impl Content {
         if self.memory_bytes() > FILE_BYTES_MAX + 16 * ENTRIES_MAX {
             return Err(MapChangeError::Large);
         }
+        if self.table.form().kind.is_ordered() {
+            return self.with_ordered_change(change);
+        }
         let mut builder = TableBuilder::new(self.table.form());
         // The new entry first, so that its own older change can be told.
         builder.add(key, value.map(str::as_bytes))?;
@@ -153,6 +156,25 @@ impl Content {
         } else {
             changed
         })
+    }
+
+    /// Returns the content of ordered entries with a change: a known key keeps its place, a new one is the last.
+    fn with_ordered_change(&self, change: &EntryChange<'_>) -> Result<Self, MapChangeError> {
+        let mut entries: Vec<(String, Vec<u8>)> = Vec::with_capacity(self.len + 1);
+        self.visit(&mut |key, value| entries.push((key.to_owned(), value.to_owned())));
+        let known = entries.iter().position(|(key, _)| key == change.key);
+        match (change.value, known) {
+            (Some(value), Some(at)) => entries[at].1 = value.as_bytes().to_owned(),
+            (Some(value), None) => entries.push((change.key.to_owned(), value.as_bytes().to_owned())),
+            (None, Some(at)) => drop(entries.remove(at)),
+            (None, None) => return Err(MapChangeError::NoEntry(change.key.into())),
+        }
+        let mut builder = TableBuilder::new(self.table.form());
+        for (key, value) in &entries {
+            builder.add(key, Some(value))?;
+        }
+        // Each key is added once.
+        Self::new(builder).map_err(|_| MapChangeError::Large)
     }
 
     /// Returns the same content without changes beside the table.
@@ -207,7 +229,9 @@ impl Content {
         let entries = |content: &Self| {
             let mut entries = Vec::with_capacity(content.len);
             content.visit(&mut |key, value| entries.push((key.to_owned(), value.to_owned())));
-            entries.sort_unstable();
+            if !content.table.form().kind.is_ordered() {
+                entries.sort_unstable();
+            }
             entries
         };
         self.len == other.len && entries(self) == entries(other)

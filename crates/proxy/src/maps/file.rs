@@ -88,8 +88,8 @@ pub(crate) fn parse(content: &[u8], form: TableForm, has_comments: bool) -> Resu
         let (key, value) = entry.split_once([' ', '\t']).unwrap_or((entry, ""));
         match builder.add(key, Some(value.trim_ascii_start().as_bytes())) {
             Ok(()) => lines.push(number as u32),
-            Err(EntryFault::TooMany) => {
-                faults.add(number, column, EntryFault::TooMany);
+            Err(fault @ (EntryFault::TooMany | EntryFault::TooManyExpressions)) => {
+                faults.add(number, column, fault);
                 return Err(faults);
             }
             Err(fault) => faults.add(number, column, fault),

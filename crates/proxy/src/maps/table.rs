@@ -3,8 +3,9 @@
 //!
 //! Prefixes and networks share one idea: the keys that begin a text are all before it in sorted order, and each
 //! of them begins the next longer one. So a binary search finds one candidate, and each key knows the longest
-//! other key that begins it.
+//! other key that begins it. Expressions are tried in their order.
 
+mod expressions;
 mod hash;
 mod networks;
 mod sorted;
@@ -12,6 +13,9 @@ mod sorted;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+pub(crate) use expressions::EXPRESSIONS_MAX;
+use expressions::ExpressionIndex;
+pub use expressions::REGEX_BYTES_MAX;
 use hash::HashIndex;
 use networks::NetworkIndex;
 use sorted::SortedIndex;
@@ -52,6 +56,7 @@ match_kinds! {
     PathPrefix, "path-prefix", "The text is a path below the key, or the key itself.";
     Suffix, "suffix", "The text ends with the key.";
     Network, "network", "The text is an address in the network of the key.";
+    Regex, "regex", "The key is a regular expression that matches a part of the text.";
 }
 
 impl MatchKind {
@@ -63,6 +68,11 @@ impl MatchKind {
     #[must_use]
     pub fn is_network(self) -> bool {
         self == Self::Network
+    }
+
+    /// Returns whether the entries have an order: the first one that matches decides.
+    pub(crate) fn is_ordered(self) -> bool {
+        self == Self::Regex
     }
 }
 
@@ -108,6 +118,12 @@ pub(crate) enum EntryFault {
     Domain(Box<str>),
     #[error("more than {ENTRIES_MAX} entries")]
     TooMany,
+    #[error("'{text}' is not a regular expression: {reason}")]
+    Expression { text: Box<str>, reason: Box<str> },
+    #[error("the regular expression '{text}' compiles to more than {kib_max} KiB")]
+    LargeExpression { text: Box<str>, kib_max: usize },
+    #[error("more than {EXPRESSIONS_MAX} regular expressions: a request would be compared with each of them")]
+    TooManyExpressions,
 }
 
 /// Two entries with the same key and different values, by their positions in the input.
@@ -130,6 +146,7 @@ enum Index {
     Hash(HashIndex),
     Sorted(SortedIndex),
     Networks(NetworkIndex),
+    Expressions(ExpressionIndex),
 }
 
 /// Collects the entries of a table.
@@ -139,6 +156,8 @@ pub(crate) struct TableBuilder {
     /// Record of each entry; networks are in `networks`.
     offsets: Vec<u32>,
     networks: networks::NetworkBuilder,
+    /// Compiled keys, one for each of `offsets`, if the keys are expressions.
+    expressions: Vec<regex::Regex>,
     last_value: Option<u32>,
 }
 
@@ -193,6 +212,7 @@ impl TableBuilder {
             records: Vec::new(),
             offsets: Vec::new(),
             networks: networks::NetworkBuilder::default(),
+            expressions: Vec::new(),
             last_value: None,
         }
     }
@@ -222,6 +242,12 @@ impl TableBuilder {
             let offset = self.value_record(value);
             self.networks.add(address, prefix, offset);
             return Ok(());
+        }
+        if self.form.kind.is_ordered() {
+            if self.len() == EXPRESSIONS_MAX {
+                return Err(EntryFault::TooManyExpressions);
+            }
+            self.expressions.push(expressions::compile(key, self.form.ignores_case)?);
         }
         let key = canonical_key(self.form, key)?;
         let offset = push_record(&mut self.records, key.as_bytes(), value);
@@ -263,6 +289,10 @@ impl TableBuilder {
                 Index::Sorted(SortedIndex::build(&records, &self.offsets, self.form, &mut conflicts))
             }
             MatchKind::Network => Index::Networks(self.networks.build(&records, &mut conflicts)),
+            MatchKind::Regex => {
+                let expressions = self.offsets.into_iter().zip(self.expressions).collect();
+                Index::Expressions(ExpressionIndex::build(&records, expressions, &mut conflicts))
+            }
         };
         match conflicts.is_empty() {
             true => Ok(Table { form: self.form, records, index, key_bytes_max }),
@@ -274,6 +304,10 @@ impl TableBuilder {
 /// Returns a key as tables compare it.
 fn canonical_key(form: TableForm, key: &str) -> Result<Cow<'_, str>, EntryFault> {
     let mut key = Cow::Borrowed(key);
+    if form.kind.is_ordered() {
+        // `\D` is not `\d`.
+        return Ok(key);
+    }
     if form.ignores_case && key.bytes().any(|byte| byte.is_ascii_uppercase()) {
         key = Cow::Owned(key.to_ascii_lowercase());
     }
@@ -316,6 +350,7 @@ impl Table {
             Index::Hash(index) => index.len(),
             Index::Sorted(index) => index.len(),
             Index::Networks(index) => index.len(),
+            Index::Expressions(index) => index.len(),
         }
     }
 
@@ -325,6 +360,7 @@ impl Table {
             Index::Hash(index) => index.memory_bytes(),
             Index::Sorted(index) => index.memory_bytes(),
             Index::Networks(index) => index.memory_bytes(),
+            Index::Expressions(index) => index.memory_bytes(),
         };
         size_of::<Self>() + self.records.0.len() + index
     }
@@ -338,6 +374,7 @@ impl Table {
                 index.find(address, below, &self.records)
             }
             (_, Key::Address(_)) => None,
+            (Index::Expressions(index), Key::Text(text)) => index.find(text, below, &self.records),
             (Index::Sorted(index), Key::Text(text)) => index.find(text, below, self.form, &self.records),
             (Index::Hash(index), Key::Text(text)) if self.form.kind == MatchKind::Domain => {
                 self.find_domain(index, text, below)
@@ -372,11 +409,12 @@ impl Table {
         })
     }
 
-    /// Calls `visit` with each entry, in no particular order for names. `None`: the entry is deleted.
+    /// Calls `visit` with each entry, expressions in their order, names in no particular one. `None`: the entry is deleted.
     pub(crate) fn visit<'t>(&'t self, visit: &mut dyn FnMut(Cow<'t, str>, Option<&'t [u8]>)) {
         let offsets: &mut dyn Iterator<Item = u32> = match &self.index {
             Index::Hash(index) => &mut index.offsets(),
             Index::Sorted(index) => &mut index.offsets(),
+            Index::Expressions(index) => &mut index.offsets(),
             Index::Networks(index) => {
                 return index.visit(&mut |network, offset| visit(network.into(), self.records.get(offset).1));
             }
@@ -397,6 +435,10 @@ impl Table {
             Index::Hash(index) => {
                 let key = canonical_key(self.form, key)?;
                 index.find(key.as_bytes(), &self.records).map(|offset| self.records.get(offset).1)
+            }
+            Index::Expressions(index) => {
+                let offset = index.own_record(key.as_bytes(), &self.records);
+                offset.map(|offset| self.records.get(offset).1)
             }
             Index::Sorted(index) => {
                 let key = canonical_key(self.form, key)?;

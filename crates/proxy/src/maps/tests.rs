@@ -170,3 +170,38 @@ fn lookups_see_either_content_while_it_is_replaced() {
     });
     assert_eq!(value(&store, "7").as_deref(), Some("49"));
 }
+
+#[test]
+fn changes_of_expressions_keep_their_order() {
+    let entries = [("^/a/b", "1"), ("^/a", "2")];
+    let store = MapStore::from_entries(form(MatchKind::Regex), entries.into_iter()).unwrap();
+    set(&store, "^/", "3");
+    set(&store, "^/a/b", "4");
+    assert_eq!(["/a/b", "/a", "/x"].map(|key| value(&store, key).unwrap()), ["4", "2", "3"]);
+    delete(&store, "^/a/b").unwrap();
+    assert!(delete(&store, "^/a/b").is_err());
+    set(&store, "^/a/b", "5");
+    assert_eq!(
+        (value(&store, "/a/b").as_deref(), store.statistics().entries),
+        (Some("2"), 3),
+        "it is the last now"
+    );
+    let error = store.change(&EntryChange { key: "(", value: Some("x") }).unwrap_err().to_string();
+    assert!(error.contains("'(' is not a regular expression: unclosed group"), "{error}");
+    let other =
+        MapStore::from_entries(form(MatchKind::Regex), [("^/", "3"), ("^/a", "2")].into_iter()).unwrap();
+    delete(&store, "^/a/b").unwrap();
+    assert_ne!(*store, *other, "the order counts");
+}
+
+#[test]
+fn faults_of_expressions_have_their_places() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("m");
+    fs::write(&path, "^/a 1\n  ^/( 2\n^/a 3\n^/\\x20b 4\n").unwrap();
+    let faults = MapStore::open(&path, form(MatchKind::Regex), false).unwrap_err();
+    assert!(faults[0].contains(":2:3: '^/(' is not a regular expression"), "{faults:?}");
+    fs::write(&path, "^/a 1\n^/\\x20b 4\n").unwrap();
+    let store = MapStore::open(&path, form(MatchKind::Regex), false).unwrap();
+    assert_eq!((value(&store, "/ b").as_deref(), value(&store, "/a").as_deref()), (Some("4"), Some("1")));
+}

@@ -20,8 +20,24 @@ thread_local! {
 /// Maximum capacity of the buffer that is kept.
 const KEY_BYTES_RETAINED: usize = 4_096;
 
-/// Calls `test` with the keys of a request, until it returns true for one. Returns whether it did.
+/// Calls `test` with the keys of a request, until it returns true for one. Returns whether it did. An expression may
+/// match an empty text, so for a map of expressions a request without a key has an empty one.
 pub(crate) fn any_key(
+    map: &MapPlan,
+    request: &RouteRequest<'_>,
+    client: &dyn ClientFacts,
+    test: &mut dyn FnMut(Key<'_>) -> bool,
+) -> bool {
+    let mut has_key = false;
+    let mut test_key = |key: Key<'_>| {
+        has_key = true;
+        test(key)
+    };
+    any_present_key(map, request, client, &mut test_key)
+        || !has_key && map.store.kind().is_ordered() && test(Key::Text(b""))
+}
+
+fn any_present_key(
     map: &MapPlan,
     request: &RouteRequest<'_>,
     client: &dyn ClientFacts,
@@ -67,16 +83,19 @@ pub(crate) fn any_key(
     }
 }
 
-/// Appends the value of the first key that is in the map.
+/// Appends the value of the first key that is in the map, or the default.
 pub(super) fn append_mapped(
     map: &MapPlan,
     request: &RouteRequest<'_>,
     client: &dyn ClientFacts,
     out: &mut Vec<u8>,
 ) {
-    any_key(map, request, client, &mut |key| {
+    let is_found = any_key(map, request, client, &mut |key| {
         map.store.find(key, |value| out.extend_from_slice(value)).is_some()
     });
+    if let Some(default) = map.default.as_ref().filter(|_| !is_found) {
+        out.extend_from_slice(default.as_bytes());
+    }
 }
 
 fn with_buffer<R>(run: impl FnOnce(&mut Vec<u8>) -> R) -> R {

@@ -87,15 +87,23 @@ fn map_matches(
     request: &RouteRequest<'_>,
     client: &dyn ClientFacts,
 ) -> bool {
-    let has = |test: &dyn Fn(&[u8]) -> bool| {
-        any_key(map, request, client, &mut |key| map.store.find(key, test) == Some(true))
+    let has_entry = || any_key(map, request, client, &mut |key| map.store.find(key, |_| true) == Some(true));
+    let has_value = |test: &dyn Fn(&[u8]) -> bool| {
+        let mut has_entry = false;
+        let is_met = any_key(map, request, client, &mut |key| {
+            let result = map.store.find(key, test);
+            has_entry |= result.is_some();
+            result == Some(true)
+        });
+        let default = map.default.as_ref().filter(|_| !has_entry);
+        is_met || default.is_some_and(|default| test(default.as_bytes()))
     };
     match condition {
-        ValueCondition::Present => has(&|_| true),
-        ValueCondition::Absent => !has(&|_| true),
-        ValueCondition::Equals(expected) => has(&|value| value == expected.as_bytes()),
+        ValueCondition::Present => has_entry(),
+        ValueCondition::Absent => !has_entry(),
+        ValueCondition::Equals(expected) => has_value(&|value| value == expected.as_bytes()),
         // The values of a map are text.
-        ValueCondition::Matches(regex) => has(&|value| regex.is_match(&String::from_utf8_lossy(value))),
+        ValueCondition::Matches(regex) => has_value(&|value| regex.is_match(&String::from_utf8_lossy(value))),
     }
 }
 

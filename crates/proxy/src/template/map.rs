@@ -12,6 +12,8 @@ pub struct MapPlan {
     /// Text of a request that is searched for.
     pub key: Template,
     pub store: Arc<MapStore>,
+    /// Value of requests without an entry that matches.
+    pub default: Option<Box<str>>,
 }
 
 impl Template {

@@ -30,7 +30,7 @@ fn matches(kind: MatchKind, key: &str, text: &str) -> bool {
         MatchKind::Prefix => text.starts_with(key),
         MatchKind::PathPrefix => crate::uri::is_below(text, key),
         MatchKind::Suffix => text.ends_with(key),
-        MatchKind::Network => unreachable!("networks have a test of their own"),
+        MatchKind::Network | MatchKind::Regex => unreachable!("they have tests of their own"),
     }
 }
 
@@ -180,4 +180,43 @@ fn entries_take_little_memory() {
     }
     let bytes = builder.build().unwrap().memory_bytes() / count;
     assert!(bytes <= 16, "{bytes} bytes");
+}
+
+#[test]
+fn the_first_expression_that_matches_is_found() {
+    let form = TableForm { kind: MatchKind::Regex, ignores_case: false };
+    let table = build(form, &[("^/a/b", "1"), ("^/a", "2"), ("(?i)^/A", "3"), ("\\D$", "4"), ("^$", "5")]);
+    for (text, expected) in
+        [("/a/b", "1"), ("/a/c", "2"), ("/A", "3"), ("/1x", "4"), ("", "5"), ("/1", "none"), ("x/a2", "none")]
+    {
+        let found = text_of(table.find(Key::Text(text.as_bytes()), u32::MAX));
+        assert_eq!(found.as_deref().unwrap_or("none"), expected, "{text}");
+    }
+    let mut keys = Vec::new();
+    table.visit(&mut |key, _| keys.push(key.into_owned()));
+    assert_eq!(keys, ["^/a/b", "^/a", "(?i)^/A", "\\D$", "^$"]);
+    let without_case = TableForm { ignores_case: true, ..form };
+    let table = build(without_case, &[("^\\D+b$", "1")]);
+    assert!(
+        table.find(Key::Text(b"AB"), u32::MAX).is_some() && table.find(Key::Text(b"1b"), u32::MAX).is_none()
+    );
+    assert_eq!(table.own_value("^\\D+b$"), Ok(Some(Some(&b"1"[..]))));
+}
+
+#[test]
+fn expressions_are_bounded_and_distinct() {
+    let form = TableForm { kind: MatchKind::Regex, ignores_case: false };
+    let mut builder = TableBuilder::new(form);
+    assert!(builder.add("(", Some(b"")).unwrap_err().to_string().contains("unclosed group"));
+    let large = builder.add("\\w{4000}", Some(b"")).unwrap_err().to_string();
+    assert!(large.contains("more than 256 KiB"), "{large}");
+    for number in 0..EXPRESSIONS_MAX {
+        builder.add(&number.to_string(), Some(b"")).unwrap();
+    }
+    assert_eq!(builder.add("x", Some(b"")), Err(EntryFault::TooManyExpressions));
+    let mut builder = TableBuilder::new(form);
+    for (key, value) in [("a", "1"), ("b", "2"), ("a", "1"), ("a", "3")] {
+        builder.add(key, Some(value.as_bytes())).unwrap();
+    }
+    assert_eq!(builder.build().err(), Some(vec![Conflict { earlier: 0, later: 3 }]));
 }
