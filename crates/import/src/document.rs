@@ -279,6 +279,8 @@ pub(crate) struct Document {
     pub(crate) top: Section,
     pub(crate) privileges: Section,
     pub(crate) logs: Vec<Section>,
+    pub(crate) pages: Vec<Section>,
+    pub(crate) maps: Vec<Section>,
     pub(crate) listeners: Vec<Section>,
     pub(crate) routes: Vec<Section>,
     pub(crate) pools: Vec<Section>,
@@ -301,7 +303,7 @@ impl Document {
             out.push_str("[privileges]\n");
             self.privileges.write(&mut out);
         }
-        let arrays = [&self.logs, &self.listeners, &self.routes, &self.pools];
+        let arrays = [&self.logs, &self.pages, &self.maps, &self.listeners, &self.routes, &self.pools];
         for section in arrays.into_iter().flatten() {
             section.write(&mut out);
         }

@@ -1,6 +1,7 @@
 //! The config under construction: listeners, pools and routes with their names, the report, and checks of values that
 //! all sources share.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::document::{Document, Names, Origin, Origins, Section, Value};
@@ -19,6 +20,26 @@ pub(crate) const RULES_MAX: usize = 10_000;
 
 /// Maximum length of the conditions of all directives together: an ACL has its length in each of them.
 const WORK_MAX: usize = 16 << 20;
+/// Maximum length of all files that directives refer to, and that the import reads.
+const FILES_BYTES_MAX: usize = 16 << 20;
+
+/// Entries of a map.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum MapEntries {
+    File(String),
+    Inline(Vec<(String, String)>),
+}
+
+/// A map before it has a name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MapSection {
+    /// A value of the request, or a text with values.
+    pub(crate) key: String,
+    pub(crate) entries: MapEntries,
+    /// Rule by which a key matches: `match` of the map.
+    pub(crate) kind: &'static str,
+    pub(crate) ignores_case: bool,
+}
 
 /// Parts of the new config.
 pub(crate) struct Draft<'a> {
@@ -33,6 +54,11 @@ pub(crate) struct Draft<'a> {
     work: usize,
     names: Names,
     pub(crate) pool_names: Names,
+    map_names: Names,
+    /// Maps with their names.
+    maps: Vec<(MapSection, String)>,
+    /// Texts of files, or the reasons why there are none.
+    files: HashMap<String, Result<Rc<str>, String>>,
     /// Names of the pools of the document, in its order.
     pool_order: Vec<String>,
     program: Program,
@@ -53,6 +79,9 @@ impl<'a> Draft<'a> {
             work: 0,
             names: Names::default(),
             pool_names: Names::default(),
+            map_names: Names::default(),
+            maps: Vec::new(),
+            files: HashMap::new(),
             pool_order: Vec::new(),
             program,
         }
@@ -89,6 +118,62 @@ impl<'a> Draft<'a> {
     pub(crate) fn push_pool(&mut self, section: Section, name: &str) {
         self.document.pools.push(section);
         self.pool_order.push(name.to_owned());
+    }
+
+    /// Adds a map, unless there is the same one, and returns its name.
+    pub(crate) fn add_map(&mut self, wanted: &str, map: MapSection, origin: &Rc<Origin>) -> String {
+        if let Some((_, name)) = self.maps.iter().find(|(known, _)| *known == map) {
+            return name.clone();
+        }
+        let name = self.map_names.add(wanted);
+        let mut section = Section::named("map", &name, vec![Rc::clone(origin)]);
+        section.set("key", Value::text(&map.key), &[]);
+        match &map.entries {
+            MapEntries::File(file) => section.set("file", Value::text(file), &[]),
+            MapEntries::Inline(entries) => {
+                let entries = entries.iter().map(|(key, value)| (key.clone(), Value::text(value)));
+                section.set("entries", Value::Table(entries.collect()), &[]);
+            }
+        }
+        if map.kind != "exact" {
+            section.set("match", Value::text(map.kind), &[]);
+        }
+        // A host, and the name of a handshake, are compared without case in any case.
+        if map.ignores_case && !["host", "tls.sni"].contains(&map.key.as_str()) {
+            section.set("ignore-case", Value::Bool(true), &[]);
+        }
+        self.document.maps.push(section);
+        self.maps.push((map, name.clone()));
+        name
+    }
+
+    /// Returns whether a map has such a key.
+    pub(crate) fn has_map_of(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
+        self.maps.iter().any(|(map, _)| is_wanted(&map.key))
+    }
+
+    /// Returns the text of a file that a directive refers to; fails with the reason.
+    pub(crate) fn read_file(&mut self, path: &str) -> Result<Rc<str>, String> {
+        if let Some(known) = self.files.get(path) {
+            return known.clone();
+        }
+        let length: usize = self.files.values().flatten().map(|text| text.len()).sum();
+        let result = match path {
+            _ if !path.starts_with('/') || path.contains(['*', '?', '[']) => {
+                Err(format!("'{path}' is no complete path of a file"))
+            }
+            _ if length > FILES_BYTES_MAX => Err("the files of the config are too long together".to_owned()),
+            _ if !self.surroundings.exists(path) => Err(format!("the file {path} is missing here")),
+            _ => match self.surroundings.include(path) {
+                Ok(files) => match files.into_iter().next() {
+                    Some((_, text)) => Ok(Rc::from(text)),
+                    None => Err(format!("the file {path} is missing here")),
+                },
+                Err(error) => Err(error.to_string()),
+            },
+        };
+        self.files.insert(path.to_owned(), result.clone());
+        result
     }
 
     /// Adds the rules of listeners; listeners with the same rules share their routes.

@@ -3,10 +3,21 @@
 mod acl;
 mod actions;
 mod assemble;
+#[cfg(test)]
+mod file_tests;
+mod files;
+mod formats;
+mod keys;
 mod lexer;
+mod listeners;
+mod lists;
+mod maps;
+mod pages;
 mod pool;
 mod server;
 mod settings;
+mod stick;
+mod switching;
 mod table;
 
 use crate::draft::Draft;
@@ -83,6 +94,11 @@ impl Sections {
                 apply_all(&mut proxy, lines, draft);
                 self.proxies.push(proxy);
             }
+            "http-errors" => {
+                let mut pages = pages::Pages::new();
+                lines.iter().for_each(|line| pages::add(&mut pages, line, draft));
+                self.global.pages.insert(head.word(1).to_owned(), pages);
+            }
             "userlist" => {
                 draft.leave(Kind::NotSupported, &head.origin, "weir has no authentication of users")
             }
@@ -137,7 +153,7 @@ fn reason_of(row: Option<&row::Row>, name: &str) -> (Kind, String) {
 
 /// Applies the lines of a section, its ACLs first: a name also has the lines behind the rules that use it.
 fn apply_all(proxy: &mut Proxy, lines: &[Line], draft: &mut Draft<'_>) {
-    let problems = proxy.acls.define(lines.iter().filter(|line| line.word(0) == "acl"));
+    let problems = proxy.acls.define(lines.iter().filter(|line| line.word(0) == "acl"), draft);
     for (line, reason) in problems {
         draft.leave(Kind::NotSupported, &line.origin, reason.to_string());
     }

@@ -8,7 +8,7 @@ mod write;
 use std::rc::Rc;
 
 pub(crate) use compile::{CompiledRoute, Compiler, TooLong};
-pub(crate) use condition::{Condition, PathTest, Test, ValueTest};
+pub(crate) use condition::{Condition, MapTest, PathTest, Test, ValueTest};
 pub(crate) use write::write_condition;
 
 use crate::document::{Origin, Origins, Value};
@@ -197,7 +197,11 @@ pub(crate) fn has_test(rules: &[Rule], is_wanted: fn(&Test) -> bool) -> bool {
 
 /// Returns whether a rule has a test of the path.
 pub(crate) fn has_path_test(rules: &[Rule]) -> bool {
-    has_test(rules, |test| matches!(test, Test::Path(_)))
+    has_test(rules, |test| match test {
+        Test::Path(_) => true,
+        Test::Map(map) => map.reads().any(|name| name == "path"),
+        _ => false,
+    })
 }
 
 /// Returns the rules for a listener, of which it is known whether it has TLS.

@@ -29,6 +29,10 @@ pub(crate) enum Variable {
     Port,
     /// The first value of a field.
     Header(String),
+    /// The value that a map has for the request.
+    Map(String),
+    /// The same, with a text for a request without a value.
+    MapOr(String, String),
 }
 
 /// Part of a text.
@@ -91,7 +95,10 @@ impl Template {
     /// Returns a measure of its text, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let parts = self.0.iter().map(|part| match part {
-            Part::Text(text) | Part::Variable(Variable::Header(text)) => text.len() + 16,
+            Part::Text(text) | Part::Variable(Variable::Header(text) | Variable::Map(text)) => {
+                text.len() + 16
+            }
+            Part::Variable(Variable::MapOr(name, text)) => name.len() + text.len() + 16,
             Part::Variable(_) => 16,
         });
         parts.sum()
@@ -110,6 +117,8 @@ impl Template {
                 Part::Variable(Variable::Source) => text.push_str("{source}"),
                 Part::Variable(Variable::Scheme) => text.push_str("{scheme}"),
                 Part::Variable(Variable::Header(name)) => text.push_str(&format!("{{header.{name}}}")),
+                Part::Variable(Variable::Map(name)) => text.push_str(&format!("{{map.{name}}}")),
+                Part::Variable(Variable::MapOr(name, default)) => text.push_str(&map_or(name, default)?),
                 Part::Variable(Variable::Port) => return None,
             }
         }
@@ -128,9 +137,19 @@ impl Template {
                 Part::Variable(Variable::Path) => text.push_str("{path}"),
                 Part::Variable(Variable::Query) => text.push_str("{query}"),
                 Part::Variable(Variable::Header(name)) if name == "host" => text.push_str("{host}"),
+                Part::Variable(Variable::Map(name)) => text.push_str(&format!("{{map.{name}}}")),
+                Part::Variable(Variable::MapOr(name, default)) => text.push_str(&map_or(name, default)?),
                 Part::Variable(_) => return None,
             }
         }
         Some(text)
+    }
+}
+
+/// Returns the value of a map with a default, which cannot have braces.
+fn map_or(name: &str, default: &str) -> Option<String> {
+    match default {
+        "" => Some(format!("{{map.{name}}}")),
+        default => (!default.contains(['{', '}'])).then(|| format!("{{map.{name}:-{default}}}")),
     }
 }

@@ -3,17 +3,15 @@
 
 use std::rc::Rc;
 
-use super::acl::{Acls, NoEquivalent};
+use super::acl::{Acls, NoEquivalent, no_equivalent};
+use super::formats::Formats;
 use super::lexer::Line;
-use crate::draft::{Draft, fixed_response, is_changeable, is_field_name, is_hidden, redirect};
+use super::pages;
+use crate::draft::{Draft, fixed_response, is_changeable, redirect};
 use crate::left::Kind;
 use crate::paths::is_normal_path;
 use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
 use crate::text::{Template, Variable};
-
-fn no_equivalent<T>(reason: impl Into<String>) -> Result<T, NoEquivalent> {
-    Err(NoEquivalent(reason.into()))
-}
 
 /// Rules of one kind in their order; `allow` skips those behind it.
 #[derive(Clone, Debug, Default)]
@@ -95,8 +93,13 @@ impl Phases {
             return;
         }
         let mut reasons = Vec::new();
-        let condition = acls.condition(&words[end..], &mut reasons);
-        let effect = effect(directive, &words[..end]);
+        let condition = acls.condition(&words[end..], (origin, &mut *draft), &mut reasons);
+        let mut formats = Formats::new(origin, &mut *draft);
+        let effect = effect(directive, &words[..end], &mut formats);
+        let condition = match std::mem::replace(&mut formats.doubt, Condition::Never) {
+            Condition::Never => condition,
+            doubt => condition.except(&doubt),
+        };
         if directive.starts_with("tcp-request") && !matches!(effect, Ok(Effect::Nothing | Effect::Allow)) {
             self.refuses_connections.get_or_insert_with(|| Rc::clone(origin));
         }
@@ -104,6 +107,9 @@ impl Phases {
         let is_known = match effect {
             Ok(Effect::Nothing) => return,
             Ok(Effect::Act(action)) => steps.push(&condition, |when| Rule::act_when(when, action, origin)),
+            Ok(Effect::Rules(rules)) => {
+                steps.push(&condition, |when| Rule::When(when, rules.into(), vec![Rc::clone(origin)]))
+            }
             Ok(Effect::Change(own, change)) if is_of_connection(directive, &condition) => {
                 steps.push(&condition.and(&own), |when| Rule::Change(when, change, Rc::clone(origin)))
             }
@@ -146,24 +152,30 @@ enum Effect {
     /// None that weir needs to know.
     Nothing,
     Act(Action),
+    /// A response with fields of its own.
+    Rules(Vec<Rule>),
     /// A change of the requests of a further condition.
     Change(Condition, Change),
     Allow,
 }
 
-fn effect(directive: &str, options: &[String]) -> Result<Effect, NoEquivalent> {
+fn effect(
+    directive: &str,
+    options: &[String],
+    formats: &mut Formats<'_, '_>,
+) -> Result<Effect, NoEquivalent> {
     let change = |change: Change| Ok(Effect::Change(Condition::Always, change));
     match directive {
         "http-request allow" => Ok(Effect::Allow),
-        "http-request deny" | "block" => Ok(Effect::Act(Action::Deny(status_option(options)?))),
+        "http-request deny" | "block" => denied(options, formats),
         "http-request tarpit" => {
             Ok(Effect::Act(Action::Tarpit { delay_ms: None, status: status_option(options)? }))
         }
         "http-request silent-drop" | "http-request reject" => Ok(Effect::Act(Action::SilentDrop)),
-        "http-request return" => returned(options).map(Effect::Act),
-        "http-request redirect" | "redirect" => redirected(options).map(Effect::Act),
-        "http-request set-header" => change(changed(options, Change::SetRequest)?),
-        "http-request add-header" => change(changed(options, Change::AddRequest)?),
+        "http-request return" => returned(200, options, formats),
+        "http-request redirect" | "redirect" => redirected(options, formats).map(Effect::Act),
+        "http-request set-header" => change(changed(options, Change::SetRequest, formats)?),
+        "http-request add-header" => change(changed(options, Change::AddRequest, formats)?),
         "http-request del-header" => change(Change::RemoveRequest(removed(options)?)),
         "http-request replace-header" | "http-request replace-value" => match options.first() {
             Some(name) if is_changeable(name) && !name.eq_ignore_ascii_case("host") => {
@@ -179,8 +191,12 @@ fn effect(directive: &str, options: &[String]) -> Result<Effect, NoEquivalent> {
             [path] if is_normal_path(path) => change(Change::RewritePath(path.clone())),
             _ => no_equivalent("a new path is a fixed one: it has no values of the request"),
         },
-        "http-response set-header" => change(changed(options, Change::SetResponse)?).or(Ok(Effect::Nothing)),
-        "http-response add-header" => change(changed(options, Change::AddResponse)?).or(Ok(Effect::Nothing)),
+        "http-response set-header" => {
+            change(changed(options, Change::SetResponse, formats)?).or(Ok(Effect::Nothing))
+        }
+        "http-response add-header" => {
+            change(changed(options, Change::AddResponse, formats)?).or(Ok(Effect::Nothing))
+        }
         "http-response del-header" => {
             change(Change::RemoveResponse(removed(options)?)).or(Ok(Effect::Nothing))
         }
@@ -227,22 +243,41 @@ fn status_option(options: &[String]) -> Result<u16, NoEquivalent> {
     }
 }
 
-fn returned(options: &[String]) -> Result<Action, NoEquivalent> {
-    let (mut status, mut content_type, mut body) = (200, None, "");
+/// Converts a refusal, with its content if it has one.
+fn denied(options: &[String], formats: &mut Formats<'_, '_>) -> Result<Effect, NoEquivalent> {
+    let is_plain = options.iter().skip(2).next().is_none();
+    match options.first().map(String::as_str) {
+        Some("content-type" | "string" | "file" | "errorfile" | "lf-string") => {
+            returned(403, options, formats)
+        }
+        Some("deny_status" | "status") if !is_plain => returned(403, options, formats),
+        _ => status_option(options).map(|status| Effect::Act(Action::Deny(status))),
+    }
+}
+
+/// Converts a fixed response.
+fn returned(status: u16, options: &[String], formats: &mut Formats<'_, '_>) -> Result<Effect, NoEquivalent> {
+    let (mut status, mut content_type, mut body) = (status, None, String::new());
     let mut words = options.iter().map(String::as_str);
     while let Some(word) = words.next() {
         let value = words.next().unwrap_or_default();
         match word {
-            "status" => status = value.parse().unwrap_or_default(),
-            "content-type" => content_type = Some(value),
-            "string" | "lf-string" if !value.contains('%') || word == "string" => body = value,
+            "status" | "deny_status" => status = value.parse().unwrap_or_default(),
+            "content-type" => content_type = Some(value.to_owned()),
+            "string" | "lf-string" if !value.contains('%') || word == "string" => value.clone_into(&mut body),
+            "file" => body = formats.draft.read_file(value).map_err(NoEquivalent)?.to_string(),
+            "errorfile" => {
+                let text = formats.draft.read_file(value).map_err(NoEquivalent)?;
+                return pages::response(&text).map(Effect::Rules).map_err(NoEquivalent);
+            }
             other => return no_equivalent(format!("'{other}' of a fixed response")),
         }
     }
-    fixed_response(status, content_type, body).map_or_else(|| no_equivalent("this status"), Ok)
+    let action = fixed_response(status, content_type.as_deref(), &body);
+    action.map_or_else(|| no_equivalent("this status"), |action| Ok(Effect::Act(action)))
 }
 
-fn redirected(options: &[String]) -> Result<Action, NoEquivalent> {
+fn redirected(options: &[String], formats: &mut Formats<'_, '_>) -> Result<Action, NoEquivalent> {
     let (mut status, mut location, mut drops_query) = (302, None, false);
     let mut words = options.iter().map(String::as_str);
     while let Some(word) = words.next() {
@@ -255,7 +290,7 @@ fn redirected(options: &[String]) -> Result<Action, NoEquivalent> {
         }
     }
     let Some((kind, text)) = location else { return no_equivalent("the redirect has no destination") };
-    let mut template = parse_format(text)?;
+    let mut template = formats.parse(text)?;
     if kind == "scheme" {
         template.push_text("://");
         template.push(Variable::Host);
@@ -273,12 +308,16 @@ fn redirected(options: &[String]) -> Result<Action, NoEquivalent> {
         .map_or_else(|| no_equivalent("the redirect needs another value of the request"), Ok)
 }
 
-fn changed(options: &[String], change: fn(String, Template) -> Change) -> Result<Change, NoEquivalent> {
+fn changed(
+    options: &[String],
+    change: fn(String, Template) -> Change,
+    formats: &mut Formats<'_, '_>,
+) -> Result<Change, NoEquivalent> {
     let [name, value] = options else { return no_equivalent("a name and a value of a field are expected") };
     if !is_changeable(name) {
         return no_equivalent(format!("weir sets the field '{name}' itself"));
     }
-    let value = parse_format(value);
+    let value = formats.parse(value);
     let is_host = name.eq_ignore_ascii_case("host");
     match (is_host, change(name.clone(), value.clone().unwrap_or_default())) {
         (true, Change::AddRequest(..)) => no_equivalent("a request has one Host"),
@@ -318,58 +357,4 @@ fn stripped_prefix(options: &[String]) -> Result<(Condition, Change), NoEquivale
         }
         _ => no_equivalent(reason),
     }
-}
-
-/// Converts a log format of HAProxy with values of the request.
-fn parse_format(text: &str) -> Result<Template, NoEquivalent> {
-    let mut template = Template::default();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('%') {
-        template.push_text(before);
-        if let Some(after) = after.strip_prefix('%') {
-            template.push_text("%");
-            rest = after;
-            continue;
-        }
-        if let Some(inner) = after.strip_prefix('[') {
-            let Some((expression, after)) = inner.split_once(']') else {
-                return no_equivalent("a bracket is not closed");
-            };
-            push_expression(expression, &mut template)?;
-            rest = after;
-            continue;
-        }
-        rest = match after.strip_prefix("ci") {
-            Some(after) => {
-                template.push(Variable::Source);
-                after
-            }
-            None => return no_equivalent("this variable of a log format"),
-        };
-    }
-    template.push_text(rest);
-    Ok(template)
-}
-
-fn push_expression(expression: &str, template: &mut Template) -> Result<(), NoEquivalent> {
-    match expression.to_ascii_lowercase().as_str() {
-        "src" => template.push(Variable::Source),
-        "dst_port" | "fc_dst_port" => template.push(Variable::Port),
-        "hdr(host)" | "req.hdr(host)" => template.push(Variable::Host),
-        field if header_name(field).is_some_and(|name| is_field_name(name) && !is_hidden(name)) => {
-            template.push(Variable::Header(header_name(field).unwrap_or_default().to_owned()));
-        }
-        "path" => template.push(Variable::Path),
-        "capture.req.uri" | "url" | "pathq" => {
-            template.push(Variable::Path);
-            template.push(Variable::Query);
-        }
-        _ => return no_equivalent(format!("the value '%[{expression}]'")),
-    }
-    Ok(())
-}
-
-/// Returns the field of a fetch `req.fhdr(name)`, which takes a complete line.
-fn header_name(fetch: &str) -> Option<&str> {
-    fetch.strip_prefix("req.fhdr(")?.strip_suffix(')')
 }

@@ -6,7 +6,10 @@ use std::rc::Rc;
 use super::acl::Acls;
 use super::actions::Phases;
 use super::lexer::Line;
+use super::pages::{self, Pages};
 use super::server::{Bind, ServerLine};
+use super::stick::StickLines;
+use super::switching::{Switch, Target};
 use crate::document::{Origin, Origins, Value};
 use crate::draft::{Draft, network};
 use crate::left::Kind;
@@ -58,7 +61,7 @@ pub(super) struct Proxy {
     pub(super) acls: Acls,
     pub(super) phases: Phases,
     /// Pools by conditions, in order.
-    pub(super) switching: Vec<(Condition, String, Rc<Origin>)>,
+    pub(super) switching: Vec<Switch>,
     pub(super) default_backend: Option<Set<String>>,
     pub(super) timeouts: BTreeMap<String, Set<u64>>,
     pub(super) maxconn: Option<Set<u64>>,
@@ -74,6 +77,11 @@ pub(super) struct Proxy {
     pub(super) logs: Vec<Set<String>>,
     pub(super) logs_globally: Option<Rc<Origin>>,
     pub(super) stats: Origins,
+    /// Contents of error responses.
+    pub(super) pages: Pages,
+    /// Words of `errorfiles`.
+    pub(super) shared_pages: Vec<Set<Vec<String>>>,
+    pub(super) stick: StickLines,
     pub(super) source: Option<Set<String>>,
     pub(super) uses_http: bool,
     pub(super) is_disabled: bool,
@@ -129,6 +137,12 @@ impl Proxy {
             "option httpchk" | "http-check send" | "http-check expect" => {
                 self.set_check(directive, line, draft)
             }
+            "errorfile" | "errorloc" | "errorloc302" | "errorloc303" | "http-error" => {
+                pages::add(&mut self.pages, line, draft);
+            }
+            "errorfiles" => self.shared_pages.push((line.rest(1).to_vec(), Rc::clone(origin))),
+            "stick" => self.stick.add_rule(line),
+            "stick-table" => self.stick.table = Some((line.rest(1).to_vec(), Rc::clone(origin))),
             "monitor-uri" => self.add_monitor(value, origin, draft),
             directive if directive.starts_with("timeout ") => match milliseconds(line.word(2)) {
                 Some(ms) => drop(self.timeouts.insert(value.to_owned(), (ms, Rc::clone(origin)))),
@@ -175,11 +189,12 @@ impl Proxy {
             return;
         }
         let mut reasons = Vec::new();
-        let condition = self.acls.condition(line.rest(2), &mut reasons);
-        if line.word(1).contains("%[") {
-            reasons.push("the name of a pool does not depend on the request".to_owned());
-        }
-        self.switching.push((condition, line.word(1).to_owned(), Rc::clone(origin)));
+        let condition = self.acls.condition(line.rest(2), (origin, &mut *draft), &mut reasons);
+        let target = Target::parse(line.word(1), origin, draft).unwrap_or_else(|reason| {
+            reasons.push(reason.to_string());
+            Target::Unknown
+        });
+        self.switching.push(Switch { condition, target, origin: Rc::clone(origin) });
         if !reasons.is_empty() {
             let text = format!("{}: the requests for which it may hold are refused", reasons.join("; "));
             draft.leave(Kind::NotSupported, origin, text);
@@ -333,6 +348,8 @@ pub(super) type ResolveKey = (String, Value, Rc<Origin>);
 pub(super) struct Global {
     pub(super) logs: Vec<Set<String>>,
     pub(super) resolvers: Vec<(String, Vec<ResolveKey>)>,
+    /// Sections `http-errors` by their names.
+    pub(super) pages: BTreeMap<String, Pages>,
 }
 
 impl Global {

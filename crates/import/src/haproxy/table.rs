@@ -2,12 +2,11 @@
 
 use crate::row::{Row, idle, needs, no, to};
 
-/// Reason for pages of errors.
-const PAGES: &str = "weir's own errors have no page that can be set";
 /// Reason for compression.
 const COMPRESSION: &str = "weir proxy does not compress responses";
 /// Reason for sample counters.
-const COUNTERS: &str = "counters of clients are `per-source` of a listener and `rate-limit` of a route";
+pub(super) const COUNTERS: &str =
+    "counters of clients are `per-source` of a listener and `rate-limit` of a route";
 /// Reason for options that weir always has.
 const ALWAYS: &str = "weir always does so";
 
@@ -32,7 +31,7 @@ pub(crate) const TABLE: &[Row] = &[
     idle("timeout tarpit", "the delay is `tarpit.delay`, 10 s", "timeout tarpit 5s"),
     to("log", "`[[log]]` in HAProxy's format; without a port, 514", "log 127.0.0.1 local0", "to = \"syslog:127.0.0.1:514\""),
     to("default_backend", "the last route of the listener", "default_backend b", "pool = \"b\""),
-    to("use_backend", "a route with the condition, in order; in mode tcp `sni` by `req_ssl_sni`", "use_backend c if { path_beg /c/ }", "path-prefix = \"/c/\""),
+    to("use_backend", "a route with the condition, in order; in mode tcp `sni` by `req_ssl_sni`; with `%[…,map(FILE)]`, a `[map.NAME]` and a route for each of its values", "use_backend c if { path_beg /c/ }", "path-prefix = \"/c/\""),
     to("maxconn", "`connections-max` of the listener; further connections wait, as in HAProxy", "maxconn 500", "connections-max = 500"),
     to("backlog", "`backlog`", "backlog 200", "backlog = 200"),
     to("balance", "`balance` and `hash`; without it, round-robin", "backend b\n  balance leastconn\n  server s 10.0.0.1:80", "balance = \"least-connections\""),
@@ -87,7 +86,7 @@ pub(crate) const TABLE: &[Row] = &[
     to("http-check expect", "`check.status` and `check.body`", "backend b\n  option httpchk GET /\n  http-check expect status 200\n  server s 10.0.0.1:80 check", "status = \"200\""),
     to("http-check send", "`check.method`, `path`, `host` and `headers`", "backend b\n  option httpchk\n  http-check send meth HEAD uri /up hdr Host a.example\n  server s 10.0.0.1:80 check", "method = \"HEAD\", path = \"/up\", host = \"a.example\""),
     no("http-check", "a check is one request and its response", "http-check disable-on-404"),
-    to("acl", "a condition of the routes that use it; ACLs of one name are alternatives; `src -f FILE` is `source-file`", "acl api path_beg /api/\n  use_backend c if api", "path-prefix = \"/api/\""),
+    to("acl", "a condition of the routes that use it; ACLs of one name are alternatives; `src -f FILE` is `source-file`, another `-f FILE` a list (`[map.NAME]`), if the file is here", "acl api path_beg /api/\n  use_backend c if api", "path-prefix = \"/api/\""),
     to("cookie", "`sticky` with a key of its own: clients with an old cookie get a new one once", "backend b\n  cookie SRV insert indirect nocache\n  server s 10.0.0.1:80 cookie s", "cookie = \"SRV\""),
     to("http-reuse", "`reuse`", "backend b\n  mode http\n  http-reuse always\n  server s 10.0.0.1:80", "reuse = \"always\""),
     to("source", "`source`, which an interface must have", "backend b\n  source 10.9.9.9\n  server s 10.0.0.1:80", ""),
@@ -98,8 +97,8 @@ pub(crate) const TABLE: &[Row] = &[
     to("http-request reject", "`silent-drop`", "http-request reject if { path /x }", "silent-drop = true"),
     to("http-request return", "`return` or `deny`", "http-request return status 200 content-type text/plain string ok if { path /x }", "return = { status = 200, content-type = \"text/plain\", body = \"ok\" }"),
     to("http-request redirect", "`redirect`", "http-request redirect location /new code 301 if { path /old }", "redirect = { status = 301, location = \"/new\" }"),
-    to("http-request set-header", "`set-request-header`, with a fixed value", "http-request set-header X-A 1 if { path_beg /x/ }", "set-request-header = { x-a = \"1\" }"),
-    to("http-request add-header", "`add-request-header`, with a fixed value", "http-request add-header X-A 1", "add-request-header = { x-a = \"1\" }"),
+    to("http-request set-header", "`set-request-header`, with values of the request and of maps", "http-request set-header X-A 1 if { path_beg /x/ }", "set-request-header = { x-a = \"1\" }"),
+    to("http-request add-header", "`add-request-header`, with values of the request and of maps", "http-request add-header X-A 1", "add-request-header = { x-a = \"1\" }"),
     to("http-request del-header", "`remove-request-header`", "http-request del-header X-A", "remove-request-header = [\"X-A\"]"),
     to("http-request set-path", "`rewrite-path`, with a fixed path", "http-request set-path /b if { path /a }", "rewrite-path = \"/b\""),
     to("http-request replace-path", "`rewrite-prefix`, for an expression that replaces a prefix", "http-request replace-path ^/api/(.*) /\\1", "rewrite-prefix = \"/\""),
@@ -118,19 +117,19 @@ pub(crate) const TABLE: &[Row] = &[
     no("http-after-response", "weir has no such action", "http-after-response set-header X-C 1"),
     to("redirect", "`redirect`; without a code, 302", "redirect scheme https code 301 if !{ ssl_fc }", "redirect = { status = 301, location = \"https://{host}{path}{query}\" }"),
     to("block", "`deny`", "block if { path /x }", "deny = true"),
-    no("stick-table", COUNTERS, "stick-table type ip size 100k expire 30s"),
-    no("stick", "a client is kept at its server by `sticky` (a cookie, or `on` a text) or by `consistent-hash`", "stick on src"),
+    to("stick-table", "`sticky.entries-max` and `expire` of a pool with `stick on`; counters of clients are `per-source` of a listener and `rate-limit` of a route", "backend b\n  mode http\n  stick-table type ip size 100k expire 30s\n  stick on src\n  server s 10.0.0.1:80", "expire = \"30s\""),
+    to("stick", "`sticky.on` for `stick on` with `src`, `path`, `hdr`, `req.cook` or `url_param`; the first server that responds is kept", "backend b\n  mode http\n  stick-table type string size 1k expire 1h\n  stick on req.cook(sid)\n  server s 10.0.0.1:80", "sticky = { on = \"cookie.sid\", entries-max = 1024, expire = \"1h\" }"),
     no("tcp-request connection", "limits of connections are those of the listener and `per-source`", "tcp-request connection reject if { src 10.0.0.0/8 }"),
     idle("tcp-request inspect-delay", "a ClientHello has the time `timeouts.head`", "tcp-request inspect-delay 5s"),
     idle("tcp-request content accept", "`sni` waits for the ClientHello", "tcp-request content accept if { req_ssl_hello_type 1 }"),
     no("tcp-request", "conditions of connections are server names (`sni`)", "tcp-request content reject"),
     no("tcp-response", "bytes of a connection are forwarded unchanged", "tcp-response content accept"),
-    no("errorfile", PAGES, "errorfile 503 /etc/haproxy/errors/503.http"),
-    no("errorfiles", PAGES, "errorfiles x"),
-    no("errorloc", PAGES, "errorloc 503 http://a/"),
-    no("errorloc302", PAGES, "errorloc302 503 http://a/"),
-    no("errorloc303", PAGES, "errorloc303 503 http://a/"),
-    no("http-error", PAGES, "http-error status 503 content-type text/plain string x"),
+    to("errorfile", "the content of refusals (`return`), if the file is here; for weir's own errors, `[[error-page]]` needs a file without the head", "frontend f\n  mode http\n  bind :80\n  errorfile 503 /etc/haproxy/errors/503.http", ""),
+    to("errorfiles", "the pages of a section `http-errors`", "http-errors e\n  errorloc 403 http://a.example/\nfrontend f\n  mode http\n  bind :80\n  errorfiles e\n  http-request deny if { path /x }", "location = \"http://a.example/\""),
+    to("errorloc", "a redirect instead of a refusal; weir's own errors have none", "frontend f\n  mode http\n  bind :80\n  errorloc 403 http://a.example/\n  http-request deny if { path /x }", "redirect = { status = 302, location = \"http://a.example/\" }"),
+    to("errorloc302", "a redirect instead of a refusal; weir's own errors have none", "frontend f\n  mode http\n  bind :80\n  errorloc302 403 http://a.example/\n  http-request deny if { path /x }", "redirect = { status = 302, location = \"http://a.example/\" }"),
+    to("errorloc303", "a redirect instead of a refusal; weir's own errors have none", "frontend f\n  mode http\n  bind :80\n  errorloc303 403 http://a.example/\n  http-request deny if { path /x }", "redirect = { status = 303, location = \"http://a.example/\" }"),
+    to("http-error", "the content of refusals (`return`); with `file`, that of weir's own errors, too (`[[error-page]]`)", "frontend f\n  mode http\n  bind :80\n  http-error status 403 content-type text/plain string no\n  http-request deny if { path /x }", "return = { status = 403, content-type = \"text/plain\", body = \"no\" }"),
     no("compression", COMPRESSION, "compression algo gzip"),
     no("filter", "weir has no filters", "filter compression"),
     no("log-format", "logs have the formats json, combined and haproxy", "log-format %ci"),
@@ -160,7 +159,7 @@ pub(crate) const TABLE: &[Row] = &[
     no("program", "a service manager starts programs", "program p\n  command true\nfrontend f\n  bind :1\n  mode http"),
     no("cache", "weir proxy has no cache", "cache c\n  total-max-size 4\nfrontend f\n  bind :1\n  mode http"),
     no("ring", "a log goes to stdout, a file or syslog", "ring r\n  size 1\nfrontend f\n  bind :1\n  mode http"),
-    no("http-errors", PAGES, "http-errors e\n  errorfile 503 /x\nfrontend f\n  bind :1\n  mode http"),
+    to("http-errors", "the pages of `errorfiles`", "http-errors e\n  http-error status 403 string no\nfrontend f\n  mode http\n  bind :80\n  errorfiles e\n  http-request deny if { path /x }", "body = \"no\""),
     no("fcgi-app", "weir speaks HTTP to servers", "fcgi-app a\n  docroot /x\nfrontend f\n  bind :1\n  mode http"),
     no("log-forward", "weir is no syslog server", "log-forward l\n  bind :1\nfrontend f\n  bind :1\n  mode http"),
     no("crt-store", "`tls.certificates` and `tls.directory`", "crt-store\n  load crt a\nfrontend f\n  bind :1\n  mode http"),

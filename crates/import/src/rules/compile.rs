@@ -346,11 +346,25 @@ fn resolve(condition: &Condition, changes: &[(Change, Rc<Origin>)]) -> Condition
         Test::Host(_) => resolve_field("host", &ValueTest::Present, changes).map(|_| Condition::Unknown),
         Test::Cookie(..) => resolve_field("cookie", &ValueTest::Present, changes).map(|_| Condition::Unknown),
         Test::Path(path) => resolve_path(path, changes),
+        Test::Map(map) => map.reads().any(|name| is_changed(name, changes)).then_some(Condition::Unknown),
         Test::Marked(mark) => {
             let is_marked = changes.iter().any(|(change, _)| *change == Change::Mark(*mark));
             Some(if is_marked { Condition::Always } else { Condition::Never })
         }
         _ => None,
+    })
+}
+
+/// Returns whether changes touch a value of the request, such as `path` or `header.x-a`.
+fn is_changed(value: &str, changes: &[(Change, Rc<Origin>)]) -> bool {
+    let field = match value.split_once('.') {
+        Some(("header", field)) => field,
+        Some(("cookie", _)) => "cookie",
+        _ => value,
+    };
+    changes.iter().any(|(change, _)| match field {
+        "path" => change.is_rewrite(),
+        field => change.touches_field(field),
     })
 }
 

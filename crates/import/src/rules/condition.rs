@@ -18,8 +18,16 @@ pub(crate) enum ValueTest {
 }
 
 impl ValueTest {
+    /// Returns the length of its text.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Equals(text) | Self::Regex(text) | Self::Item { text, .. } => text.len(),
+            Self::Present | Self::Absent => 0,
+        }
+    }
+
     /// Returns whether a text passes; `None`: it is not known.
-    pub(super) fn is_met_by(&self, text: &str) -> Option<bool> {
+    pub(crate) fn is_met_by(&self, text: &str) -> Option<bool> {
         match self {
             Self::Equals(wanted) => Some(text == wanted),
             Self::Present => Some(true),
@@ -46,6 +54,23 @@ pub(crate) enum PathTest {
     Regex(String),
 }
 
+/// Test of the value that a map has for a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MapTest {
+    pub(crate) name: String,
+    /// The map's key as the config has it: a value of the request, or a text with values.
+    pub(crate) key: String,
+    /// `Present`: the map has an entry.
+    pub(crate) value: ValueTest,
+}
+
+impl MapTest {
+    /// Returns the values of the request that the key consists of.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = &str> {
+        self.key.split(['{', '}']).filter(|name| !name.is_empty())
+    }
+}
+
 /// One test of a request, which weir evaluates exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Test {
@@ -61,6 +86,7 @@ pub(crate) enum Test {
     SourceFile(String),
     /// The name in the client's TLS handshake, `*.` for all names below it.
     ServerName(String),
+    Map(MapTest),
     /// A rule of a group has matched; see [`super::Rule::Scope`].
     Marked(usize),
 }
@@ -208,6 +234,7 @@ impl Condition {
                     | Test::Header(_, ValueTest::Regex(_) | ValueTest::Item { .. })
                     | Test::Query(_, ValueTest::Regex(_))
                     | Test::Cookie(_, ValueTest::Regex(_))
+                    | Test::Map(MapTest { value: ValueTest::Regex(_), .. })
             )),
             Self::Not(inner) => inner.expressions(),
             Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::expressions).sum(),
@@ -231,15 +258,10 @@ impl Condition {
                 | Test::Source(text)
                 | Test::SourceFile(text)
                 | Test::ServerName(text) => text.len(),
-                Test::Header(name, value) | Test::Query(name, value) | Test::Cookie(name, value) => {
-                    name.len()
-                        + match value {
-                            ValueTest::Equals(text)
-                            | ValueTest::Regex(text)
-                            | ValueTest::Item { text, .. } => text.len(),
-                            ValueTest::Present | ValueTest::Absent => 0,
-                        }
-                }
+                Test::Header(name, value)
+                | Test::Query(name, value)
+                | Test::Cookie(name, value)
+                | Test::Map(MapTest { name, value, .. }) => name.len() + value.weight(),
                 Test::Marked(_) => 0,
             },
             Self::Not(inner) => inner.weight(),

@@ -89,6 +89,7 @@ fn plain_keys(condition: &Condition) -> Option<Keys> {
             | Test::Cookie(..)
             | Test::ServerName(_)
             | Test::SourceFile(_)
+            | Test::Map(_)
             | Test::Marked(_) => return None,
         };
         let is_same_kind = keys
@@ -131,6 +132,7 @@ fn table(condition: &Condition) -> Keys {
             Test::Cookie(name, value) => vec![matcher("cookie", name, value)],
             Test::ServerName(name) => vec![("sni".to_owned(), Value::text(name))],
             Test::SourceFile(file) => vec![("source-file".to_owned(), Value::text(file))],
+            Test::Map(map) => vec![matcher("map", &map.name, &map.value)],
             // The others have plain keys.
             _ => Vec::new(),
         },
