@@ -19,6 +19,7 @@ mod settings;
 mod stick;
 mod switching;
 mod table;
+mod variables;
 
 use crate::draft::Draft;
 use crate::left::Kind;
@@ -153,6 +154,7 @@ fn reason_of(row: Option<&row::Row>, name: &str) -> (Kind, String) {
 
 /// Applies the lines of a section, its ACLs first: a name also has the lines behind the rules that use it.
 fn apply_all(proxy: &mut Proxy, lines: &[Line], draft: &mut Draft<'_>) {
+    let lines = &variables::replaced(lines)[..];
     let problems = proxy.acls.define(lines.iter().filter(|line| line.word(0) == "acl"), draft);
     for (line, reason) in problems {
         draft.leave(Kind::NotSupported, &line.origin, reason.to_string());
@@ -169,7 +171,11 @@ fn apply_all(proxy: &mut Proxy, lines: &[Line], draft: &mut Draft<'_>) {
 /// Applies one line of a section, by the table. A line that may restrict access, and that weir does not know, refuses
 /// all requests of the section.
 fn apply(proxy: &mut Proxy, line: &Line, draft: &mut Draft<'_>) {
-    let words: Vec<&str> = line.words.iter().take(4).map(String::as_str).collect();
+    let mut words: Vec<&str> = line.words.iter().take(4).map(String::as_str).collect();
+    // The name of a variable or counter is no word of its own.
+    if let Some(second) = words.get_mut(1) {
+        *second = second.split('(').next().unwrap_or_default();
+    }
     let row = row::find(TABLE, &words);
     match row {
         Some(row) if row.kind.is_none() => proxy.apply(row.directive, line, draft),

@@ -29,6 +29,10 @@ pub(crate) enum Variable {
     Port,
     /// The first value of a field.
     Header(String),
+    /// The id of the request, another one for each.
+    RequestId,
+    /// The name of the server that responded; in fields of responses.
+    Server,
     /// The value that a map has for the request.
     Map(String),
     /// The same, with a text for a request without a value.
@@ -117,6 +121,8 @@ impl Template {
                 Part::Variable(Variable::Source) => text.push_str("{source}"),
                 Part::Variable(Variable::Scheme) => text.push_str("{scheme}"),
                 Part::Variable(Variable::Header(name)) => text.push_str(&format!("{{header.{name}}}")),
+                Part::Variable(Variable::RequestId) => text.push_str("{request-id}"),
+                Part::Variable(Variable::Server) => text.push_str("{server}"),
                 Part::Variable(Variable::Map(name)) => text.push_str(&format!("{{map.{name}}}")),
                 Part::Variable(Variable::MapOr(name, default)) => text.push_str(&map_or(name, default)?),
                 Part::Variable(Variable::Port) => return None,

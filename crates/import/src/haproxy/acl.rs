@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::keys::Use;
+use super::keys::{STRIPS_PORT, Use, host_condition};
 use super::lexer::Line;
 use super::lists;
 use super::maps::{self, Lookup};
@@ -79,7 +79,7 @@ impl Acls {
         let mut at = 1;
         while let Some(word) = words.get(at) {
             at += 1;
-            if word == "or" || word == "||" {
+            if word.eq_ignore_ascii_case("or") || word == "||" {
                 alternatives.push(Condition::all(std::mem::take(&mut conjunction)));
                 continue;
             }
@@ -225,6 +225,9 @@ pub(super) fn plain_condition(
     converters: &[&str],
     expression: &Expression<'_>,
 ) -> Result<Condition, NoEquivalent> {
+    if converters.iter().any(|converter| STRIPS_PORT.contains(converter)) {
+        return host_condition(fetch, converters, expression);
+    }
     let mut ignores_case = expression.ignores_case;
     for converter in converters {
         let has_upper = |pattern: &&str| pattern.bytes().any(|byte| byte.is_ascii_uppercase());

@@ -49,26 +49,29 @@ pub(super) struct Phases {
     pub(super) block: Steps,
     pub(super) request: Steps,
     pub(super) redirects: Steps,
-    pub(super) responses: Steps,
+    /// `http-response`: of servers only.
+    responses: Steps,
+    /// `http-after-response`: of all responses.
+    after: Steps,
     /// A line that may refuse connections, which a listener of mode tcp cannot do.
     pub(super) refuses_connections: Option<Rc<crate::document::Origin>>,
 }
 
 impl Phases {
-    /// Returns all rules of requests in their order.
+    /// Returns all rules of requests in their order, after the changes of all responses.
     pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
         let [connection, session, content] = &self.tcp;
-        let all = [
-            &self.monitor,
-            connection,
-            session,
-            content,
-            &self.block,
-            &self.request,
-            &self.redirects,
-            &self.responses,
-        ];
+        let (block, request) = (&self.block, &self.request);
+        let all = [&self.after, &self.monitor, connection, session, content, block, request, &self.redirects];
         all.into_iter().flat_map(|steps| &steps.rules)
+    }
+
+    /// Returns the changes of servers' responses. Those of all responses come last.
+    pub(super) fn response_rules(&self) -> impl Iterator<Item = &Rule> {
+        let is_repeated = |rule: &&Rule| {
+            matches!(rule, Rule::Change(_, Change::SetResponse(..) | Change::RemoveResponse(_), _))
+        };
+        self.responses.rules.iter().chain(self.after.rules.iter().filter(is_repeated))
     }
 
     fn of(&mut self, line: &Line) -> &mut Steps {
@@ -79,6 +82,7 @@ impl Phases {
             ("block", _) => &mut self.block,
             ("redirect", _) => &mut self.redirects,
             ("http-response", _) => &mut self.responses,
+            ("http-after-response", _) => &mut self.after,
             _ => &mut self.request,
         }
     }
@@ -92,9 +96,16 @@ impl Phases {
         if !draft.spend(acls.weight(words), origin) {
             return;
         }
+        if let Some(status) = replaced_status(line) {
+            let text = format!(
+                "a page for responses of servers: [[error-page]] with status = \"{status}\" and replace = \"all\""
+            );
+            return draft.leave(Kind::Needs, origin, text);
+        }
         let mut reasons = Vec::new();
         let condition = acls.condition(&words[end..], (origin, &mut *draft), &mut reasons);
-        let mut formats = Formats::new(origin, &mut *draft);
+        let is_response = directive.starts_with("http-response") || directive.starts_with("http-after");
+        let mut formats = Formats::new(origin, &mut *draft, is_response);
         let effect = effect(directive, &words[..end], &mut formats);
         let condition = match std::mem::replace(&mut formats.doubt, Condition::Never) {
             Condition::Never => condition,
@@ -125,6 +136,11 @@ impl Phases {
                 reasons.clear();
                 true
             }
+            // A field that a client does not get opens nothing.
+            Err(reason) if is_response && is_field_change(directive) => {
+                reasons.push(reason.to_string());
+                true
+            }
             Err(reason) => {
                 let condition =
                     if directive.starts_with("http-response") { Condition::Always } else { condition };
@@ -139,6 +155,22 @@ impl Phases {
             draft.leave(Kind::NotSupported, origin, reasons.join("; "));
         }
     }
+}
+
+/// Returns the status of responses whose content a line replaces: `http-response return … if { status 404 }`.
+fn replaced_status(line: &Line) -> Option<&str> {
+    let [response, action, options @ .., keyword, open, fetch, status, close] = &line.words[..] else {
+        return None;
+    };
+    let is_return = response == "http-response" && action == "return";
+    let is_status = keyword == "if" && open == "{" && fetch == "status" && close == "}";
+    let keeps_status = options.windows(2).any(|pair| pair[0] == "status" && pair[1] == *status);
+    (is_return && is_status && keeps_status).then_some(status)
+}
+
+/// Returns whether a directive changes a field.
+fn is_field_change(directive: &str) -> bool {
+    directive.ends_with("-header")
 }
 
 /// Returns whether a condition may be one of a change: that of a response does not see the request.
@@ -187,18 +219,22 @@ fn effect(
             let (condition, change) = stripped_prefix(options)?;
             Ok(Effect::Change(condition, change))
         }
+        "http-request set-path" if options.len() == 1 && options[0].starts_with("%[path,regsub(") => {
+            let (condition, change) = replaced_prefix(&options[0])?;
+            Ok(Effect::Change(condition, change))
+        }
         "http-request set-path" => match options {
             [path] if is_normal_path(path) => change(Change::RewritePath(path.clone())),
             _ => no_equivalent("a new path is a fixed one: it has no values of the request"),
         },
-        "http-response set-header" => {
-            change(changed(options, Change::SetResponse, formats)?).or(Ok(Effect::Nothing))
+        "http-response set-header" | "http-after-response set-header" => {
+            change(changed(options, Change::SetResponse, formats)?)
         }
-        "http-response add-header" => {
-            change(changed(options, Change::AddResponse, formats)?).or(Ok(Effect::Nothing))
+        "http-response add-header" | "http-after-response add-header" => {
+            change(changed(options, Change::AddResponse, formats)?)
         }
-        "http-response del-header" => {
-            change(Change::RemoveResponse(removed(options)?)).or(Ok(Effect::Nothing))
+        "http-response del-header" | "http-after-response del-header" => {
+            change(Change::RemoveResponse(removed(options)?))
         }
         _ => other_effect(directive, options),
     }
@@ -356,5 +392,25 @@ fn stripped_prefix(options: &[String]) -> Result<(Condition, Change), NoEquivale
             Ok((condition, Change::RewritePrefix(with_slash, target.to_owned())))
         }
         _ => no_equivalent(reason),
+    }
+}
+
+/// Converts `set-path %[path,regsub(^/api/,/)]`, which replaces a prefix.
+fn replaced_prefix(text: &str) -> Result<(Condition, Change), NoEquivalent> {
+    let arguments = text.strip_prefix("%[path,regsub(").and_then(|rest| rest.strip_suffix(")]"));
+    let parts: Vec<&str> = arguments.unwrap_or_default().split(',').collect();
+    let unquoted = |text: &str| text.trim_matches(['"', '\'']).to_owned();
+    let (prefix, target) = match parts[..] {
+        [prefix, target] | [prefix, target, "g" | ""] => (unquoted(prefix), unquoted(target)),
+        _ => return no_equivalent("a path that an expression changes"),
+    };
+    let prefix = prefix.strip_prefix('^').filter(|prefix| prefix.ends_with('/') && is_normal_path(prefix));
+    let is_literal = |text: &str| !text.contains(['.', '*', '+', '?', '(', '[', '{', '|', '$', '\\']);
+    match prefix {
+        Some(prefix) if is_literal(prefix) && target.ends_with('/') && is_normal_path(&target) => {
+            let condition = Condition::test(Test::Path(PathTest::Prefix(prefix.to_owned())));
+            Ok((condition, Change::RewritePrefix(prefix.to_owned(), target)))
+        }
+        _ => no_equivalent("paths are rewritten by a prefix that ends with a slash, or as a whole"),
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::listeners::add_listeners;
 use super::pages;
-use super::settings::{Global, Proxy, ProxyKind, forwardfor_problem};
+use super::settings::{Global, Proxy, ProxyKind, parse_forwardfor};
 use super::switching::{Switch, Target};
 use crate::document::{Origin, Origins, Section, Value};
 use crate::draft::Draft;
@@ -54,7 +54,8 @@ pub(super) fn assemble(global: &Global, proxies: Vec<Proxy>, draft: &mut Draft<'
         }
     }
     for index in 0..proxies.len() {
-        if proxies[index].kind == ProxyKind::Backend && !parts.pools.contains_key(&index) {
+        let is_left = proxies[index].kind == ProxyKind::Backend && !parts.pools.contains_key(&index);
+        if is_left && !(has_frontend && answers(&proxies[index])) {
             add_pool(index, &mut parts, false, draft);
         }
         if !is_usable(&proxies[index]) {
@@ -219,6 +220,11 @@ fn is_usable(proxy: &Proxy) -> bool {
     !proxy.servers.is_empty() && !proxy.is_disabled
 }
 
+/// Returns whether a section responds to all requests itself: it has no servers.
+fn answers(proxy: &Proxy) -> bool {
+    !proxy.has_server_line && !proxy.is_disabled && proxy.stats.is_empty()
+}
+
 /// Returns whether a section of mode tcp forwards all connections that it gets.
 fn is_forwarding(proxy: &Proxy) -> bool {
     is_usable(proxy) && proxy.refused.is_none() && proxy.phases.refuses_connections.is_none()
@@ -270,28 +276,24 @@ fn switch_rules(index: usize, switch: &Switch, parts: &mut Parts<'_>, draft: &mu
     let mut inner = Vec::new();
     for (case, name) in cases {
         let backend = find_backend(&name, proxies);
-        match backend.filter(|&backend| is_usable(&proxies[backend])) {
-            Some(backend) => {
-                let pool = add_pool(backend, parts, false, draft);
-                let frontend = &proxies[index];
-                let rules =
-                    backend_rules((&proxies[backend], frontend), backend != index, pool, parts, draft);
-                inner.push(Rule::When(case, rules.into(), Vec::new()));
-            }
-            // The request gets the default backend.
-            None if backend.is_none() && !is_fixed => {
-                let rules = default_rules(index, parts, draft);
-                inner.push(Rule::When(case, rules.into(), Vec::new()));
-            }
-            None => {
-                draft.leave(
-                    Kind::NotSupported,
-                    origin,
-                    format!("there is no backend '{name}' with a server"),
-                );
-                inner.push(Rule::When(case, [Rule::Act(Action::Deny(503), Vec::new())].into(), Vec::new()));
-            }
-        }
+        let rules =
+            match backend.filter(|&backend| is_usable(&proxies[backend]) || answers(&proxies[backend])) {
+                Some(backend) => {
+                    let pool = is_usable(&proxies[backend]).then(|| add_pool(backend, parts, false, draft));
+                    backend_rules((&proxies[backend], &proxies[index]), pool, parts, draft)
+                }
+                // The request gets the default backend.
+                None if backend.is_none() && !is_fixed => default_rules(index, parts, draft),
+                None => {
+                    draft.leave(
+                        Kind::NotSupported,
+                        origin,
+                        format!("there is no backend '{name}' with a server"),
+                    );
+                    vec![Rule::Act(Action::Deny(503), Vec::new())]
+                }
+            };
+        inner.push(Rule::When(case, rules.into(), Vec::new()));
     }
     if !is_fixed {
         if doubt != Condition::Never {
@@ -311,15 +313,18 @@ fn switch_rules(index: usize, switch: &Switch, parts: &mut Parts<'_>, draft: &mu
 fn default_rules(index: usize, parts: &mut Parts<'_>, draft: &mut Draft<'_>) -> Vec<Rule> {
     let proxies = parts.proxies;
     let proxy = &proxies[index];
-    let default = default_pool(index, parts, false, draft);
     let origins: Origins = proxy.default_backend.iter().map(|(_, origin)| Rc::clone(origin)).collect();
-    // HAProxy has no server then.
-    let Some(pool) = default else { return vec![Rule::Act(Action::Deny(503), origins)] };
-    let backend = proxy.default_backend.as_ref().and_then(|(name, _)| find_backend(name, proxies));
-    let inner = match backend.filter(|&backend| backend != index) {
-        Some(backend) => backend_rules((&proxies[backend], proxy), true, pool, parts, draft),
-        None => vec![Rule::Act(Action::Pool(pool, route_settings((proxy, proxy), parts, draft)), Vec::new())],
+    let named = proxy.default_backend.as_ref().and_then(|(name, _)| find_backend(name, proxies));
+    let backend = &proxies[named.unwrap_or(index)];
+    let pool = match named.is_some() && answers(backend) {
+        true => None,
+        false => match default_pool(index, parts, false, draft) {
+            Some(pool) => Some(pool),
+            // HAProxy has no server then.
+            None => return vec![Rule::Act(Action::Deny(503), origins)],
+        },
     };
+    let inner = backend_rules((backend, proxy), pool, parts, draft);
     vec![Rule::When(Condition::Always, inner.into(), origins)]
 }
 
@@ -340,22 +345,57 @@ fn final_dot() -> Rule {
     Rule::refuse(Condition::test(Test::Header("host".to_owned(), regex)), &origin)
 }
 
-/// Returns the rules of a section in front of its servers.
+/// Returns the rules of a section for requests.
 fn section_rules(proxy: &Proxy) -> Vec<Rule> {
     let refused = proxy.refused.iter().map(|origin| Rule::refuse(Condition::Always, origin));
     refused.chain(proxy.phases.rules().cloned()).collect()
 }
 
+/// Returns the rules of a backend, and those that forward to its pool. `None`: it has no servers.
 fn backend_rules(
     (backend, frontend): (&Proxy, &Proxy),
-    has_own_rules: bool,
+    pool: Option<String>,
+    parts: &Parts<'_>,
+    draft: &mut Draft<'_>,
+) -> Vec<Rule> {
+    // A section with both roles has its rules in front already.
+    let is_own = std::ptr::eq(backend, frontend);
+    let mut rules = if is_own { Vec::new() } else { section_rules(backend) };
+    match pool {
+        Some(pool) => {
+            let own = backend.phases.response_rules().filter(|_| !is_own);
+            rules.extend(own.chain(frontend.phases.response_rules()).cloned());
+            rules.extend(pool_rules((backend, frontend), pool, parts, draft));
+        }
+        None => rules.push(Rule::Act(Action::Deny(503), Vec::new())),
+    }
+    pages::with_pages(rules, &backend.pages, draft)
+}
+
+/// Returns the rules that forward to a pool, without the addresses of some clients.
+fn pool_rules(
+    (backend, frontend): (&Proxy, &Proxy),
     pool: String,
     parts: &Parts<'_>,
     draft: &mut Draft<'_>,
 ) -> Vec<Rule> {
     let settings = route_settings((backend, frontend), parts, draft);
-    let mut rules = if has_own_rules { section_rules(backend) } else { Vec::new() };
-    rules = pages::with_pages(rules, &backend.pages, draft);
+    let mut options: Vec<&(Vec<String>, Rc<Origin>)> =
+        [&frontend.forwardfor, &backend.forwardfor].into_iter().flatten().collect();
+    options.dedup();
+    let networks = options.iter().filter_map(|(words, origin)| {
+        let network = parse_forwardfor(words).ok()?.except?;
+        Some((Test::Source(network), Rc::clone(origin)))
+    });
+    let (tests, origins): (Vec<_>, Origins) = networks.unzip();
+    let mut rules = Vec::new();
+    if let Some(origin) = origins.first().cloned() {
+        let mut settings = settings.clone();
+        settings.retain(|setting| setting.table != "forwarding");
+        settings.push(RouteSetting::new("forwarding.x-forwarded", Value::Bool(false), &origin));
+        let inner = [Rule::Act(Action::Pool(pool.clone(), settings), Vec::new())];
+        rules.push(Rule::When(Condition::tests(tests), inner.into(), origins));
+    }
     rules.push(Rule::Act(Action::Pool(pool, settings), Vec::new()));
     rules
 }
@@ -372,11 +412,11 @@ fn route_settings(
     }
     // HAProxy sends the field if one of both says so.
     if let (None, Some((words, origin))) = (&frontend.forwardfor, &backend.forwardfor) {
-        match forwardfor_problem(words) {
-            Some(reason) => draft.leave(Kind::NotSupported, origin, reason),
-            None => {
+        match parse_forwardfor(words) {
+            Err(reason) => draft.leave(Kind::NotSupported, origin, reason),
+            Ok(option) => {
                 settings.push(RouteSetting::new("forwarding.x-forwarded", Value::Bool(true), origin));
-                if words.first().is_some_and(|word| word == "if-none") {
+                if option.if_none {
                     let value = Value::text("if-none");
                     settings.push(RouteSetting::new("forwarding.forwarded-for", value, origin));
                 }

@@ -105,12 +105,8 @@ fn lists_in_files_become_lists() {
         assert!(import.report.iter().any(|left| left.to_string().contains("needs a new import")));
     }
     assert_becomes("http-request deny if { hdr(x-a) -f /spaces }", &["a b"], None);
-    // Each of several values in one line of a field is unknown.
-    assert_becomes(
-        "http-request deny if { hdr(x-a) -f /list }",
-        &["deny = 501"],
-        Some("not known for every"),
-    );
+    // Each of several values in one line of a field is compared.
+    assert_becomes("http-request deny if { hdr(x-a) -f /list }", &["(?:^|,)"], None);
     for (test, reason) in [
         ("hdr(host) -f /missing", "the file /missing is missing here"),
         ("hdr(host) -f /outside", "not in the directory of the config"),
@@ -309,4 +305,68 @@ fn clients_are_kept_by_texts_of_requests() {
     }
     let (config, left) = backend("stick-table type ip size 9 expire 1m peers p|stick on src");
     assert!(config.contains("sticky") && left.contains("not shared"), "{left}");
+}
+
+#[test]
+fn backends_without_servers_respond_themselves() {
+    let text = "frontend f\n  mode http\n  bind :80\n  http-response set-header X-A 1\n  use_backend up if { path /up }\n  \
+                use_backend sorry if { path /sorry }\n  default_backend none\nbackend up\n  mode http\n  \
+                http-request return status 200 content-type text/plain string ok if METH_GET\nbackend sorry\n  mode http\n  \
+                http-error status 503 content-type text/plain string sorry\nbackend none\n  mode http\n  http-request deny deny_status 404\n";
+    let import = convert(Program::Haproxy, "t.cfg", text, &mut Files(FILES.into())).unwrap();
+    for part in ["body = \"ok\"", "deny = 503", "body = \"sorry\"", "deny = 404"] {
+        assert!(import.config.contains(part), "{part}: {}", import.config);
+    }
+    // Fields of responses of servers are not those of HAProxy's own.
+    assert!(!import.config.contains("x-a") && !import.config.contains("[pool."), "{}", import.config);
+    assert!(!import.report.iter().any(|left| left.to_string().contains("no backend")), "{:?}", import.report);
+}
+
+#[test]
+fn values_of_responses_and_exceptions_are_those_of_routes() {
+    assert_becomes(
+        "http-response set-header X-S %[srv_name]|http-after-response set-header X-A 1",
+        &["set-response-header = { x-s = \"{server}\", x-a = \"1\" }"],
+        None,
+    );
+    assert_becomes("http-response set-header X-S %[res.hdr(x)]", &["pool = \"a\""], Some("the value"));
+    let import = import("http-response set-header X-S %[res.hdr(x)]");
+    assert!(!import.config.contains("deny = 501"), "{}", import.config);
+    assert_becomes(
+        "option forwardfor except 10.0.0.0/8",
+        &["source = \"10.0.0.0/8\"\npool = \"a\"", "forwarding = { x-forwarded = false }"],
+        None,
+    );
+    assert_becomes("option forwardfor header X-Real", &["x-forwarded = true"], Some("another name"));
+    assert_becomes(
+        "option forwardfor header X-Forwarded-For if-none",
+        &["forwarded-for = \"if-none\""],
+        None,
+    );
+    assert_becomes(
+        "http-request set-path %[path,regsub(^/api/,/)]",
+        &["path-prefix = \"/api/\"", "rewrite-prefix = \"/\""],
+        None,
+    );
+    for path in ["^/api,", "^/a.c/,/", "/api/,/", "^/api/,/x"] {
+        assert_becomes(
+            &format!("http-request set-path %[path,regsub({path})]"),
+            &["deny = 501"],
+            Some("prefix"),
+        );
+    }
+    let status = "http-response return status 404 errorfile /403.http if { status 404 }";
+    assert_becomes(status, &["pool = \"a\""], Some("replace = \"all\""));
+    assert_becomes("http-response return status 404 string x", &["deny = 501"], Some("'return'"));
+    assert_becomes("use_backend b if { path /x } OR { path /y }", &["path = [\"/x\", \"/y\"]"], None);
+    assert_becomes("use_backend %[str(missing),map(/hosts)]", &["pool = \"a\""], None);
+    assert_becomes("use_backend %[str(a.example),map(/hosts)]", &["pool = \"b\""], None);
+    let variable =
+        "http-request set-var(txn.h) req.hdr(host),lower,field(1,:)|use_backend %[var(txn.h),map(/hosts)]";
+    assert_becomes(variable, &["key = \"host\"", "map = { hosts = \"b\" }"], None);
+    assert_becomes(
+        "use_backend b if { hdr(host),lower,field(1,:) a.example }",
+        &["regex = '(?i)^a\\.example(?::|$)'"],
+        None,
+    );
 }

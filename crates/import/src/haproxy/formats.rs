@@ -17,11 +17,13 @@ pub(super) struct Formats<'d, 'a> {
     pub(super) draft: &'d mut Draft<'a>,
     /// Requests for which weir has another value.
     pub(super) doubt: Condition,
+    /// The text is one of a response.
+    is_response: bool,
 }
 
 impl<'d, 'a> Formats<'d, 'a> {
-    pub(super) fn new(origin: &'d Rc<Origin>, draft: &'d mut Draft<'a>) -> Self {
-        Self { origin, draft, doubt: Condition::Never }
+    pub(super) fn new(origin: &'d Rc<Origin>, draft: &'d mut Draft<'a>, is_response: bool) -> Self {
+        Self { origin, draft, doubt: Condition::Never, is_response }
     }
 
     /// Converts a log format with values of the request.
@@ -68,6 +70,15 @@ impl<'d, 'a> Formats<'d, 'a> {
                 template.push(Variable::Header(header_name(field).unwrap_or_default().to_owned()));
             }
             "path" => template.push(Variable::Path),
+            "srv_name" if self.is_response => {
+                let text = "a server with a host name has a name of its own";
+                self.draft.leave(Kind::Differs, self.origin, text);
+                template.push(Variable::Server);
+            }
+            "uuid" | "uuid()" | "uuid(4)" => {
+                self.draft.leave(Kind::Differs, self.origin, "the id has another form");
+                template.push(Variable::RequestId);
+            }
             "capture.req.uri" | "url" | "pathq" => {
                 template.push(Variable::Path);
                 template.push(Variable::Query);

@@ -1,8 +1,9 @@
 //! Texts of a request that lists and maps are searched for, as keys of maps of weir.
 
-use super::acl::{NoEquivalent, no_equivalent};
+use super::acl::{Expression, Manner, NoEquivalent, no_equivalent, with_case};
 use crate::draft::{is_field_name, is_hidden};
 use crate::rules::{Condition, Test, ValueTest};
+use crate::text::escape_regex;
 
 /// Place in which a text is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ impl Key {
         for converter in converters {
             match *converter {
                 "lower" => key.is_lower = true,
-                "field(1,:)" | "word(1,:)" | "host_only" if key.text == "header.host" => {
+                converter if STRIPS_PORT.contains(&converter) && key.text == "header.host" => {
                     "host".clone_into(&mut key.text);
                 }
                 other => return no_equivalent(format!("the converter '{other}'")),
@@ -51,6 +52,39 @@ impl Key {
             _ => {}
         }
         Ok(key)
+    }
+}
+
+/// Converters that remove the port of a host.
+pub(super) const STRIPS_PORT: [&str; 3] = ["field(1,:)", "word(1,:)", "host_only"];
+
+/// Returns the condition of a host without its port.
+pub(super) fn host_condition(
+    fetch: &str,
+    converters: &[&str],
+    expression: &Expression<'_>,
+) -> Result<Condition, NoEquivalent> {
+    let key = Key::parse(fetch, converters, Use::Condition)?;
+    let mut any = Vec::new();
+    for pattern in &expression.patterns {
+        let has_upper = key.is_lower && pattern.bytes().any(|byte| byte.is_ascii_uppercase());
+        if pattern.is_empty() || pattern.contains([':', '[']) || has_upper {
+            return no_equivalent(format!("a host without a port is never '{pattern}'"));
+        }
+        let text = escape_regex(pattern);
+        let regex = match expression.manner {
+            Manner::Equals => format!("^{text}(?::|$)"),
+            Manner::Begins => format!("^{text}"),
+            Manner::Ends => format!("^[^:]*{text}(?::|$)"),
+            Manner::Contains => format!("^[^:]*{text}"),
+            _ => return no_equivalent("this manner of comparison of a host without its port"),
+        };
+        let regex = with_case(expression.ignores_case || key.is_lower, regex);
+        any.push(Condition::test(Test::Header("host".to_owned(), ValueTest::Regex(regex))));
+    }
+    match any.is_empty() {
+        true => no_equivalent("the condition of a host without a value"),
+        false => Ok(Condition::any(any)),
     }
 }
 

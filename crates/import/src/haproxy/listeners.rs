@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::assemble::is_tcp;
 use super::server::Bind;
-use super::settings::{Proxy, forwardfor_problem};
+use super::settings::{Proxy, parse_forwardfor};
 use crate::document::{Origin, Origins, Section, Value};
 use crate::draft::{Draft, time_value};
 use crate::left::Kind;
@@ -139,10 +139,12 @@ fn write_listener(proxy: &Proxy, section: &mut Section, draft: &mut Draft<'_>) {
     let origins: Origins = forwards.map(|(_, origin)| Rc::clone(origin)).into_iter().collect();
     section.set_in("forwarding", "x-forwarded", Value::Bool(forwards.is_some()), &origins);
     if let Some((words, origin)) = forwards {
-        if words.first().is_some_and(|word| word == "if-none") {
-            section.set_in("forwarding", "forwarded-for", Value::text("if-none"), &[]);
-        } else if let Some(reason) = forwardfor_problem(words) {
-            draft.leave(Kind::NotSupported, origin, reason);
+        match parse_forwardfor(words) {
+            Ok(option) if option.if_none => {
+                section.set_in("forwarding", "forwarded-for", Value::text("if-none"), &[]);
+            }
+            Ok(_) => {}
+            Err(reason) => draft.leave(Kind::NotSupported, origin, reason),
         }
     }
     section.set_in("forwarding", "via", Value::Bool(false), &[]);

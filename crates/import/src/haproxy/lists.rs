@@ -45,6 +45,10 @@ pub(super) fn condition(
         };
         let usable = kind.and_then(|kind| {
             let key = key.clone()?;
+            // An exact condition on each pattern is better than a list with a doubt.
+            if key.doubt != Condition::Never && key.text != "host" && content.items.len() <= INLINE_MAX {
+                return no_equivalent("the values of a list");
+            }
             match fault(&content, &key, expression.ignores_case) {
                 Some(fault) => no_equivalent(fault),
                 None => Ok((kind, key)),

@@ -63,6 +63,9 @@ impl Lookup {
             Some((file, default)) => (unquoted(file), Some(unquoted(default))),
             None => (unquoted(arguments), None),
         };
+        if let Some(text) = fetch.strip_prefix("str(").and_then(|rest| rest.strip_suffix(')')) {
+            return Self::of_constant(&unquoted(text), &converters, (&file, manner), default, origin, draft);
+        }
         let key = Key::parse(fetch, &converters, place)?;
         let text = draft.read_file(&file).map_err(NoEquivalent)?;
         let content = files::entries(&text);
@@ -90,6 +93,26 @@ impl Lookup {
             }
         };
         Ok(Self { values, default, doubt: key.doubt })
+    }
+
+    /// Looks up a fixed text.
+    fn of_constant(
+        text: &str,
+        converters: &[&str],
+        (file, manner): (&str, Manner),
+        default: Option<String>,
+        origin: &Rc<Origin>,
+        draft: &mut Draft<'_>,
+    ) -> Result<Self, NoEquivalent> {
+        if !converters.is_empty() || manner != Manner::Equals {
+            return no_equivalent("a fixed text is looked up as it is");
+        }
+        let entries = files::entries(&draft.read_file(file).map_err(NoEquivalent)?).items;
+        let found =
+            entries.into_iter().find(|(key, _)| key == text).map(|(_, value)| (Condition::Always, value));
+        let reason = format!("the value is that of {file} now: a change of it needs a new import");
+        draft.leave(Kind::Differs, origin, reason);
+        Ok(Self { values: Values::Listed(found.into_iter().collect()), default, doubt: Condition::Never })
     }
 
     /// Creates the lookup of a text among names, which are their own values.

@@ -57,6 +57,8 @@ pub(super) struct Proxy {
     pub(super) mode: Option<Set<String>>,
     pub(super) binds: Vec<Bind>,
     pub(super) servers: Vec<ServerLine>,
+    /// A line has a server, whether weir can use its address or not.
+    pub(super) has_server_line: bool,
     pub(super) default_server: Vec<(Vec<String>, Rc<Origin>)>,
     pub(super) acls: Acls,
     pub(super) phases: Phases,
@@ -115,6 +117,7 @@ impl Proxy {
                 self.binds.push(bind);
             }
             "server" | "server-template" => {
+                self.has_server_line = true;
                 let server = ServerLine::parse(line, &self.default_server, draft);
                 self.servers.extend(server);
             }
@@ -340,6 +343,9 @@ fn log_target(word: &str) -> Option<String> {
     }
 }
 
+/// Reason for `tune.*`.
+const TUNING: &str = "a buffer or limit of HAProxy's implementation";
+
 /// Key of `resolve`, with its line.
 pub(super) type ResolveKey = (String, Value, Rc<Origin>);
 
@@ -393,7 +399,10 @@ impl Global {
             (name, _) => {
                 let words = ["global", name, line.word(1)];
                 let row = row::find(super::TABLE, &words).filter(|row| row.directive.contains(' '));
-                let (kind, reason) = super::reason_of(row, name);
+                let (kind, reason) = match name.split_once('.') {
+                    Some(("tune", _)) if row.is_none() => (Kind::NoEffect, TUNING.to_owned()),
+                    _ => super::reason_of(row, name),
+                };
                 draft.leave(kind, origin, reason);
             }
         }
@@ -443,13 +452,28 @@ impl Global {
     }
 }
 
-/// Returns the networks of `option forwardfor except`.
-pub(super) fn forwardfor_problem(words: &[String]) -> Option<&'static str> {
-    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] | ["if-none"] => None,
-        ["except", network_text, ..] if network(network_text).is_some() => {
-            Some("weir adds the client's address for every client: there is no exception for a network")
+/// `option forwardfor`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ForwardFor {
+    /// Clients whose address is not sent.
+    pub(super) except: Option<String>,
+    pub(super) if_none: bool,
+}
+
+/// Parses the words of `option forwardfor`; fails with the reason.
+pub(super) fn parse_forwardfor(words: &[String]) -> Result<ForwardFor, &'static str> {
+    let mut option = ForwardFor::default();
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "if-none" => option.if_none = true,
+            "except" => match words.next().and_then(network) {
+                Some(network) => option.except = Some(network),
+                None => return Err("the exception is a client network"),
+            },
+            "header" if words.next().is_some_and(|name| name.eq_ignore_ascii_case("x-forwarded-for")) => {}
+            _ => return Err("the field is X-Forwarded-For: another name needs set-request-header"),
         }
-        _ => Some("the field is X-Forwarded-For: another name needs set-request-header"),
     }
+    Ok(option)
 }
