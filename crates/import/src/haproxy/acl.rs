@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::keys::{STRIPS_PORT, Use, host_condition};
+use super::keys::{Use, host_condition};
 use super::lexer::Line;
 use super::lists;
 use super::maps::{self, Lookup};
@@ -225,7 +225,7 @@ pub(super) fn plain_condition(
     converters: &[&str],
     expression: &Expression<'_>,
 ) -> Result<Condition, NoEquivalent> {
-    if converters.iter().any(|converter| STRIPS_PORT.contains(converter)) {
+    if converters.iter().any(|converter| *converter != "lower") && maps::is_host(fetch) {
         return host_condition(fetch, converters, expression);
     }
     let mut ignores_case = expression.ignores_case;

@@ -49,6 +49,8 @@ pub(super) struct Phases {
     pub(super) block: Steps,
     pub(super) request: Steps,
     pub(super) redirects: Steps,
+    /// Paths of the status page.
+    pub(super) statistics: Steps,
     /// `http-response`: of servers only.
     responses: Steps,
     /// `http-after-response`: of all responses.
@@ -61,9 +63,9 @@ impl Phases {
     /// Returns all rules of requests in their order, after the changes of all responses.
     pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
         let [connection, session, content] = &self.tcp;
-        let (block, request) = (&self.block, &self.request);
-        let all = [&self.after, &self.monitor, connection, session, content, block, request, &self.redirects];
-        all.into_iter().flat_map(|steps| &steps.rules)
+        let [content_switching, last] = [[&self.block, &self.request], [&self.statistics, &self.redirects]];
+        let first = [&self.after, &self.monitor, connection, session, content];
+        first.into_iter().chain(content_switching).chain(last).flat_map(|steps| &steps.rules)
     }
 
     /// Returns the changes of servers' responses. Those of all responses come last.
@@ -207,6 +209,10 @@ fn effect(
         "http-request return" => returned(200, options, formats),
         "http-request redirect" | "redirect" => redirected(options, formats).map(Effect::Act),
         "http-request set-header" => change(changed(options, Change::SetRequest, formats)?),
+        // weir sends one line of its own of these, which this one replaces.
+        "http-request add-header" if options.first().is_some_and(|name| is_forwarded(name)) => {
+            change(changed(options, Change::SetRequest, formats)?)
+        }
         "http-request add-header" => change(changed(options, Change::AddRequest, formats)?),
         "http-request del-header" => change(Change::RemoveRequest(removed(options)?)),
         "http-request replace-header" | "http-request replace-value" => match options.first() {
@@ -268,6 +274,11 @@ fn other_effect(directive: &str, options: &[String]) -> Result<Effect, NoEquival
     }
 }
 
+/// Returns whether weir sends a field about the client's request itself.
+fn is_forwarded(name: &str) -> bool {
+    ["x-forwarded-proto", "x-forwarded-host"].iter().any(|own| own.eq_ignore_ascii_case(name))
+}
+
 fn status_option(options: &[String]) -> Result<u16, NoEquivalent> {
     match options {
         [] => Ok(403),
@@ -327,6 +338,9 @@ fn redirected(options: &[String], formats: &mut Formats<'_, '_>) -> Result<Actio
     }
     let Some((kind, text)) = location else { return no_equivalent("the redirect has no destination") };
     let mut template = formats.parse(text)?;
+    if kind == "scheme" || text.contains("hdr(host)]") {
+        formats.draft.leave(Kind::Differs, formats.origin, "the location has the host without its port");
+    }
     if kind == "scheme" {
         template.push_text("://");
         template.push(Variable::Host);

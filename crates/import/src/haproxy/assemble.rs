@@ -105,7 +105,11 @@ fn add_admin(proxy: &Proxy, has_admin: &mut bool, draft: &mut Draft<'_>) -> bool
             true
         }
         _ => {
-            draft.leave(Kind::NotSupported, first, "the status page has an address of its own: set admin");
+            draft.leave(
+                Kind::NotSupported,
+                first,
+                "the status page has an address of its own (admin): its path gets 501",
+            );
             !forwards
         }
     }

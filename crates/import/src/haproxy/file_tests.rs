@@ -366,7 +366,56 @@ fn values_of_responses_and_exceptions_are_those_of_routes() {
     assert_becomes(variable, &["key = \"host\"", "map = { hosts = \"b\" }"], None);
     assert_becomes(
         "use_backend b if { hdr(host),lower,field(1,:) a.example }",
-        &["regex = '(?i)^a\\.example(?::|$)'"],
+        &["regex = '(?i)^a\\.example(?:[:]|$)'"],
+        None,
+    );
+}
+
+#[test]
+fn parts_of_hosts_are_conditions() {
+    for (expression, regex) in [
+        ("lower,field(1,.)", "^a(?:[.]|$)"),
+        ("lower,field(1,:),field(1,.)", "^a(?:[:.]|$)"),
+        ("lower,regsub(\\.example\\.com$,,)", "^a(?:\\.example\\.com)?$"),
+        ("lower,regsub(^www\\.,)", "^(?:www\\.)?a$"),
+    ] {
+        let parts = [format!("(?i){regex}")];
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        assert_becomes(&format!("use_backend %[req.hdr(host),{expression}]"), &parts, None);
+    }
+    let map = "use_backend %[req.hdr(host),lower,regsub(^x\\.,,),map(/hosts,c)]";
+    assert_becomes(map, &["regex = '(?i)^(?:x\\.)?a\\.example$'", "pool = \"b\""], None);
+    for converters in [
+        "regsub(^w.,,)",
+        "regsub(a,b,)",
+        "regsub(^a$,,)",
+        "field(2,.)",
+        "regsub(^a,,),field(1,:)",
+        "regsub(^a,,i)",
+    ] {
+        assert_becomes(
+            &format!("use_backend %[req.hdr(host),{converters}]"),
+            &["deny = 501"],
+            Some("converter"),
+        );
+    }
+}
+
+#[test]
+fn paths_of_the_status_page_and_of_monitors_are_not_forwarded() {
+    assert_becomes(
+        "stats enable|stats uri /stats",
+        &["path-regex = \"^/stats\"\ndeny = 501", "pool = \"a\""],
+        Some("its path gets 501"),
+    );
+    assert_becomes(
+        "monitor-uri /up|monitor fail if { nbsrv(a) lt 1 }",
+        &["Service ready"],
+        Some("always responds"),
+    );
+    assert_becomes(
+        "option forwardfor|http-request add-header X-Forwarded-Proto https if { path /x }",
+        &["set-request-header = { x-forwarded-proto = \"https\" }"],
         None,
     );
 }

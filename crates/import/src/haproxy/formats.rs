@@ -13,7 +13,7 @@ use crate::text::{Template, Variable};
 
 /// Formats of one directive.
 pub(super) struct Formats<'d, 'a> {
-    origin: &'d Rc<Origin>,
+    pub(super) origin: &'d Rc<Origin>,
     pub(super) draft: &'d mut Draft<'a>,
     /// Requests for which weir has another value.
     pub(super) doubt: Condition,

@@ -58,28 +58,94 @@ impl Key {
 /// Converters that remove the port of a host.
 pub(super) const STRIPS_PORT: [&str; 3] = ["field(1,:)", "word(1,:)", "host_only"];
 
-/// Returns the condition of a host without its port.
+/// A host behind converters, as an expression around a pattern.
+#[derive(Debug, Default)]
+struct HostForm {
+    is_lower: bool,
+    /// Text in front that is removed, and text at the end.
+    prefix: Option<String>,
+    suffix: Option<String>,
+    /// Bytes that end the compared part, such as the colon of a port.
+    ends: String,
+}
+
+impl HostForm {
+    fn parse(converters: &[&str]) -> Result<Self, NoEquivalent> {
+        let mut form = Self::default();
+        for converter in converters {
+            let is_removed = form.prefix.is_some() || form.suffix.is_some();
+            match *converter {
+                "lower" => form.is_lower = true,
+                converter if STRIPS_PORT.contains(&converter) && !is_removed => form.ends.push(':'),
+                "field(1,.)" | "word(1,.)" if !is_removed => form.ends.push('.'),
+                other => match removed_literal(other) {
+                    Some((true, text)) if !is_removed && form.ends.is_empty() => form.prefix = Some(text),
+                    Some((false, text)) if !is_removed && form.ends.is_empty() => form.suffix = Some(text),
+                    _ => return no_equivalent(format!("the converter '{other}'")),
+                },
+            }
+        }
+        Ok(form)
+    }
+
+    /// Returns an expression for the hosts that become a text.
+    fn regex(&self, manner: Manner, pattern: &str) -> Result<String, NoEquivalent> {
+        let has_upper = self.is_lower && pattern.bytes().any(|byte| byte.is_ascii_uppercase());
+        let is_other = self.prefix.as_ref().is_some_and(|text| pattern.starts_with(text.as_str()))
+            || self.suffix.as_ref().is_some_and(|text| pattern.ends_with(text.as_str()));
+        if pattern.is_empty() || pattern.contains([':', '[']) || has_upper || is_other {
+            return no_equivalent(format!("a host behind these converters is never '{pattern}'"));
+        }
+        if self.ends.contains('.') && pattern.contains('.') {
+            return no_equivalent(format!("a part of a host is never '{pattern}'"));
+        }
+        let optional = |text: &Option<String>| {
+            text.as_ref().map_or(String::new(), |text| format!("(?:{})?", escape_regex(text)))
+        };
+        let (prefix, suffix, text) = (optional(&self.prefix), optional(&self.suffix), escape_regex(pattern));
+        let end = if self.ends.is_empty() { "$".to_owned() } else { format!("(?:[{}]|$)", self.ends) };
+        let is_port_only = self.ends == ":" && self.prefix.is_none() && self.suffix.is_none();
+        Ok(match manner {
+            Manner::Equals => format!("^{prefix}{text}{suffix}{end}"),
+            Manner::Begins if is_port_only => format!("^{text}"),
+            Manner::Ends if is_port_only => format!("^[^:]*{text}{end}"),
+            Manner::Contains if is_port_only => format!("^[^:]*{text}"),
+            _ => return no_equivalent("this manner of comparison of a part of a host"),
+        })
+    }
+}
+
+/// Returns the text that `regsub(^TEXT,,)` or `regsub(TEXT$,,)` removes, and whether it is in front.
+fn removed_literal(converter: &str) -> Option<(bool, String)> {
+    let arguments = converter.strip_prefix("regsub(")?.strip_suffix(')')?;
+    let arguments: Vec<&str> = arguments.split(',').collect();
+    let ([pattern] | [pattern, ""] | [pattern, "", ""]) = arguments[..] else { return None };
+    let pattern = pattern.trim_matches(['"', '\'']);
+    let (is_front, pattern) = match (pattern.strip_prefix('^'), pattern.strip_suffix('$')) {
+        (Some(rest), None) => (true, rest),
+        (None, Some(rest)) => (false, rest),
+        _ => return None,
+    };
+    let text = pattern.replace("\\.", "\u{1}");
+    let is_literal =
+        !text.is_empty() && !text.contains(['.', '*', '+', '?', '(', '[', '{', '|', '$', '^', '\\']);
+    is_literal.then(|| (is_front, text.replace('\u{1}', ".")))
+}
+
+/// Returns the condition of a host behind converters.
 pub(super) fn host_condition(
     fetch: &str,
     converters: &[&str],
     expression: &Expression<'_>,
 ) -> Result<Condition, NoEquivalent> {
-    let key = Key::parse(fetch, converters, Use::Condition)?;
+    if text_of(fetch, Use::Text)? != "header.host" {
+        return no_equivalent(format!("a converter of '{fetch}'"));
+    }
+    let form = HostForm::parse(converters)?;
     let mut any = Vec::new();
     for pattern in &expression.patterns {
-        let has_upper = key.is_lower && pattern.bytes().any(|byte| byte.is_ascii_uppercase());
-        if pattern.is_empty() || pattern.contains([':', '[']) || has_upper {
-            return no_equivalent(format!("a host without a port is never '{pattern}'"));
-        }
-        let text = escape_regex(pattern);
-        let regex = match expression.manner {
-            Manner::Equals => format!("^{text}(?::|$)"),
-            Manner::Begins => format!("^{text}"),
-            Manner::Ends => format!("^[^:]*{text}(?::|$)"),
-            Manner::Contains => format!("^[^:]*{text}"),
-            _ => return no_equivalent("this manner of comparison of a host without its port"),
-        };
-        let regex = with_case(expression.ignores_case || key.is_lower, regex);
+        let regex = form.regex(expression.manner, pattern)?;
+        let regex = with_case(expression.ignores_case || form.is_lower, regex);
         any.push(Condition::test(Test::Header("host".to_owned(), ValueTest::Regex(regex))));
     }
     match any.is_empty() {

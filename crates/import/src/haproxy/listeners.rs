@@ -6,7 +6,7 @@ use super::assemble::is_tcp;
 use super::server::Bind;
 use super::settings::{Proxy, parse_forwardfor};
 use crate::document::{Origin, Origins, Section, Value};
-use crate::draft::{Draft, time_value};
+use crate::draft::{Draft, is_field_name, time_value};
 use crate::left::Kind;
 
 /// Listeners of one frontend that share their rules.
@@ -148,5 +148,11 @@ fn write_listener(proxy: &Proxy, section: &mut Section, draft: &mut Draft<'_>) {
         }
     }
     section.set_in("forwarding", "via", Value::Bool(false), &[]);
-    section.set_in("forwarding", "request-id", Value::Bool(false), &[]);
+    match &proxy.unique_id {
+        Some((name, origin)) if is_field_name(name) => {
+            let name = Value::text(name.to_ascii_lowercase());
+            section.set_in("forwarding", "request-id", name, std::slice::from_ref(origin));
+        }
+        _ => section.set_in("forwarding", "request-id", Value::Bool(false), &[]),
+    }
 }

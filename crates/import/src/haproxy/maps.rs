@@ -66,9 +66,18 @@ impl Lookup {
         if let Some(text) = fetch.strip_prefix("str(").and_then(|rest| rest.strip_suffix(')')) {
             return Self::of_constant(&unquoted(text), &converters, (&file, manner), default, origin, draft);
         }
-        let key = Key::parse(fetch, &converters, place)?;
         let text = draft.read_file(&file).map_err(NoEquivalent)?;
         let content = files::entries(&text);
+        let key = match Key::parse(fetch, &converters, place) {
+            Ok(key) => key,
+            // A part of a host is compared by conditions.
+            Err(reason) if content.items.len() > INLINE_MAX || !is_host(fetch) => return Err(reason),
+            Err(_) => {
+                let values = listed((fetch, &converters), manner, content.items)?;
+                leave_copy(&file, origin, draft);
+                return Ok(Self { values, default, doubt: Condition::Never });
+            }
+        };
         let kind = match (manner, name) {
             (Manner::Equals, "map_ip") if key.text == "source" => Ok("network"),
             (Manner::Equals, "map_ip") => no_equivalent("'map_ip' of another text than 'src'"),
@@ -86,9 +95,7 @@ impl Lookup {
             Err(reason) if content.items.len() > INLINE_MAX || name == "map_ip" => return Err(reason),
             Err(reason) => {
                 let values = listed((fetch, &converters), manner, content.items).map_err(|_| reason)?;
-                let text =
-                    format!("the entries of {file} are in the routes: a change of it needs a new import");
-                draft.leave(Kind::Differs, origin, text);
+                leave_copy(&file, origin, draft);
                 values
             }
         };
@@ -220,6 +227,16 @@ impl Lookup {
     pub(super) fn may_be_missing(&self) -> bool {
         self.default.is_none()
     }
+}
+
+/// Returns whether a fetch is the host of a request.
+pub(super) fn is_host(fetch: &str) -> bool {
+    ["hdr(host)", "req.hdr(host)", "req.fhdr(host)"].iter().any(|own| fetch.eq_ignore_ascii_case(own))
+}
+
+fn leave_copy(file: &str, origin: &Rc<Origin>, draft: &mut Draft<'_>) {
+    let text = format!("the entries of {file} are in the routes: a change of it needs a new import");
+    draft.leave(Kind::Differs, origin, text);
 }
 
 fn test(name: &str, key: &str, value: ValueTest) -> Condition {

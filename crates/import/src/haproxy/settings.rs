@@ -85,6 +85,8 @@ pub(super) struct Proxy {
     pub(super) shared_pages: Vec<Set<Vec<String>>>,
     pub(super) stick: StickLines,
     pub(super) source: Option<Set<String>>,
+    /// Field with an id of the request.
+    pub(super) unique_id: Option<Set<String>>,
     pub(super) uses_http: bool,
     pub(super) is_disabled: bool,
     /// A line that may restrict access, of which nothing is known: all requests are refused.
@@ -133,9 +135,20 @@ impl Proxy {
             "balance" => self.balance = Some((line.rest(1).to_vec(), Rc::clone(origin))),
             "http-reuse" => self.set_reuse(value, origin, draft),
             "cookie" => self.sticky = Some((line.rest(1).to_vec(), Rc::clone(origin))),
+            "unique-id-header" => {
+                self.unique_id = Some((value.to_owned(), Rc::clone(origin)));
+                draft.leave(Kind::Differs, origin, "the id has a form of its own");
+            }
             "source" => self.source = Some((value.to_owned(), Rc::clone(origin))),
             "log" => self.add_log(line, draft),
-            "stats enable" | "stats uri" | "stats refresh" => self.stats.push(Rc::clone(origin)),
+            "stats enable" | "stats uri" | "stats refresh" => {
+                self.stats.push(Rc::clone(origin));
+                let uri = line.word(2);
+                if directive == "stats uri" && is_normal_path(uri) {
+                    let condition = Condition::path(PathTest::Begins(uri.to_owned()));
+                    self.phases.statistics.rules = vec![Rule::refuse(condition, origin)];
+                }
+            }
             "option forwardfor" => self.forwardfor = Some((line.rest(2).to_vec(), Rc::clone(origin))),
             "option httpchk" | "http-check send" | "http-check expect" => {
                 self.set_check(directive, line, draft)
@@ -170,7 +183,8 @@ impl Proxy {
             );
         }
         draft.leave(Kind::Differs, origin, "requests for this path with a query get the response, too");
-        let ok = Action::Return { status: 200, content_type: None, body: String::new() };
+        let body = "<html><body><h1>200 OK</h1>\nService ready.\n</body></html>\n".to_owned();
+        let ok = Action::Return { status: 200, content_type: Some("text/html".to_owned()), body };
         let condition = Condition::path(PathTest::Exact(path.to_owned()));
         self.phases.monitor.rules.push(Rule::act_when(condition, ok, origin));
     }
@@ -207,6 +221,11 @@ impl Proxy {
     fn set_reuse(&mut self, value: &str, origin: &Rc<Origin>, draft: &mut Draft<'_>) {
         match value {
             "never" | "safe" | "always" => self.reuse = Some((value.to_owned(), Rc::clone(origin))),
+            "aggressive" => {
+                self.reuse = Some(("safe".to_owned(), Rc::clone(origin)));
+                let text = "\"safe\": the first request of a client may use a new connection more often";
+                draft.leave(Kind::Differs, origin, text);
+            }
             _ => draft.leave(Kind::NotSupported, origin, "weir has never, safe and always"),
         }
     }

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use super::acl::{NoEquivalent, no_equivalent, split_fetch};
-use super::keys::{Key, Use};
+use super::acl::{Expression, Manner, NoEquivalent, no_equivalent, split_fetch};
+use super::keys::{Key, Use, host_condition};
 use super::maps::{self, Lookup};
 use crate::document::Origin;
 use crate::draft::Draft;
@@ -24,6 +24,12 @@ pub(super) enum Target {
     Name {
         prefix: String,
         key: Key,
+        suffix: String,
+    },
+    /// The same, with a part of a host: a fetch with its converters.
+    Part {
+        prefix: String,
+        host: String,
         suffix: String,
     },
     /// A text that weir does not have.
@@ -54,8 +60,14 @@ impl Target {
         }
         let (fetch, converters) = split_fetch(expression);
         if !maps::has_map(&converters) {
-            let key = Key::parse(fetch, &converters, Use::Text)?;
-            return Ok(Self::Name { prefix: prefix.to_owned(), key, suffix: suffix.to_owned() });
+            let (prefix, suffix) = (prefix.to_owned(), suffix.to_owned());
+            return match Key::parse(fetch, &converters, Use::Text) {
+                Ok(key) => Ok(Self::Name { prefix, key, suffix }),
+                Err(_) if host_test(expression, "a").is_ok() => {
+                    Ok(Self::Part { prefix, host: expression.to_owned(), suffix })
+                }
+                Err(reason) => Err(reason),
+            };
         }
         let lookup = Lookup::parse(expression, Use::Text, origin, draft)?;
         let cases = lookup.cases();
@@ -82,6 +94,13 @@ impl Target {
             Self::Backend(name) => Some((vec![(Condition::Always, name.clone())], Condition::Never)),
             Self::Cases { cases, doubt } => Some((cases.clone(), doubt.clone())),
             Self::Unknown => None,
+            Self::Part { prefix, host, suffix } => {
+                let case = |name: &str| {
+                    let text = name.strip_prefix(prefix.as_str())?.strip_suffix(suffix.as_str())?;
+                    Some((host_test(host, text).ok()?, name.to_owned()))
+                };
+                Some((names.filter_map(case).collect(), Condition::Never))
+            }
             Self::Name { prefix, key, suffix } => {
                 let entry = |name: &str| {
                     let text = name.strip_prefix(prefix.as_str())?.strip_suffix(suffix.as_str())?;
@@ -97,4 +116,11 @@ impl Target {
             }
         }
     }
+}
+
+/// Returns the condition that a host behind converters is a text.
+fn host_test(expression: &str, text: &str) -> Result<Condition, NoEquivalent> {
+    let (fetch, converters) = split_fetch(expression);
+    let expression = Expression { manner: Manner::Equals, ignores_case: false, patterns: vec![text] };
+    host_condition(fetch, &converters, &expression)
 }
