@@ -146,8 +146,11 @@ fn pages_of_errors_are_the_same() {
          http-request return errorfile {directory}/404.http if { path /errorfile }\n  \
          http-request deny deny_status 429 content-type application/json string {} if { path /429 }\n  default_backend a\nbackend a\n  server s 127.0.0.1:@P\n";
     let files = [
-        ("403.http", "HTTP/1.0 403 No\r\nContent-Type: text/html\r\nX-Page: 403\r\n\r\n<p>no</p>\n"),
-        ("404.http", "HTTP/1.0 404 None\r\nContent-Type: text/plain\r\n\r\nnone\n"),
+        (
+            "403.http",
+            "HTTP/1.0 403 No\r\nContent-Length: 10\r\nContent-Type: text/html\r\nX-Page: 403\r\n\r\n<p>no</p>\n",
+        ),
+        ("404.http", "HTTP/1.0 404 None\r\nContent-Length: 5\r\nContent-Type: text/plain\r\n\r\nnone\n"),
         ("503.html", "<p>down</p>\n"),
     ];
     let config = config.replace("@P", &free_port().to_string());
