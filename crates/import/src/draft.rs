@@ -11,7 +11,7 @@ use crate::rules::{
     has_path_test, write_condition,
 };
 use crate::text::Template;
-use crate::{Import, ParseError, Program, Surroundings};
+use crate::{Import, IncludeError, ParseError, Program, Surroundings};
 
 /// Number of pools, the last ones, with which a new one is compared.
 const POOLS_COMPARED: usize = 200;
@@ -22,6 +22,19 @@ pub(crate) const RULES_MAX: usize = 10_000;
 const WORK_MAX: usize = 16 << 20;
 /// Maximum length of all files that directives refer to, and that the import reads.
 const FILES_BYTES_MAX: usize = 16 << 20;
+
+/// Failure to read a file that a directive refers to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FileError {
+    #[error("'{0}' is no complete path of a file")]
+    Relative(String),
+    #[error("the file {0} is missing here")]
+    Missing(String),
+    #[error("the files of the config are too long together")]
+    Long,
+    #[error(transparent)]
+    Include(#[from] IncludeError),
+}
 
 /// Entries of a map.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +71,7 @@ pub(crate) struct Draft<'a> {
     /// Maps with their names.
     maps: Vec<(MapSection, String)>,
     /// Texts of files, or the reasons why there are none.
-    files: HashMap<String, Result<Rc<str>, String>>,
+    files: HashMap<String, Result<Rc<str>, FileError>>,
     /// Names of the pools of the document, in its order.
     pool_order: Vec<String>,
     program: Program,
@@ -152,28 +165,33 @@ impl<'a> Draft<'a> {
         self.maps.iter().any(|(map, _)| is_wanted(&map.key))
     }
 
-    /// Returns the text of a file that a directive refers to; fails with the reason.
-    pub(crate) fn read_file(&mut self, path: &str) -> Result<Rc<str>, String> {
+    /// Returns the text of a file that a directive refers to.
+    pub(crate) fn read_file(&mut self, path: &str) -> Result<Rc<str>, FileError> {
         if let Some(known) = self.files.get(path) {
             return known.clone();
         }
-        let length: usize = self.files.values().flatten().map(|text| text.len()).sum();
-        let result = match path {
-            _ if !path.starts_with('/') || path.contains(['*', '?', '[']) => {
-                Err(format!("'{path}' is no complete path of a file"))
-            }
-            _ if length > FILES_BYTES_MAX => Err("the files of the config are too long together".to_owned()),
-            _ if !self.surroundings.exists(path) => Err(format!("the file {path} is missing here")),
-            _ => match self.surroundings.include(path) {
-                Ok(files) => match files.into_iter().next() {
-                    Some((_, text)) => Ok(Rc::from(text)),
-                    None => Err(format!("the file {path} is missing here")),
-                },
-                Err(error) => Err(error.to_string()),
-            },
-        };
+        let result = self.read_new_file(path);
         self.files.insert(path.to_owned(), result.clone());
         result
+    }
+
+    fn read_new_file(&mut self, path: &str) -> Result<Rc<str>, FileError> {
+        if !path.starts_with('/') || path.contains(['*', '?', '[']) {
+            return Err(FileError::Relative(path.to_owned()));
+        }
+        if self.files.values().flatten().map(|text| text.len()).sum::<usize>() > FILES_BYTES_MAX {
+            return Err(FileError::Long);
+        }
+        if !self.surroundings.exists(path) {
+            return Err(FileError::Missing(path.to_owned()));
+        }
+        let (_, text) = self
+            .surroundings
+            .include(path)?
+            .into_iter()
+            .next()
+            .ok_or_else(|| FileError::Missing(path.to_owned()))?;
+        Ok(Rc::from(text))
     }
 
     /// Adds the rules of listeners; listeners with the same rules share their routes.

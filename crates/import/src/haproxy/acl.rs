@@ -8,7 +8,7 @@ use super::lexer::Line;
 use super::lists;
 use super::maps::{self, Lookup};
 use crate::document::Origin;
-use crate::draft::{Draft, is_field_name, is_hidden, is_host, is_method, network};
+use crate::draft::{Draft, FileError, is_field_name, is_hidden, is_host, is_method, network};
 use crate::paths::{is_normal_path, is_portable_regex};
 use crate::rules::{Condition, PathTest, Test, ValueTest};
 use crate::text::escape_regex;
@@ -17,6 +17,12 @@ use crate::text::escape_regex;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct NoEquivalent(pub(crate) String);
+
+impl From<FileError> for NoEquivalent {
+    fn from(error: FileError) -> Self {
+        Self(error.to_string())
+    }
+}
 
 /// Returns the failure with a reason.
 pub(super) fn no_equivalent<T>(reason: impl Into<String>) -> Result<T, NoEquivalent> {

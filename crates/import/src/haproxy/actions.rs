@@ -116,9 +116,37 @@ impl Phases {
         if directive.starts_with("tcp-request") && !matches!(effect, Ok(Effect::Nothing | Effect::Allow)) {
             self.refuses_connections.get_or_insert_with(|| Rc::clone(origin));
         }
+        let is_known = match self.add(effect, condition, line, &mut reasons) {
+            Added::Nothing => return,
+            Added::Rule { is_known } => is_known,
+            Added::Allow { is_within } => {
+                if !is_within {
+                    draft.too_long(origin, format!("a section has more than {ALLOWS_MAX} lines with allow"));
+                }
+                true
+            }
+        };
+        if reasons.is_empty() && !is_known {
+            reasons.push("a condition in front of it is not known for every request".to_owned());
+        }
+        if !reasons.is_empty() {
+            draft.leave(Kind::NotSupported, origin, reasons.join("; "));
+        }
+    }
+
+    /// Adds the rule of an effect. What is not known of it has its reason in `reasons`.
+    fn add(
+        &mut self,
+        effect: Result<Effect, NoEquivalent>,
+        condition: Condition,
+        line: &Line,
+        reasons: &mut Vec<String>,
+    ) -> Added {
+        let (directive, origin) = (line.word(0), &line.origin);
+        let is_response = directive.starts_with("http-response") || directive.starts_with("http-after");
         let steps = self.of(line);
         let is_known = match effect {
-            Ok(Effect::Nothing) => return,
+            Ok(Effect::Nothing) => return Added::Nothing,
             Ok(Effect::Act(action)) => steps.push(&condition, |when| Rule::act_when(when, action, origin)),
             Ok(Effect::Rules(rules)) => {
                 steps.push(&condition, |when| Rule::When(when, rules.into(), vec![Rc::clone(origin)]))
@@ -131,31 +159,22 @@ impl Phases {
                 true
             }
             Ok(Effect::Allow) => {
-                if !steps.allow(condition) {
-                    draft.too_long(origin, format!("a section has more than {ALLOWS_MAX} lines with allow"));
-                }
                 // The rules behind it are reported, if there are any.
                 reasons.clear();
-                true
+                return Added::Allow { is_within: steps.allow(condition) };
             }
             // A field that a client does not get opens nothing.
-            Err(reason) if is_response && is_field_change(directive) => {
+            Err(reason) if is_response && line.word(1).ends_with("-header") => {
                 reasons.push(reason.to_string());
                 true
             }
             Err(reason) => {
-                let condition =
-                    if directive.starts_with("http-response") { Condition::Always } else { condition };
+                let condition = if directive == "http-response" { Condition::Always } else { condition };
                 reasons.push(format!("{reason}: the requests get 501"));
                 steps.push(&condition, |when| Rule::refuse(when, origin))
             }
         };
-        if reasons.is_empty() && !is_known {
-            reasons.push("a condition in front of it is not known for every request".to_owned());
-        }
-        if !reasons.is_empty() {
-            draft.leave(Kind::NotSupported, origin, reasons.join("; "));
-        }
+        Added::Rule { is_known }
     }
 }
 
@@ -170,15 +189,22 @@ fn replaced_status(line: &Line) -> Option<&str> {
     (is_return && is_status && keeps_status).then_some(status)
 }
 
-/// Returns whether a directive changes a field.
-fn is_field_change(directive: &str) -> bool {
-    directive.ends_with("-header")
-}
-
 /// Returns whether a condition may be one of a change: that of a response does not see the request.
 fn is_of_connection(directive: &str, condition: &Condition) -> bool {
     directive.starts_with("http-request")
         || !condition.contains(&|part| matches!(part, Condition::Test(_) | Condition::Unknown))
+}
+
+/// Result of a line.
+enum Added {
+    Nothing,
+    Rule {
+        is_known: bool,
+    },
+    /// An `allow`, of which a section has a limited number.
+    Allow {
+        is_within: bool,
+    },
 }
 
 /// Effect of a line on the requests of its condition.
@@ -292,7 +318,7 @@ fn status_option(options: &[String]) -> Result<u16, NoEquivalent> {
 
 /// Converts a refusal, with its content if it has one.
 fn denied(options: &[String], formats: &mut Formats<'_, '_>) -> Result<Effect, NoEquivalent> {
-    let is_plain = options.iter().skip(2).next().is_none();
+    let is_plain = options.len() <= 2;
     match options.first().map(String::as_str) {
         Some("content-type" | "string" | "file" | "errorfile" | "lf-string") => {
             returned(403, options, formats)
@@ -312,10 +338,10 @@ fn returned(status: u16, options: &[String], formats: &mut Formats<'_, '_>) -> R
             "status" | "deny_status" => status = value.parse().unwrap_or_default(),
             "content-type" => content_type = Some(value.to_owned()),
             "string" | "lf-string" if !value.contains('%') || word == "string" => value.clone_into(&mut body),
-            "file" => body = formats.draft.read_file(value).map_err(NoEquivalent)?.to_string(),
+            "file" => body = formats.draft.read_file(value)?.to_string(),
             "errorfile" => {
-                let text = formats.draft.read_file(value).map_err(NoEquivalent)?;
-                return pages::response(&text).map(Effect::Rules).map_err(NoEquivalent);
+                let text = formats.draft.read_file(value)?;
+                return pages::response(&text).map(Effect::Rules);
             }
             other => return no_equivalent(format!("'{other}' of a fixed response")),
         }

@@ -35,31 +35,26 @@ pub(super) fn assemble(global: &Global, proxies: Vec<Proxy>, draft: &mut Draft<'
     let has_own_pages = pages::add_top(&proxies, draft);
     let mut parts = Parts { proxies: &proxies, global, pools: BTreeMap::new(), has_own_pages };
     let mut has_admin = false;
-    for index in 0..proxies.len() {
-        if proxies[index].kind == ProxyKind::Backend {
-            continue;
-        }
-        if let (true, Some(head)) = (proxies[index].is_disabled, &proxies[index].head) {
+    for (index, proxy) in proxies.iter().enumerate().filter(|(_, proxy)| proxy.kind != ProxyKind::Backend) {
+        if let (true, Some(head)) = (proxy.is_disabled, &proxy.head) {
             draft.leave(Kind::NotSupported, head, "the section is disabled: it has no listener");
             continue;
         }
-        if add_admin(&proxies[index], &mut has_admin, draft) {
+        if add_admin(proxy, &mut has_admin, draft) {
             continue;
         }
-        let is_tcp = is_tcp(&proxies[index]);
-        if is_tcp {
-            add_tcp(index, &mut parts, draft);
-        } else {
-            add_http(index, &mut parts, draft);
+        match is_tcp(proxy) {
+            true => add_tcp(index, &mut parts, draft),
+            false => add_http(index, &mut parts, draft),
         }
     }
-    for index in 0..proxies.len() {
-        let is_left = proxies[index].kind == ProxyKind::Backend && !parts.pools.contains_key(&index);
-        if is_left && !(has_frontend && answers(&proxies[index])) {
+    for (index, proxy) in proxies.iter().enumerate() {
+        let is_left = proxy.kind == ProxyKind::Backend && !parts.pools.contains_key(&index);
+        if is_left && !(has_frontend && answers(proxy)) {
             add_pool(index, &mut parts, false, draft);
         }
-        if !is_usable(&proxies[index]) {
-            proxies[index].stick.report_unused(draft);
+        if !is_usable(proxy) {
+            proxy.stick.report_unused(draft);
         }
     }
     add_logs(global, &proxies, draft);

@@ -35,7 +35,7 @@ pub(super) fn condition(
     let mut any = Vec::new();
     let mut patterns: Vec<String> = expression.patterns.iter().map(|text| (*text).to_owned()).collect();
     for file in files {
-        let text = draft.read_file(file).map_err(NoEquivalent)?;
+        let text = draft.read_file(file)?;
         let content = files::patterns(&text);
         let kind = match expression.manner {
             Manner::Equals => Ok("exact"),

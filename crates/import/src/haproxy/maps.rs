@@ -66,7 +66,7 @@ impl Lookup {
         if let Some(text) = fetch.strip_prefix("str(").and_then(|rest| rest.strip_suffix(')')) {
             return Self::of_constant(&unquoted(text), &converters, (&file, manner), default, origin, draft);
         }
-        let text = draft.read_file(&file).map_err(NoEquivalent)?;
+        let text = draft.read_file(&file)?;
         let content = files::entries(&text);
         let key = match Key::parse(fetch, &converters, place) {
             Ok(key) => key,
@@ -114,7 +114,7 @@ impl Lookup {
         if !converters.is_empty() || manner != Manner::Equals {
             return no_equivalent("a fixed text is looked up as it is");
         }
-        let entries = files::entries(&draft.read_file(file).map_err(NoEquivalent)?).items;
+        let entries = files::entries(&draft.read_file(file)?).items;
         let found =
             entries.into_iter().find(|(key, _)| key == text).map(|(_, value)| (Condition::Always, value));
         let reason = format!("the value is that of {file} now: a change of it needs a new import");
@@ -156,7 +156,7 @@ impl Lookup {
             Values::Listed(entries) => {
                 let last = if by_default { Condition::Always } else { Condition::Never };
                 entries.iter().rev().try_fold(last, |rest, (condition, text)| {
-                    Ok(match known(text)? {
+                    Ok::<_, NoEquivalent>(match known(text)? {
                         true => condition.clone().or(rest),
                         false => condition.clone().negate().and(&rest),
                     })

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::acl::{NoEquivalent, no_equivalent};
 use super::lexer::Line;
 use super::settings::{Proxy, Set};
 use crate::document::{Origin, Section, Value};
@@ -25,15 +26,17 @@ pub(super) enum Page {
 /// Pages of a section, by their status.
 pub(super) type Pages = BTreeMap<u16, Set<Page>>;
 
+/// Reason for a page that weir cannot send.
+const UNFIT: &str = "this status or length of a page";
 /// Maximum length of a page of weir.
 const PAGE_BYTES_MAX: usize = 64 << 10;
 
 /// Reads a line of `errorfile`, `errorloc…` or `http-error`; fails with the reason.
-fn page(line: &Line) -> Result<(u16, Page), String> {
+fn page(line: &Line) -> Result<(u16, Page), NoEquivalent> {
     let words = line.rest(1);
     let status = |text: &str| {
         let status = text.parse::<u16>().ok().filter(|status| (200..600).contains(status));
-        status.ok_or_else(|| format!("'{text}' is no status"))
+        status.ok_or_else(|| NoEquivalent(format!("'{text}' is no status")))
     };
     match (line.word(0), words) {
         ("errorfile", [code, file, ..]) => Ok((status(code)?, Page::Raw(file.clone()))),
@@ -55,13 +58,17 @@ fn page(line: &Line) -> Result<(u16, Page), String> {
                     "lf-string" if !value.contains('%') => {
                         page = Some(Page::Text(value.to_owned(), media_type.clone()));
                     }
-                    other => return Err(format!("'{other}' of a page: weir's own page is in its place")),
+                    other => {
+                        return no_equivalent(format!(
+                            "'{other}' of a page: weir's own page is in its place"
+                        ));
+                    }
                 }
             }
             let page = page.unwrap_or(Page::Text(String::new(), media_type));
             Ok((status(&code.to_string())?, page))
         }
-        _ => Err("a status and a page are expected".to_owned()),
+        _ => no_equivalent("a status and a page are expected"),
     }
 }
 
@@ -69,7 +76,7 @@ fn page(line: &Line) -> Result<(u16, Page), String> {
 pub(super) fn add(pages: &mut Pages, line: &Line, draft: &mut Draft<'_>) {
     match page(line) {
         Ok((status, page)) => drop(pages.insert(status, (page, Rc::clone(&line.origin)))),
-        Err(reason) => draft.leave(Kind::NotSupported, &line.origin, reason),
+        Err(reason) => draft.leave(Kind::NotSupported, &line.origin, reason.to_string()),
     }
 }
 
@@ -88,17 +95,19 @@ pub(super) fn add_shared(proxy: &mut Proxy, sections: &BTreeMap<String, Pages>, 
 }
 
 /// Returns the rules that send a complete response of HAProxy, a file with a head; fails with the reason.
-pub(super) fn response(text: &str) -> Result<Vec<Rule>, String> {
+pub(super) fn response(text: &str) -> Result<Vec<Rule>, NoEquivalent> {
     let end = text.find("\r\n\r\n").map(|at| (at, at + 4));
     let end = [end, text.find("\n\n").map(|at| (at, at + 2))].into_iter().flatten().min();
-    let Some((end, start)) = end else { return Err("the page has no complete head".to_owned()) };
+    let Some((end, start)) = end else { return no_equivalent("the page has no complete head") };
     let (head, body) = (&text[..end], &text[start..]);
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.strip_prefix("HTTP/")?.split(' ').nth(1)?.parse().ok());
-    let Some(status) = status else { return Err("the page has no status".to_owned()) };
+    let Some(status) = status else { return no_equivalent("the page has no status") };
     let (mut rules, mut media_type) = (Vec::new(), None);
     for line in lines {
-        let Some((name, value)) = line.split_once(':') else { return Err(format!("'{line}' is no field")) };
+        let Some((name, value)) = line.split_once(':') else {
+            return no_equivalent(format!("'{line}' is no field"));
+        };
         let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
         match name.as_str() {
             "content-type" => media_type = Some(value),
@@ -110,28 +119,28 @@ pub(super) fn response(text: &str) -> Result<Vec<Rule>, String> {
                     Origin { file: "import".into(), line: 0, text: "A field of the page.".to_owned() };
                 rules.push(Rule::Change(Condition::Always, change, Rc::new(origin)));
             }
-            name => return Err(format!("the field '{name}' of a page")),
+            name => return no_equivalent(format!("the field '{name}' of a page")),
         }
     }
-    let action = fixed_response(status, media_type, body).ok_or("this status or length of a page")?;
+    let action = fixed_response(status, media_type, body).ok_or_else(|| NoEquivalent(UNFIT.to_owned()))?;
     rules.push(Rule::Act(action, Vec::new()));
     Ok(rules)
 }
 
 /// Returns the rules that send a page for a status.
-fn page_rules(status: u16, page: &Page, draft: &mut Draft<'_>) -> Result<Vec<Rule>, String> {
+fn page_rules(status: u16, page: &Page, draft: &mut Draft<'_>) -> Result<Vec<Rule>, NoEquivalent> {
     let of_text = |media_type: &str, text: &str| {
         let action =
-            fixed_response(status, Some(media_type), text).ok_or("this status or length of a page")?;
+            fixed_response(status, Some(media_type), text).ok_or_else(|| NoEquivalent(UNFIT.to_owned()))?;
         Ok(vec![Rule::Act(action, Vec::new())])
     };
     match page {
-        Page::Raw(file) => response(&*draft.read_file(file)?),
-        Page::File(file, media_type) => of_text(media_type, &*draft.read_file(file)?),
+        Page::Raw(file) => response(&draft.read_file(file)?),
+        Page::File(file, media_type) => of_text(media_type, &draft.read_file(file)?),
         Page::Text(text, media_type) => of_text(media_type, text),
         Page::Redirect(code, url) => {
-            let action =
-                redirect(*code, Template::from(url.as_str())).ok_or("this location of a redirect")?;
+            let action = redirect(*code, Template::from(url.as_str()))
+                .ok_or_else(|| NoEquivalent("this location of a redirect".to_owned()))?;
             Ok(vec![Rule::Act(action, Vec::new())])
         }
     }

@@ -142,12 +142,7 @@ impl Proxy {
             "source" => self.source = Some((value.to_owned(), Rc::clone(origin))),
             "log" => self.add_log(line, draft),
             "stats enable" | "stats uri" | "stats refresh" => {
-                self.stats.push(Rc::clone(origin));
-                let uri = line.word(2);
-                if directive == "stats uri" && is_normal_path(uri) {
-                    let condition = Condition::path(PathTest::Begins(uri.to_owned()));
-                    self.phases.statistics.rules = vec![Rule::refuse(condition, origin)];
-                }
+                self.add_statistics(directive, line);
             }
             "option forwardfor" => self.forwardfor = Some((line.rest(2).to_vec(), Rc::clone(origin))),
             "option httpchk" | "http-check send" | "http-check expect" => {
@@ -168,6 +163,16 @@ impl Proxy {
                 self.uses_http |= !directive.starts_with("tcp-");
                 self.phases.apply(directive, line, &self.acls, draft);
             }
+        }
+    }
+
+    /// Adds a line of the status page, whose path is not forwarded.
+    fn add_statistics(&mut self, directive: &str, line: &Line) {
+        self.stats.push(Rc::clone(&line.origin));
+        let uri = line.word(2);
+        if directive == "stats uri" && is_normal_path(uri) {
+            let condition = Condition::path(PathTest::Begins(uri.to_owned()));
+            self.phases.statistics.rules = vec![Rule::refuse(condition, &line.origin)];
         }
     }
 
