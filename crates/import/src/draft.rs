@@ -1,6 +1,7 @@
 //! The config under construction: listeners, pools and routes with their names, the report, and checks of values that
 //! all sources share.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::document::{Document, Names, Origin, Origins, Section, Value};
@@ -10,7 +11,7 @@ use crate::rules::{
     TooLong, count_rules, has_path_test, write_condition,
 };
 use crate::text::Template;
-use crate::{Import, ParseError, Program, Surroundings};
+use crate::{Import, IncludeError, ParseError, Program, Surroundings};
 
 /// Number of pools, the last ones, with which a new one is compared.
 const POOLS_COMPARED: usize = 200;
@@ -23,6 +24,21 @@ const RESPONSES_MAX: usize = 6;
 
 /// Maximum length of the conditions of all directives together: an ACL has its length in each of them.
 const WORK_MAX: usize = 16 << 20;
+/// Maximum length of all files that directives refer to, and that the import reads.
+const FILES_BYTES_MAX: usize = 16 << 20;
+
+/// Failure to read a file that a directive refers to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FileError {
+    #[error("'{0}' is no complete path of a file")]
+    Relative(String),
+    #[error("the file {0} is missing here")]
+    Missing(String),
+    #[error("the files of the config are too long together")]
+    Long,
+    #[error(transparent)]
+    Include(#[from] IncludeError),
+}
 
 /// Parts of the new config.
 pub(crate) struct Draft<'a> {
@@ -37,11 +53,14 @@ pub(crate) struct Draft<'a> {
     work: usize,
     names: Names,
     pub(crate) pool_names: Names,
+    /// Texts of files, or the reasons why there are none.
+    files: HashMap<String, Result<Rc<str>, FileError>>,
     /// Names of the pools of the document, in its order.
     pool_order: Vec<String>,
     map_names: Names,
     /// Names of the maps of the document, in its order.
     map_order: Vec<String>,
+    map_keys: Vec<String>,
     kept_maps: Vec<String>,
     program: Program,
 }
@@ -61,9 +80,11 @@ impl<'a> Draft<'a> {
             work: 0,
             names: Names::default(),
             pool_names: Names::default(),
+            files: HashMap::new(),
             pool_order: Vec::new(),
             map_names: Names::default(),
             map_order: Vec::new(),
+            map_keys: Vec::new(),
             kept_maps: Vec::new(),
             program,
         }
@@ -98,6 +119,7 @@ impl<'a> Draft<'a> {
 
     /// Adds a map, unless there is the same one, and returns its name.
     pub(crate) fn add_map(&mut self, wanted: &str, map: MapSection, origin: &Rc<Origin>) -> String {
+        let key = map.key.clone();
         let section = map.into_section(origin);
         let known = self.document.maps.iter().zip(&self.map_order);
         let mut same = known.rev().take(POOLS_COMPARED).filter(|(other, _)| other.equals(&section));
@@ -109,6 +131,7 @@ impl<'a> Draft<'a> {
         section.rename(&name);
         self.document.maps.push(section);
         self.map_order.push(name.clone());
+        self.map_keys.push(key);
         name
     }
 
@@ -130,6 +153,40 @@ impl<'a> Draft<'a> {
     pub(crate) fn push_pool(&mut self, section: Section, name: &str) {
         self.document.pools.push(section);
         self.pool_order.push(name.to_owned());
+    }
+
+    /// Returns whether a map has such a key.
+    pub(crate) fn has_map_of(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
+        self.map_keys.iter().any(|key| is_wanted(key))
+    }
+
+    /// Returns the text of a file that a directive refers to.
+    pub(crate) fn read_file(&mut self, path: &str) -> Result<Rc<str>, FileError> {
+        if let Some(known) = self.files.get(path) {
+            return known.clone();
+        }
+        let result = self.read_new_file(path);
+        self.files.insert(path.to_owned(), result.clone());
+        result
+    }
+
+    fn read_new_file(&mut self, path: &str) -> Result<Rc<str>, FileError> {
+        if !path.starts_with('/') || path.contains(['*', '?', '[']) {
+            return Err(FileError::Relative(path.to_owned()));
+        }
+        if self.files.values().flatten().map(|text| text.len()).sum::<usize>() > FILES_BYTES_MAX {
+            return Err(FileError::Long);
+        }
+        if !self.surroundings.exists(path) {
+            return Err(FileError::Missing(path.to_owned()));
+        }
+        let (_, text) = self
+            .surroundings
+            .include(path)?
+            .into_iter()
+            .next()
+            .ok_or_else(|| FileError::Missing(path.to_owned()))?;
+        Ok(Rc::from(text))
     }
 
     /// Adds the rules of listeners; listeners with the same rules share their routes.
@@ -310,7 +367,6 @@ impl<'a> Draft<'a> {
 
 /// Entries of a map.
 #[derive(Clone, Debug)]
-#[allow(dead_code, reason = "HAProxy has maps in files")]
 pub(crate) enum MapEntries {
     /// In the config, in their order.
     Inline(Vec<(String, String)>),
@@ -370,6 +426,9 @@ impl MapSection {
     fn into_section(self, origin: &Rc<Origin>) -> Section {
         let mut section = Section::named("map", "", vec![Rc::clone(origin)]);
         section.set("key", Value::text(&self.key), &[]);
+        if let MapEntries::File(file) = &self.entries {
+            section.set("file", Value::text(file), &[]);
+        }
         if self.kind != "exact" {
             section.set("match", Value::text(self.kind), &[]);
         }
@@ -380,12 +439,9 @@ impl MapSection {
         if let Some(default) = self.default {
             section.set("default", Value::text(default), &[]);
         }
-        match self.entries {
-            MapEntries::Inline(entries) => {
-                let entries = entries.into_iter().map(|(key, value)| (key, Value::text(value)));
-                section.set("entries", Value::Table(entries.collect()), &[]);
-            }
-            MapEntries::File(file) => section.set("file", Value::text(file), &[]),
+        if let MapEntries::Inline(entries) = self.entries {
+            let entries = entries.into_iter().map(|(key, value)| (key, Value::text(value)));
+            section.set("entries", Value::Table(entries.collect()), &[]);
         }
         section
     }

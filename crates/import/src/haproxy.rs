@@ -3,11 +3,23 @@
 mod acl;
 mod actions;
 mod assemble;
+#[cfg(test)]
+mod file_tests;
+mod files;
+mod formats;
+mod keys;
 mod lexer;
+mod listeners;
+mod lists;
+mod maps;
+mod pages;
 mod pool;
 mod server;
 mod settings;
+mod stick;
+mod switching;
 mod table;
+mod variables;
 
 use crate::draft::Draft;
 use crate::left::Kind;
@@ -83,6 +95,11 @@ impl Sections {
                 apply_all(&mut proxy, lines, draft);
                 self.proxies.push(proxy);
             }
+            "http-errors" => {
+                let mut pages = pages::Pages::new();
+                lines.iter().for_each(|line| pages::add(&mut pages, line, draft));
+                self.global.pages.insert(head.word(1).to_owned(), pages);
+            }
             "userlist" => {
                 draft.leave(Kind::NotSupported, &head.origin, "weir has no authentication of users")
             }
@@ -137,7 +154,8 @@ fn reason_of(row: Option<&row::Row>, name: &str) -> (Kind, String) {
 
 /// Applies the lines of a section, its ACLs first: a name also has the lines behind the rules that use it.
 fn apply_all(proxy: &mut Proxy, lines: &[Line], draft: &mut Draft<'_>) {
-    let problems = proxy.acls.define(lines.iter().filter(|line| line.word(0) == "acl"));
+    let lines = &variables::replaced(lines)[..];
+    let problems = proxy.acls.define(lines.iter().filter(|line| line.word(0) == "acl"), draft);
     for (line, reason) in problems {
         draft.leave(Kind::NotSupported, &line.origin, reason.to_string());
     }
@@ -153,7 +171,11 @@ fn apply_all(proxy: &mut Proxy, lines: &[Line], draft: &mut Draft<'_>) {
 /// Applies one line of a section, by the table. A line that may restrict access, and that weir does not know, refuses
 /// all requests of the section.
 fn apply(proxy: &mut Proxy, line: &Line, draft: &mut Draft<'_>) {
-    let words: Vec<&str> = line.words.iter().take(4).map(String::as_str).collect();
+    let mut words: Vec<&str> = line.words.iter().take(4).map(String::as_str).collect();
+    // The name of a variable or counter is no word of its own.
+    if let Some(second) = words.get_mut(1) {
+        *second = second.split('(').next().unwrap_or_default();
+    }
     let row = row::find(TABLE, &words);
     match row {
         Some(row) if row.kind.is_none() => proxy.apply(row.directive, line, draft),

@@ -99,7 +99,17 @@ Times without a unit are milliseconds. Rules are compiled to routes in their ord
 then `redirect` and `use_backend`, then the rules of the backend. A test behind a change sees the changed request.
 Conditions are `path`, `hdr`, `hdr(host)`, `cook`, `method`, `src`, `ssl_fc` and `ssl_fc_sni`, with `-i`, `-m` and the
 suffixes `_beg`, `_end`, `_sub`, `_dir`, `_dom` and `_reg`, and the predefined ACLs of methods. All backup servers of a
-pool are used, as with `option allbackups`.";
+pool are used, as with `option allbackups`.
+
+A file of `-f` or of a converter `map`, `map_str`, `map_beg`, `map_end` or `map_ip` becomes the file of a `[map.NAME]`,
+which weir reads again when it changes. It must be below the directory of the config when it is imported, because HAProxy
+and weir read some lines in different ways: comments behind spaces, keys with spaces, a key with two values. A file that
+weir would read in another way, or compare in another way (`map_dom`, `map_reg`, `map_sub`, `hdr_dom`), becomes conditions
+of routes if it has up to 100 lines, else its requests get 501. Keys are `hdr(host)`, with or without its port, `path`,
+`base`, `src`, `ssl_fc_sni`, `method`, and in conditions other fields and cookies; `lower` makes a map ignore case. A host
+with a dot at its end, compared without its port, gets 501. `use_backend %[…,map(FILE)]` becomes a route for each value
+that the file has at the time of the import. A redirect has the host without its port. A chance (`rand`) has no
+equivalent: `percent` chooses by a key.";
 const NGINX: &str = "\
 Times without a unit are seconds. A server is chosen by its name: exact, the longest wildcard, the expression, then the
 default server. A location is chosen as in nginx: exact, `^~`, expressions in their order, the longest prefix. A prefix

@@ -35,6 +35,8 @@ pub(crate) enum Variable {
     Parameter(String),
     /// The value of a map.
     Map(String),
+    /// The same, with a text for a request without a value.
+    MapOr(String, String),
     /// Another value of weir, by its name, which all texts have.
     Fact(&'static str),
 }
@@ -53,6 +55,7 @@ impl Variable {
             Self::Cookie(name) => format!("cookie.{name}"),
             Self::Parameter(name) => format!("query.{name}"),
             Self::Map(name) => format!("map.{name}"),
+            Self::MapOr(name, default) => map_or(name, default)?,
             Self::Fact(name) => (*name).to_owned(),
         })
     }
@@ -119,7 +122,7 @@ impl Template {
     /// have, or no value.
     pub(crate) fn key(&self) -> Option<String> {
         let is_variable = |part: &Part| matches!(part, Part::Variable(_));
-        let is_map = |part: &Part| matches!(part, Part::Variable(Variable::Map(_)));
+        let is_map = |part: &Part| matches!(part, Part::Variable(Variable::Map(_) | Variable::MapOr(..)));
         if self.0.iter().any(is_map) || !self.0.iter().any(is_variable) {
             return None;
         }
@@ -132,7 +135,7 @@ impl Template {
     /// Returns the names of the maps whose values are parts of it.
     pub(crate) fn maps(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
-            Part::Variable(Variable::Map(map)) => Some(map.as_str()),
+            Part::Variable(Variable::Map(map) | Variable::MapOr(map, _)) => Some(map.as_str()),
             _ => None,
         })
     }
@@ -147,6 +150,7 @@ impl Template {
                 | Variable::Parameter(text)
                 | Variable::Map(text),
             ) => text.len() + 16,
+            Part::Variable(Variable::MapOr(name, text)) => name.len() + text.len() + 16,
             Part::Variable(_) => 16,
         });
         parts.sum()
@@ -180,9 +184,20 @@ impl Template {
                 Part::Variable(Variable::Scheme) => text.push_str("{scheme}"),
                 Part::Variable(Variable::Fact("method")) => text.push_str("{method}"),
                 Part::Variable(Variable::Map(name)) => text.push_str(&format!("{{map.{name}}}")),
+                Part::Variable(Variable::MapOr(name, default)) => {
+                    text.push_str(&format!("{{{}}}", map_or(name, default)?));
+                }
                 Part::Variable(_) => return None,
             }
         }
         Some(text)
+    }
+}
+
+/// Returns the name of a map's value with a default, which cannot have braces.
+fn map_or(name: &str, default: &str) -> Option<String> {
+    match default {
+        "" => Some(format!("map.{name}")),
+        default => (!default.contains(['{', '}'])).then(|| format!("map.{name}:-{default}")),
     }
 }

@@ -21,9 +21,9 @@ const HAPROXY_ACCESS: &str = include_str!("import/access.cfg");
 const NGINX_ACCESS: &str = include_str!("import/access.conf");
 
 /// Port of the listener in the source of an import; nothing listens there.
-const SOURCE_PORT: &str = "18999";
+pub(crate) const SOURCE_PORT: &str = "18999";
 /// Requests to each config.
-const REQUESTS: usize = 200;
+pub(crate) const REQUESTS: usize = 200;
 
 const METHODS: [&str; 8] = ["GET", "GET", "GET", "GET", "POST", "PUT", "DELETE", "OPTIONS"];
 const HOSTS: [&str; 11] = [
@@ -113,7 +113,7 @@ fn describe_requests(name: &str, stream: TcpStream) -> io::Result<()> {
 
 /// Returns what matters of a response: its status, its fields, and of the forwarded request the server, the line and
 /// the fields that the proxies change.
-fn outcome(authority: &str, request: &str) -> Vec<String> {
+pub(crate) fn outcome(authority: &str, request: &str) -> Vec<String> {
     let mut client = Client::connect(authority);
     client.send(request.as_bytes());
     let Some(response) = client.read_response() else { return vec!["closed".to_owned()] };
@@ -153,7 +153,7 @@ fn outcome(authority: &str, request: &str) -> Vec<String> {
 }
 
 /// Returns the request of a number, the same in each run.
-fn request(number: usize) -> String {
+pub(crate) fn request(number: usize) -> String {
     // Numbers without a common factor with the lengths reach all combinations.
     let pick =
         |list: &[&'static str], factor: usize| list[(number * factor + number / list.len()) % list.len()];

@@ -1,9 +1,14 @@
 //! ACLs of HAProxy: fetches, converters and patterns become conditions. What weir cannot compare is unknown.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
+use super::keys::{Use, host_condition};
 use super::lexer::Line;
-use crate::draft::{is_field_name, is_hidden, is_host, is_method, network};
+use super::lists;
+use super::maps::{self, Lookup};
+use crate::document::Origin;
+use crate::draft::{Draft, FileError, is_field_name, is_hidden, is_host, is_method, network};
 use crate::paths::{is_normal_path, is_portable_regex};
 use crate::rules::{Condition, PathTest, Test, ValueTest};
 use crate::text::escape_regex;
@@ -13,8 +18,14 @@ use crate::text::escape_regex;
 #[error("{0}")]
 pub(crate) struct NoEquivalent(pub(crate) String);
 
+impl From<FileError> for NoEquivalent {
+    fn from(error: FileError) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// Returns the failure with a reason.
-fn no_equivalent<T>(reason: impl Into<String>) -> Result<T, NoEquivalent> {
+pub(super) fn no_equivalent<T>(reason: impl Into<String>) -> Result<T, NoEquivalent> {
     Err(NoEquivalent(reason.into()))
 }
 
@@ -27,11 +38,12 @@ impl Acls {
     pub(crate) fn define<'l>(
         &mut self,
         lines: impl Iterator<Item = &'l Line>,
+        draft: &mut Draft<'_>,
     ) -> Vec<(&'l Line, NoEquivalent)> {
         let mut parts: HashMap<&str, Vec<Condition>> = HashMap::new();
         let mut problems = Vec::new();
         for line in lines {
-            let condition = parse_test(line.rest(2)).unwrap_or_else(|reason| {
+            let condition = parse_test(line.rest(2), &line.origin, draft).unwrap_or_else(|reason| {
                 problems.push((line, reason));
                 Condition::Unknown
             });
@@ -54,7 +66,12 @@ impl Acls {
 
     /// Parses the condition at the end of a rule: `if a b or !c`, `unless a`, or nothing. What is not known of it has
     /// its reason in `reasons`.
-    pub(crate) fn condition(&self, words: &[String], reasons: &mut Vec<String>) -> Condition {
+    pub(crate) fn condition(
+        &self,
+        words: &[String],
+        (origin, draft): (&Rc<Origin>, &mut Draft<'_>),
+        reasons: &mut Vec<String>,
+    ) -> Condition {
         let is_negated = match words.first().map(String::as_str) {
             None => return Condition::Always,
             Some("if") => false,
@@ -68,14 +85,14 @@ impl Acls {
         let mut at = 1;
         while let Some(word) = words.get(at) {
             at += 1;
-            if word == "or" || word == "||" {
+            if word.eq_ignore_ascii_case("or") || word == "||" {
                 alternatives.push(Condition::all(std::mem::take(&mut conjunction)));
                 continue;
             }
             if word == "and" || word == "&&" {
                 continue;
             }
-            let (negated, name, condition) = self.term(word, words, &mut at);
+            let (negated, name, condition) = self.term(word, words, &mut at, (origin, &mut *draft));
             let condition = condition.unwrap_or_else(|reason| {
                 reasons.push(reason.to_string());
                 Condition::Unknown
@@ -100,6 +117,7 @@ impl Acls {
         word: &'w str,
         words: &'w [String],
         at: &mut usize,
+        (origin, draft): (&Rc<Origin>, &mut Draft<'_>),
     ) -> (bool, &'w str, Result<Condition, NoEquivalent>) {
         let (mut negated, mut name) = (false, word);
         while name.starts_with('!') || name.is_empty() {
@@ -121,7 +139,7 @@ impl Acls {
             *at = words.len();
             return (negated, name, no_equivalent("a brace of the condition is not closed"));
         };
-        let inner = parse_test(&words[*at..*at + end]);
+        let inner = parse_test(&words[*at..*at + end], origin, draft);
         *at += end + 1;
         (negated, name, inner)
     }
@@ -151,7 +169,7 @@ impl Acls {
 
 /// Manner in which patterns are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+pub(super) enum Manner {
     Equals,
     Begins,
     Ends,
@@ -162,17 +180,21 @@ enum Manner {
     Found,
 }
 
-/// Fetch with its flags and patterns.
-struct Expression<'a> {
-    manner: Manner,
-    ignores_case: bool,
-    patterns: Vec<&'a str>,
+/// Flags and patterns of a fetch.
+pub(super) struct Expression<'a> {
+    pub(super) manner: Manner,
+    pub(super) ignores_case: bool,
+    pub(super) patterns: Vec<&'a str>,
 }
 
 /// Parses a fetch with its flags and patterns.
-fn parse_test(words: &[String]) -> Result<Condition, NoEquivalent> {
-    let Some(fetch) = words.first() else { return no_equivalent("the condition is empty") };
-    let (fetch, converters) = split_fetch(fetch);
+pub(super) fn parse_test(
+    words: &[String],
+    origin: &Rc<Origin>,
+    draft: &mut Draft<'_>,
+) -> Result<Condition, NoEquivalent> {
+    let Some(text) = words.first() else { return no_equivalent("the condition is empty") };
+    let (fetch, converters) = split_fetch(text);
     let (name, manner) = named_manner(fetch);
     let mut expression = Expression { manner, ignores_case: false, patterns: Vec::new() };
     let mut files: Vec<&str> = Vec::new();
@@ -193,44 +215,40 @@ fn parse_test(words: &[String]) -> Result<Condition, NoEquivalent> {
         }
     }
     expression.patterns.extend(rest);
-    if !files.is_empty() {
-        return list_condition(&name, &expression, !converters.is_empty(), &files);
+    if maps::has_map(&converters) && files.is_empty() {
+        let text = text.strip_prefix(fetch).map_or_else(|| text.clone(), |rest| format!("{name}{rest}"));
+        return Lookup::parse(&text, Use::Condition, origin, draft)?.acl(&expression);
     }
+    if !files.is_empty() {
+        return lists::condition((&name, &converters), &expression, &files, origin, draft);
+    }
+    plain_condition(&name, &converters, &expression)
+}
+
+/// Returns the condition of a fetch whose patterns are in the config.
+pub(super) fn plain_condition(
+    fetch: &str,
+    converters: &[&str],
+    expression: &Expression<'_>,
+) -> Result<Condition, NoEquivalent> {
+    if converters.iter().any(|converter| *converter != "lower") && maps::is_host(fetch) {
+        return host_condition(fetch, converters, expression);
+    }
+    let mut ignores_case = expression.ignores_case;
     for converter in converters {
         let has_upper = |pattern: &&str| pattern.bytes().any(|byte| byte.is_ascii_uppercase());
-        match converter {
+        match *converter {
             // Case is ignored then, as long as the patterns are in lower case.
-            "lower" if !expression.patterns.iter().any(has_upper) => expression.ignores_case = true,
+            "lower" if !expression.patterns.iter().any(has_upper) => ignores_case = true,
             other => return no_equivalent(format!("the converter '{other}'")),
         }
     }
-    condition_of(name, &expression)
-}
-
-/// Returns the condition of lists in files: those of client networks.
-fn list_condition(
-    fetch: &str,
-    expression: &Expression<'_>,
-    has_converter: bool,
-    files: &[&str],
-) -> Result<Condition, NoEquivalent> {
-    if fetch != "src" || expression.manner != Manner::Equals || has_converter {
-        return no_equivalent(
-            "a list in a file has client networks (`src -f FILE`), or becomes a `[map.NAME]` by hand",
-        );
-    }
-    if !files.iter().all(|file| file.starts_with('/')) {
-        return no_equivalent("a list in a file with a relative path");
-    }
-    let lists = Condition::tests(files.iter().map(|file| Test::SourceFile((*file).to_owned())));
-    match expression.patterns.is_empty() {
-        true => Ok(lists),
-        false => Ok(lists.or(condition_of(fetch.to_owned(), expression)?)),
-    }
+    let patterns = expression.patterns.clone();
+    condition_of(fetch.to_owned(), &Expression { manner: expression.manner, ignores_case, patterns })
 }
 
 /// Splits `fetch(a,b),converter(c),lower` at the commas outside of parentheses.
-fn split_fetch(text: &str) -> (&str, Vec<&str>) {
+pub(super) fn split_fetch(text: &str) -> (&str, Vec<&str>) {
     let mut depth = 0_i32;
     let mut parts = Vec::new();
     let mut start = 0;
@@ -250,7 +268,7 @@ fn split_fetch(text: &str) -> (&str, Vec<&str>) {
     (fetch, parts)
 }
 
-fn manner_of(name: &str) -> Option<Manner> {
+pub(super) fn manner_of(name: &str) -> Option<Manner> {
     Some(match name {
         "str" | "ip" => Manner::Equals,
         "beg" => Manner::Begins,
@@ -346,7 +364,7 @@ fn field_condition(
 }
 
 /// Returns an expression for a pattern, without the flag for its case.
-fn pattern_regex(manner: Manner, pattern: &str) -> Result<String, NoEquivalent> {
+pub(super) fn pattern_regex(manner: Manner, pattern: &str) -> Result<String, NoEquivalent> {
     let text = escape_regex(pattern);
     Ok(match manner {
         Manner::Equals => format!("^{text}$"),
@@ -365,7 +383,7 @@ fn pattern_regex(manner: Manner, pattern: &str) -> Result<String, NoEquivalent> 
     })
 }
 
-fn with_case(ignores_case: bool, regex: String) -> String {
+pub(super) fn with_case(ignores_case: bool, regex: String) -> String {
     if ignores_case { format!("(?i){regex}") } else { regex }
 }
 
@@ -476,13 +494,24 @@ fn server_name_test(expression: &Expression<'_>) -> Result<Condition, NoEquivale
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Program;
+    use crate::fuzzing::NoSurroundings;
 
     fn words(text: &str) -> Vec<String> {
         text.split(' ').map(str::to_owned).collect()
     }
 
+    fn origin() -> Rc<Origin> {
+        Rc::new(Origin { file: "a".into(), line: 1, text: String::new() })
+    }
+
+    fn parsed(text: &str) -> Result<Condition, NoEquivalent> {
+        let mut surroundings = NoSurroundings;
+        parse_test(&words(text), &origin(), &mut Draft::new(Program::Haproxy, &mut surroundings))
+    }
+
     fn test(text: &str) -> Condition {
-        parse_test(&words(text)).unwrap()
+        parsed(text).unwrap()
     }
 
     #[test]
@@ -534,7 +563,7 @@ mod tests {
             "path -x a",
             "hdr(x),lower A",
         ] {
-            assert!(parse_test(&words(text)).is_err(), "{text}");
+            assert!(parsed(text).is_err(), "{text}");
         }
     }
 
@@ -546,22 +575,23 @@ mod tests {
         assert_eq!(test("ssl_fc_sni_end .a.example"), name("*.a.example"));
         assert_eq!(test("ssl_fc_sni -m end -i .a"), name("*.a"));
         for manner in ["dom a", "sub a", "dir a", "beg a", "end a", "reg a", "found"] {
-            assert!(parse_test(&words(&format!("req_ssl_sni -m {manner}"))).is_err(), "{manner}");
+            assert!(parsed(&format!("req_ssl_sni -m {manner}")).is_err(), "{manner}");
         }
     }
 
     #[test]
     fn conditions_have_and_or_and_not() {
         let mut acls = Acls::default();
-        let origin =
-            std::rc::Rc::new(crate::document::Origin { file: "a".into(), line: 1, text: String::new() });
+        let origin = origin();
+        let mut surroundings = NoSurroundings;
+        let mut draft = Draft::new(Program::Haproxy, &mut surroundings);
         let lines: Vec<Line> = ["acl a path /a", "acl h hdr(host) h", "acl x nbsrv gt 1", "acl a path /b"]
             .map(|text| Line { words: words(text), is_complete: true, origin: origin.clone() })
             .into();
-        assert_eq!(acls.define(lines.iter()).len(), 1);
-        let parse = |text: &str| {
+        assert_eq!(acls.define(lines.iter(), &mut draft).len(), 1);
+        let mut parse = |text: &str| {
             let mut reasons = Vec::new();
-            let condition = acls.condition(&words(text), &mut reasons);
+            let condition = acls.condition(&words(text), (&origin, &mut draft), &mut reasons);
             assert_eq!(condition.is_exact(), reasons.is_empty(), "{text}: {reasons:?}");
             condition
         };

@@ -3,17 +3,15 @@
 
 use std::rc::Rc;
 
-use super::acl::{Acls, NoEquivalent};
+use super::acl::{Acls, NoEquivalent, no_equivalent};
+use super::formats::Formats;
 use super::lexer::Line;
-use crate::draft::{Draft, fixed_response, is_changeable, is_field_name, is_hidden, redirect};
+use super::pages;
+use crate::draft::{Draft, fixed_response, is_changeable, redirect};
 use crate::left::Kind;
 use crate::paths::is_normal_path;
 use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
 use crate::text::{Template, Variable};
-
-fn no_equivalent<T>(reason: impl Into<String>) -> Result<T, NoEquivalent> {
-    Err(NoEquivalent(reason.into()))
-}
 
 /// Rules of one kind in their order; `allow` skips those behind it.
 #[derive(Clone, Debug, Default)]
@@ -51,26 +49,31 @@ pub(super) struct Phases {
     pub(super) block: Steps,
     pub(super) request: Steps,
     pub(super) redirects: Steps,
-    pub(super) responses: Steps,
+    /// Paths of the status page.
+    pub(super) statistics: Steps,
+    /// `http-response`: of servers only.
+    responses: Steps,
+    /// `http-after-response`: of all responses.
+    after: Steps,
     /// A line that may refuse connections, which a listener of mode tcp cannot do.
     pub(super) refuses_connections: Option<Rc<crate::document::Origin>>,
 }
 
 impl Phases {
-    /// Returns all rules of requests in their order.
+    /// Returns all rules of requests in their order, after the changes of all responses.
     pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
         let [connection, session, content] = &self.tcp;
-        let all = [
-            &self.monitor,
-            connection,
-            session,
-            content,
-            &self.block,
-            &self.request,
-            &self.redirects,
-            &self.responses,
-        ];
-        all.into_iter().flat_map(|steps| &steps.rules)
+        let [content_switching, last] = [[&self.block, &self.request], [&self.statistics, &self.redirects]];
+        let first = [&self.after, &self.monitor, connection, session, content];
+        first.into_iter().chain(content_switching).chain(last).flat_map(|steps| &steps.rules)
+    }
+
+    /// Returns the changes of servers' responses. Those of all responses come last.
+    pub(super) fn response_rules(&self) -> impl Iterator<Item = &Rule> {
+        let is_repeated = |rule: &&Rule| {
+            matches!(rule, Rule::Change(_, Change::SetResponse(..) | Change::RemoveResponse(_), _))
+        };
+        self.responses.rules.iter().chain(self.after.rules.iter().filter(is_repeated))
     }
 
     fn of(&mut self, line: &Line) -> &mut Steps {
@@ -81,6 +84,7 @@ impl Phases {
             ("block", _) => &mut self.block,
             ("redirect", _) => &mut self.redirects,
             ("http-response", _) => &mut self.responses,
+            ("http-after-response", _) => &mut self.after,
             _ => &mut self.request,
         }
     }
@@ -94,36 +98,32 @@ impl Phases {
         if !draft.spend(acls.weight(words), origin) {
             return;
         }
+        if let Some(status) = replaced_status(line) {
+            let text = format!(
+                "a page for responses of servers: [[error-page]] with status = \"{status}\" and replace = \"all\""
+            );
+            return draft.leave(Kind::Needs, origin, text);
+        }
         let mut reasons = Vec::new();
-        let condition = acls.condition(&words[end..], &mut reasons);
-        let effect = effect(directive, &words[..end]);
+        let condition = acls.condition(&words[end..], (origin, &mut *draft), &mut reasons);
+        let is_response = directive.starts_with("http-response") || directive.starts_with("http-after");
+        let mut formats = Formats::new(origin, &mut *draft, is_response);
+        let effect = effect(directive, &words[..end], &mut formats);
+        let condition = match std::mem::replace(&mut formats.doubt, Condition::Never) {
+            Condition::Never => condition,
+            doubt => condition.except(&doubt),
+        };
         if directive.starts_with("tcp-request") && !matches!(effect, Ok(Effect::Nothing | Effect::Allow)) {
             self.refuses_connections.get_or_insert_with(|| Rc::clone(origin));
         }
-        let steps = self.of(line);
-        let is_known = match effect {
-            Ok(Effect::Nothing) => return,
-            Ok(Effect::Act(action)) => steps.push(&condition, |when| Rule::act_when(when, action, origin)),
-            Ok(Effect::Change(own, change)) if is_of_connection(directive, &condition) => {
-                steps.push(&condition.and(&own), |when| Rule::Change(when, change, Rc::clone(origin)))
-            }
-            Ok(Effect::Change(..)) => {
-                reasons.push("a field of a response is changed for all requests of a route".to_owned());
-                true
-            }
-            Ok(Effect::Allow) => {
-                if !steps.allow(condition) {
+        let is_known = match self.add(effect, condition, line, &mut reasons) {
+            Added::Nothing => return,
+            Added::Rule { is_known } => is_known,
+            Added::Allow { is_within } => {
+                if !is_within {
                     draft.too_long(origin, format!("a section has more than {ALLOWS_MAX} lines with allow"));
                 }
-                // The rules behind it are reported, if there are any.
-                reasons.clear();
                 true
-            }
-            Err(reason) => {
-                let condition =
-                    if directive.starts_with("http-response") { Condition::Always } else { condition };
-                reasons.push(format!("{reason}: the requests get 501"));
-                steps.push(&condition, |when| Rule::refuse(when, origin))
             }
         };
         if reasons.is_empty() && !is_known {
@@ -133,6 +133,60 @@ impl Phases {
             draft.leave(Kind::NotSupported, origin, reasons.join("; "));
         }
     }
+
+    /// Adds the rule of an effect. What is not known of it has its reason in `reasons`.
+    fn add(
+        &mut self,
+        effect: Result<Effect, NoEquivalent>,
+        condition: Condition,
+        line: &Line,
+        reasons: &mut Vec<String>,
+    ) -> Added {
+        let (directive, origin) = (line.word(0), &line.origin);
+        let is_response = directive.starts_with("http-response") || directive.starts_with("http-after");
+        let steps = self.of(line);
+        let is_known = match effect {
+            Ok(Effect::Nothing) => return Added::Nothing,
+            Ok(Effect::Act(action)) => steps.push(&condition, |when| Rule::act_when(when, action, origin)),
+            Ok(Effect::Rules(rules)) => {
+                steps.push(&condition, |when| Rule::When(when, rules.into(), vec![Rc::clone(origin)]))
+            }
+            Ok(Effect::Change(own, change)) if is_of_connection(directive, &condition) => {
+                steps.push(&condition.and(&own), |when| Rule::Change(when, change, Rc::clone(origin)))
+            }
+            Ok(Effect::Change(..)) => {
+                reasons.push("a field of a response is changed for all requests of a route".to_owned());
+                true
+            }
+            Ok(Effect::Allow) => {
+                // The rules behind it are reported, if there are any.
+                reasons.clear();
+                return Added::Allow { is_within: steps.allow(condition) };
+            }
+            // A field that a client does not get opens nothing.
+            Err(reason) if is_response && line.word(1).ends_with("-header") => {
+                reasons.push(reason.to_string());
+                true
+            }
+            Err(reason) => {
+                let condition = if directive == "http-response" { Condition::Always } else { condition };
+                reasons.push(format!("{reason}: the requests get 501"));
+                steps.push(&condition, |when| Rule::refuse(when, origin))
+            }
+        };
+        Added::Rule { is_known }
+    }
+}
+
+/// Returns the status of responses whose content a line replaces: `http-response return … if { status 404 }`.
+fn replaced_status(line: &Line) -> Option<&str> {
+    let [response, action, options @ .., keyword, open, fetch, status, close] = &line.words[..] else {
+        return None;
+    };
+    let is_return = response == "http-response" && action == "return";
+    let is_status = keyword == "if" && open == "{" && fetch == "status" && close == "}";
+    let keeps_status = options.windows(2).any(|pair| pair[0] == "status" && pair[1] == *status);
+    (is_return && is_status && keeps_status).then_some(status)
 }
 
 /// Returns whether a condition may be one of a change: that of a response does not see the request.
@@ -141,29 +195,51 @@ fn is_of_connection(directive: &str, condition: &Condition) -> bool {
         || !condition.contains(&|part| matches!(part, Condition::Test(_) | Condition::Unknown))
 }
 
+/// Result of a line.
+enum Added {
+    Nothing,
+    Rule {
+        is_known: bool,
+    },
+    /// An `allow`, of which a section has a limited number.
+    Allow {
+        is_within: bool,
+    },
+}
+
 /// Effect of a line on the requests of its condition.
 enum Effect {
     /// None that weir needs to know.
     Nothing,
     Act(Action),
+    /// A response with fields of its own.
+    Rules(Vec<Rule>),
     /// A change of the requests of a further condition.
     Change(Condition, Change),
     Allow,
 }
 
-fn effect(directive: &str, options: &[String]) -> Result<Effect, NoEquivalent> {
+fn effect(
+    directive: &str,
+    options: &[String],
+    formats: &mut Formats<'_, '_>,
+) -> Result<Effect, NoEquivalent> {
     let change = |change: Change| Ok(Effect::Change(Condition::Always, change));
     match directive {
         "http-request allow" => Ok(Effect::Allow),
-        "http-request deny" | "block" => Ok(Effect::Act(Action::Deny(status_option(options)?))),
+        "http-request deny" | "block" => denied(options, formats),
         "http-request tarpit" => {
             Ok(Effect::Act(Action::Tarpit { delay_ms: None, status: status_option(options)? }))
         }
         "http-request silent-drop" | "http-request reject" => Ok(Effect::Act(Action::SilentDrop)),
-        "http-request return" => returned(options).map(Effect::Act),
-        "http-request redirect" | "redirect" => redirected(options).map(Effect::Act),
-        "http-request set-header" => change(changed(options, Change::SetRequest)?),
-        "http-request add-header" => change(changed(options, Change::AddRequest)?),
+        "http-request return" => returned(200, options, formats),
+        "http-request redirect" | "redirect" => redirected(options, formats).map(Effect::Act),
+        "http-request set-header" => change(changed(options, Change::SetRequest, formats)?),
+        // weir sends one line of its own of these, which this one replaces.
+        "http-request add-header" if options.first().is_some_and(|name| is_forwarded(name)) => {
+            change(changed(options, Change::SetRequest, formats)?)
+        }
+        "http-request add-header" => change(changed(options, Change::AddRequest, formats)?),
         "http-request del-header" => change(Change::RemoveRequest(removed(options)?)),
         "http-request replace-header" | "http-request replace-value" => match options.first() {
             Some(name) if is_changeable(name) && !name.eq_ignore_ascii_case("host") => {
@@ -175,14 +251,22 @@ fn effect(directive: &str, options: &[String]) -> Result<Effect, NoEquivalent> {
             let (condition, change) = stripped_prefix(options)?;
             Ok(Effect::Change(condition, change))
         }
+        "http-request set-path" if options.len() == 1 && options[0].starts_with("%[path,regsub(") => {
+            let (condition, change) = replaced_prefix(&options[0])?;
+            Ok(Effect::Change(condition, change))
+        }
         "http-request set-path" => match options {
             [path] if is_normal_path(path) => change(Change::RewritePath(path.clone())),
             _ => no_equivalent("a new path is a fixed one: it has no values of the request"),
         },
-        "http-response set-header" => change(changed(options, Change::SetResponse)?).or(Ok(Effect::Nothing)),
-        "http-response add-header" => change(changed(options, Change::AddResponse)?).or(Ok(Effect::Nothing)),
-        "http-response del-header" => {
-            change(Change::RemoveResponse(removed(options)?)).or(Ok(Effect::Nothing))
+        "http-response set-header" | "http-after-response set-header" => {
+            change(changed(options, Change::SetResponse, formats)?)
+        }
+        "http-response add-header" | "http-after-response add-header" => {
+            change(changed(options, Change::AddResponse, formats)?)
+        }
+        "http-response del-header" | "http-after-response del-header" => {
+            change(Change::RemoveResponse(removed(options)?))
         }
         _ => other_effect(directive, options),
     }
@@ -216,6 +300,11 @@ fn other_effect(directive: &str, options: &[String]) -> Result<Effect, NoEquival
     }
 }
 
+/// Returns whether weir sends a field about the client's request itself.
+fn is_forwarded(name: &str) -> bool {
+    ["x-forwarded-proto", "x-forwarded-host"].iter().any(|own| own.eq_ignore_ascii_case(name))
+}
+
 fn status_option(options: &[String]) -> Result<u16, NoEquivalent> {
     match options {
         [] => Ok(403),
@@ -227,22 +316,41 @@ fn status_option(options: &[String]) -> Result<u16, NoEquivalent> {
     }
 }
 
-fn returned(options: &[String]) -> Result<Action, NoEquivalent> {
-    let (mut status, mut content_type, mut body) = (200, None, "");
+/// Converts a refusal, with its content if it has one.
+fn denied(options: &[String], formats: &mut Formats<'_, '_>) -> Result<Effect, NoEquivalent> {
+    let is_plain = options.len() <= 2;
+    match options.first().map(String::as_str) {
+        Some("content-type" | "string" | "file" | "errorfile" | "lf-string") => {
+            returned(403, options, formats)
+        }
+        Some("deny_status" | "status") if !is_plain => returned(403, options, formats),
+        _ => status_option(options).map(|status| Effect::Act(Action::Deny(status))),
+    }
+}
+
+/// Converts a fixed response.
+fn returned(status: u16, options: &[String], formats: &mut Formats<'_, '_>) -> Result<Effect, NoEquivalent> {
+    let (mut status, mut content_type, mut body) = (status, None, String::new());
     let mut words = options.iter().map(String::as_str);
     while let Some(word) = words.next() {
         let value = words.next().unwrap_or_default();
         match word {
-            "status" => status = value.parse().unwrap_or_default(),
-            "content-type" => content_type = Some(value),
-            "string" | "lf-string" if !value.contains('%') || word == "string" => body = value,
+            "status" | "deny_status" => status = value.parse().unwrap_or_default(),
+            "content-type" => content_type = Some(value.to_owned()),
+            "string" | "lf-string" if !value.contains('%') || word == "string" => value.clone_into(&mut body),
+            "file" => body = formats.draft.read_file(value)?.to_string(),
+            "errorfile" => {
+                let text = formats.draft.read_file(value)?;
+                return pages::response(&text).map(Effect::Rules);
+            }
             other => return no_equivalent(format!("'{other}' of a fixed response")),
         }
     }
-    fixed_response(status, content_type, body).map_or_else(|| no_equivalent("this status"), Ok)
+    let action = fixed_response(status, content_type.as_deref(), &body);
+    action.map_or_else(|| no_equivalent("this status"), |action| Ok(Effect::Act(action)))
 }
 
-fn redirected(options: &[String]) -> Result<Action, NoEquivalent> {
+fn redirected(options: &[String], formats: &mut Formats<'_, '_>) -> Result<Action, NoEquivalent> {
     let (mut status, mut location, mut drops_query) = (302, None, false);
     let mut words = options.iter().map(String::as_str);
     while let Some(word) = words.next() {
@@ -255,7 +363,10 @@ fn redirected(options: &[String]) -> Result<Action, NoEquivalent> {
         }
     }
     let Some((kind, text)) = location else { return no_equivalent("the redirect has no destination") };
-    let mut template = parse_format(text)?;
+    let mut template = formats.parse(text)?;
+    if kind == "scheme" || text.contains("hdr(host)]") {
+        formats.draft.leave(Kind::Differs, formats.origin, "the location has the host without its port");
+    }
     if kind == "scheme" {
         template.push_text("://");
         template.push(Variable::Host);
@@ -273,12 +384,16 @@ fn redirected(options: &[String]) -> Result<Action, NoEquivalent> {
         .map_or_else(|| no_equivalent("the redirect needs another value of the request"), Ok)
 }
 
-fn changed(options: &[String], change: fn(String, Template) -> Change) -> Result<Change, NoEquivalent> {
+fn changed(
+    options: &[String],
+    change: fn(String, Template) -> Change,
+    formats: &mut Formats<'_, '_>,
+) -> Result<Change, NoEquivalent> {
     let [name, value] = options else { return no_equivalent("a name and a value of a field are expected") };
     if !is_changeable(name) {
         return no_equivalent(format!("weir sets the field '{name}' itself"));
     }
-    let value = parse_format(value);
+    let value = formats.parse(value);
     let is_host = name.eq_ignore_ascii_case("host");
     match (is_host, change(name.clone(), value.clone().unwrap_or_default())) {
         (true, Change::AddRequest(..)) => no_equivalent("a request has one Host"),
@@ -320,56 +435,22 @@ fn stripped_prefix(options: &[String]) -> Result<(Condition, Change), NoEquivale
     }
 }
 
-/// Converts a log format of HAProxy with values of the request.
-fn parse_format(text: &str) -> Result<Template, NoEquivalent> {
-    let mut template = Template::default();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('%') {
-        template.push_text(before);
-        if let Some(after) = after.strip_prefix('%') {
-            template.push_text("%");
-            rest = after;
-            continue;
+/// Converts `set-path %[path,regsub(^/api/,/)]`, which replaces a prefix.
+fn replaced_prefix(text: &str) -> Result<(Condition, Change), NoEquivalent> {
+    let arguments = text.strip_prefix("%[path,regsub(").and_then(|rest| rest.strip_suffix(")]"));
+    let parts: Vec<&str> = arguments.unwrap_or_default().split(',').collect();
+    let unquoted = |text: &str| text.trim_matches(['"', '\'']).to_owned();
+    let (prefix, target) = match parts[..] {
+        [prefix, target] | [prefix, target, "g" | ""] => (unquoted(prefix), unquoted(target)),
+        _ => return no_equivalent("a path that an expression changes"),
+    };
+    let prefix = prefix.strip_prefix('^').filter(|prefix| prefix.ends_with('/') && is_normal_path(prefix));
+    let is_literal = |text: &str| !text.contains(['.', '*', '+', '?', '(', '[', '{', '|', '$', '\\']);
+    match prefix {
+        Some(prefix) if is_literal(prefix) && target.ends_with('/') && is_normal_path(&target) => {
+            let condition = Condition::test(Test::Path(PathTest::Prefix(prefix.to_owned())));
+            Ok((condition, Change::RewritePrefix(prefix.to_owned(), target)))
         }
-        if let Some(inner) = after.strip_prefix('[') {
-            let Some((expression, after)) = inner.split_once(']') else {
-                return no_equivalent("a bracket is not closed");
-            };
-            push_expression(expression, &mut template)?;
-            rest = after;
-            continue;
-        }
-        rest = match after.strip_prefix("ci") {
-            Some(after) => {
-                template.push(Variable::Source);
-                after
-            }
-            None => return no_equivalent("this variable of a log format"),
-        };
+        _ => no_equivalent("paths are rewritten by a prefix that ends with a slash, or as a whole"),
     }
-    template.push_text(rest);
-    Ok(template)
-}
-
-fn push_expression(expression: &str, template: &mut Template) -> Result<(), NoEquivalent> {
-    match expression.to_ascii_lowercase().as_str() {
-        "src" => template.push(Variable::Source),
-        "dst_port" | "fc_dst_port" => template.push(Variable::Port),
-        "hdr(host)" | "req.hdr(host)" => template.push(Variable::Host),
-        field if header_name(field).is_some_and(|name| is_field_name(name) && !is_hidden(name)) => {
-            template.push(Variable::Header(header_name(field).unwrap_or_default().to_owned()));
-        }
-        "path" => template.push(Variable::Path),
-        "capture.req.uri" | "url" | "pathq" => {
-            template.push(Variable::Path);
-            template.push(Variable::Query);
-        }
-        _ => return no_equivalent(format!("the value '%[{expression}]'")),
-    }
-    Ok(())
-}
-
-/// Returns the field of a fetch `req.fhdr(name)`, which takes a complete line.
-fn header_name(fetch: &str) -> Option<&str> {
-    fetch.strip_prefix("req.fhdr(")?.strip_suffix(')')
 }

@@ -3,58 +3,65 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::settings::{Global, Proxy, ProxyKind, forwardfor_problem};
+use super::listeners::add_listeners;
+use super::pages;
+use super::settings::{Global, Proxy, ProxyKind, parse_forwardfor};
+use super::switching::{Switch, Target};
 use crate::document::{Origin, Origins, Section, Value};
-use crate::draft::{Draft, time_value};
+use crate::draft::Draft;
 use crate::left::Kind;
-use crate::rules::{Action, Condition, RouteSetting, Rule, Test, has_path_test, specialise};
+use crate::rules::{Action, Condition, RouteSetting, Rule, Test, ValueTest, has_path_test, specialise};
 
-/// Listeners of one frontend that share their rules.
-struct ListenerGroup {
-    names: Vec<String>,
-    has_tls: bool,
-    port: Option<u16>,
-    /// A line of the listener that may restrict access, and that weir does not know.
-    refused: Option<Rc<Origin>>,
+/// Sections of a config, and what has been made of them.
+struct Parts<'p> {
+    proxies: &'p [Proxy],
+    global: &'p Global,
+    /// Names of pools by the index of their section.
+    pools: BTreeMap<usize, String>,
+    /// The pages of errors are those of routes, because sections have different ones.
+    has_own_pages: bool,
 }
 
 /// Adds everything to the draft.
 pub(super) fn assemble(global: &Global, proxies: Vec<Proxy>, draft: &mut Draft<'_>) {
     let mut proxies = proxies;
+    for proxy in &mut proxies {
+        pages::add_shared(proxy, &global.pages, draft);
+    }
     let has_frontend = proxies.iter().any(|proxy| proxy.kind != ProxyKind::Backend);
     if !has_frontend {
         complete_fragment(&mut proxies);
     }
-    let mut pools: BTreeMap<usize, String> = BTreeMap::new();
+    let has_own_pages = pages::add_top(&proxies, draft);
+    let mut parts = Parts { proxies: &proxies, global, pools: BTreeMap::new(), has_own_pages };
     let mut has_admin = false;
-    for index in 0..proxies.len() {
-        if proxies[index].kind == ProxyKind::Backend {
-            continue;
-        }
-        if let (true, Some(head)) = (proxies[index].is_disabled, &proxies[index].head) {
+    for (index, proxy) in proxies.iter().enumerate().filter(|(_, proxy)| proxy.kind != ProxyKind::Backend) {
+        if let (true, Some(head)) = (proxy.is_disabled, &proxy.head) {
             draft.leave(Kind::NotSupported, head, "the section is disabled: it has no listener");
             continue;
         }
-        if add_admin(&proxies[index], &mut has_admin, draft) {
+        if add_admin(proxy, &mut has_admin, draft) {
             continue;
         }
-        let is_tcp = is_tcp(&proxies[index]);
-        if is_tcp {
-            add_tcp(index, &proxies, global, &mut pools, draft);
-        } else {
-            add_http(index, &proxies, global, &mut pools, draft);
+        match is_tcp(proxy) {
+            true => add_tcp(index, &mut parts, draft),
+            false => add_http(index, &mut parts, draft),
         }
     }
-    for index in 0..proxies.len() {
-        if proxies[index].kind == ProxyKind::Backend && !pools.contains_key(&index) {
-            add_pool(index, &proxies, global, &mut pools, false, draft);
+    for (index, proxy) in proxies.iter().enumerate() {
+        let is_left = proxy.kind == ProxyKind::Backend && !parts.pools.contains_key(&index);
+        if is_left && !(has_frontend && answers(proxy)) {
+            add_pool(index, &mut parts, false, draft);
+        }
+        if !is_usable(proxy) {
+            proxy.stick.report_unused(draft);
         }
     }
     add_logs(global, &proxies, draft);
 }
 
 /// Returns whether the bytes of a section's connections are forwarded unchanged: HAProxy's default.
-fn is_tcp(proxy: &Proxy) -> bool {
+pub(super) fn is_tcp(proxy: &Proxy) -> bool {
     match &proxy.mode {
         Some((mode, _)) => mode == "tcp",
         // A fragment without a mode that uses HTTP is one of mode http.
@@ -93,7 +100,11 @@ fn add_admin(proxy: &Proxy, has_admin: &mut bool, draft: &mut Draft<'_>) -> bool
             true
         }
         _ => {
-            draft.leave(Kind::NotSupported, first, "the status page has an address of its own: set admin");
+            draft.leave(
+                Kind::NotSupported,
+                first,
+                "the status page has an address of its own (admin): its path gets 501",
+            );
             !forwards
         }
     }
@@ -103,13 +114,8 @@ fn find_backend(name: &str, proxies: &[Proxy]) -> Option<usize> {
     proxies.iter().position(|proxy| proxy.kind != ProxyKind::Frontend && proxy.name == name)
 }
 
-fn add_tcp(
-    index: usize,
-    proxies: &[Proxy],
-    global: &Global,
-    pools: &mut BTreeMap<usize, String>,
-    draft: &mut Draft<'_>,
-) {
+fn add_tcp(index: usize, parts: &mut Parts<'_>, draft: &mut Draft<'_>) {
+    let proxies = parts.proxies;
     let proxy = &proxies[index];
     let bind = proxy.binds.iter().find_map(|bind| bind.refused.as_ref());
     let refused = [bind, proxy.refused.as_ref(), proxy.phases.refuses_connections.as_ref()]
@@ -123,8 +129,12 @@ fn add_tcp(
     let (mut default, mut entries, mut origins): (Option<String>, _, Origins) =
         (None, Vec::new(), Vec::new());
     let mut is_complete = true;
-    for (condition, pool, origin) in &proxy.switching {
-        let backend = find_backend(pool, proxies).filter(|&backend| is_forwarding(&proxies[backend]));
+    for Switch { condition, target, origin } in &proxy.switching {
+        let backend = match target {
+            Target::Backend(name) => find_backend(name, proxies),
+            _ => None,
+        };
+        let backend = backend.filter(|&backend| is_forwarding(&proxies[backend]));
         let names = server_names(condition);
         let (Some(backend), Some(names)) = (backend, names) else {
             let text = "a pool with servers, chosen by a complete server name or by its end: connections that this \
@@ -133,7 +143,7 @@ fn add_tcp(
             is_complete = false;
             break;
         };
-        let name = add_pool(backend, proxies, global, pools, true, draft);
+        let name = add_pool(backend, parts, true, draft);
         if names.is_empty() {
             default = Some(name);
             is_complete = false;
@@ -143,7 +153,7 @@ fn add_tcp(
         origins.push(Rc::clone(origin));
     }
     if is_complete {
-        default = default_pool(index, proxies, global, pools, true, draft);
+        default = default_pool(index, parts, true, draft);
     }
     if default.is_none() && entries.is_empty() {
         if let Some(head) = &proxy.head {
@@ -181,21 +191,15 @@ fn server_names(condition: &Condition) -> Option<Vec<String>> {
 }
 
 /// Returns the pool of the section itself, or of its `default_backend`.
-fn default_pool(
-    index: usize,
-    proxies: &[Proxy],
-    global: &Global,
-    pools: &mut BTreeMap<usize, String>,
-    is_tcp: bool,
-    draft: &mut Draft<'_>,
-) -> Option<String> {
+fn default_pool(index: usize, parts: &mut Parts<'_>, is_tcp: bool, draft: &mut Draft<'_>) -> Option<String> {
+    let proxies = parts.proxies;
     let proxy = &proxies[index];
     match &proxy.default_backend {
         Some((name, origin)) => match find_backend(name, proxies) {
             Some(backend)
                 if is_usable(&proxies[backend]) && (!is_tcp || is_forwarding(&proxies[backend])) =>
             {
-                Some(add_pool(backend, proxies, global, pools, is_tcp, draft))
+                Some(add_pool(backend, parts, is_tcp, draft))
             }
             _ => {
                 draft.leave(
@@ -206,7 +210,7 @@ fn default_pool(
                 None
             }
         },
-        None if is_usable(proxy) => Some(add_pool(index, proxies, global, pools, is_tcp, draft)),
+        None if is_usable(proxy) => Some(add_pool(index, parts, is_tcp, draft)),
         None => None,
     }
 }
@@ -215,51 +219,35 @@ fn is_usable(proxy: &Proxy) -> bool {
     !proxy.servers.is_empty() && !proxy.is_disabled
 }
 
+/// Returns whether a section responds to all requests itself: it has no servers.
+fn answers(proxy: &Proxy) -> bool {
+    !proxy.has_server_line && !proxy.is_disabled && proxy.stats.is_empty()
+}
+
 /// Returns whether a section of mode tcp forwards all connections that it gets.
 fn is_forwarding(proxy: &Proxy) -> bool {
     is_usable(proxy) && proxy.refused.is_none() && proxy.phases.refuses_connections.is_none()
 }
 
-fn add_http(
-    index: usize,
-    proxies: &[Proxy],
-    global: &Global,
-    pools: &mut BTreeMap<usize, String>,
-    draft: &mut Draft<'_>,
-) {
+fn add_http(index: usize, parts: &mut Parts<'_>, draft: &mut Draft<'_>) {
+    let proxies = parts.proxies;
     let proxy = &proxies[index];
     let mut rules: Vec<Rule> = section_rules(proxy);
-    for (condition, name, origin) in &proxy.switching {
-        let Some(backend) = find_backend(name, proxies).filter(|&backend| is_usable(&proxies[backend]))
-        else {
-            draft.leave(Kind::NotSupported, origin, format!("there is no backend '{name}' with a server"));
-            rules.push(Rule::act_when(condition.clone(), Action::Deny(503), origin));
-            continue;
-        };
-        let pool = add_pool(backend, proxies, global, pools, false, draft);
-        let inner = backend_rules((&proxies[backend], proxy), backend != index, pool, draft);
-        rules.push(Rule::When(condition.clone(), inner.into(), vec![Rc::clone(origin)]));
+    for switch in &proxy.switching {
+        rules.extend(switch_rules(index, switch, parts, draft));
     }
-    let default = default_pool(index, proxies, global, pools, false, draft);
-    let origins: Origins = proxy.default_backend.iter().map(|(_, origin)| Rc::clone(origin)).collect();
-    match default {
-        Some(pool) => {
-            let backend = proxy.default_backend.as_ref().and_then(|(name, _)| find_backend(name, proxies));
-            let inner = match backend.filter(|&backend| backend != index) {
-                Some(backend) => backend_rules((&proxies[backend], proxy), true, pool, draft),
-                None => vec![Rule::Act(Action::Pool(pool, route_settings(proxy, proxy, draft)), Vec::new())],
-            };
-            rules.push(Rule::When(Condition::Always, inner.into(), origins));
-        }
-        // HAProxy has no server then.
-        None => rules.push(Rule::Act(Action::Deny(503), origins)),
-    }
+    rules.extend(default_rules(index, parts, draft));
+    let mut rules = pages::with_pages(rules, &proxy.pages, draft);
     if let Some(origin) = raw_names(proxy) {
         let text = "server names of connections that are not decrypted: all requests get 501";
         draft.leave(Kind::NotSupported, origin, text);
         rules.insert(0, Rule::refuse(Condition::Always, origin));
     }
-    let is_strict = has_path_test(&rules);
+    let reads_path = |key: &str| key.split(['{', '}']).any(|name| name == "path");
+    let is_strict = has_path_test(&rules) || draft.has_map_of(reads_path);
+    if draft.has_map_of(|key| key == "host") {
+        rules.insert(0, final_dot());
+    }
     let groups = add_listeners(proxy, draft, |section| {
         if is_strict {
             section.note("HAProxy compares paths as they arrive: other spellings of a path get 400.");
@@ -275,43 +263,159 @@ fn add_http(
     }
 }
 
+/// Returns the rules of a `use_backend`.
+fn switch_rules(index: usize, switch: &Switch, parts: &mut Parts<'_>, draft: &mut Draft<'_>) -> Vec<Rule> {
+    let proxies = parts.proxies;
+    let Switch { condition, target, origin } = switch;
+    let names = proxies.iter().filter(|proxy| proxy.kind != ProxyKind::Frontend).map(|proxy| &*proxy.name);
+    let Some((cases, doubt)) = target.cases(names, origin, draft) else {
+        return vec![Rule::refuse(condition.clone(), origin)];
+    };
+    let is_fixed = matches!(target, Target::Backend(_));
+    let mut inner = Vec::new();
+    for (case, name) in cases {
+        let backend = find_backend(&name, proxies);
+        let rules =
+            match backend.filter(|&backend| is_usable(&proxies[backend]) || answers(&proxies[backend])) {
+                Some(backend) => {
+                    let pool = is_usable(&proxies[backend]).then(|| add_pool(backend, parts, false, draft));
+                    backend_rules((&proxies[backend], &proxies[index]), pool, parts, draft)
+                }
+                // The request gets the default backend.
+                None if backend.is_none() && !is_fixed => default_rules(index, parts, draft),
+                None => {
+                    draft.leave(
+                        Kind::NotSupported,
+                        origin,
+                        format!("there is no backend '{name}' with a server"),
+                    );
+                    vec![Rule::Act(Action::Deny(503), Vec::new())]
+                }
+            };
+        inner.push(Rule::When(case, rules.into(), Vec::new()));
+    }
+    if !is_fixed {
+        if doubt != Condition::Never {
+            draft.leave(
+                Kind::NotSupported,
+                origin,
+                "the text of the map is another one in weir for some requests",
+            );
+        }
+        let rest = Condition::Always.except(&doubt);
+        inner.push(Rule::When(rest, default_rules(index, parts, draft).into(), Vec::new()));
+    }
+    vec![Rule::When(condition.clone(), inner.into(), vec![Rc::clone(origin)])]
+}
+
+/// Returns the rules of the requests that no `use_backend` decides about.
+fn default_rules(index: usize, parts: &mut Parts<'_>, draft: &mut Draft<'_>) -> Vec<Rule> {
+    let proxies = parts.proxies;
+    let proxy = &proxies[index];
+    let origins: Origins = proxy.default_backend.iter().map(|(_, origin)| Rc::clone(origin)).collect();
+    let named = proxy.default_backend.as_ref().and_then(|(name, _)| find_backend(name, proxies));
+    let backend = &proxies[named.unwrap_or(index)];
+    let pool = match named.is_some() && answers(backend) {
+        true => None,
+        false => match default_pool(index, parts, false, draft) {
+            Some(pool) => Some(pool),
+            // HAProxy has no server then.
+            None => return vec![Rule::Act(Action::Deny(503), origins)],
+        },
+    };
+    let inner = backend_rules((backend, proxy), pool, parts, draft);
+    vec![Rule::When(Condition::Always, inner.into(), origins)]
+}
+
 /// Returns a line with a server name of connections that weir does not decrypt.
 fn raw_names(proxy: &Proxy) -> Option<&Rc<Origin>> {
     let is_name =
         |part: &Condition| matches!(part, Condition::Test(test) if matches!(**test, Test::ServerName(_)));
     let is_plain = !proxy.binds.iter().all(|bind| bind.tls.is_some());
-    let line = proxy.switching.iter().find(|(condition, ..)| is_plain && condition.contains(&is_name));
-    line.map(|(.., origin)| origin)
+    let line = proxy.switching.iter().find(|line| is_plain && line.condition.contains(&is_name));
+    line.map(|line| &line.origin)
 }
 
-/// Returns the rules of a section in front of its servers.
+/// Returns the refusal of hosts with a dot at their end, which weir compares without it.
+fn final_dot() -> Rule {
+    let text = "weir compares a host without a dot at its end, the other program with it";
+    let origin = Rc::new(Origin { file: "import".into(), line: 0, text: text.to_owned() });
+    let regex = ValueTest::Regex("\\.(?::[0-9]*)?$".to_owned());
+    Rule::refuse(Condition::test(Test::Header("host".to_owned(), regex)), &origin)
+}
+
+/// Returns the rules of a section for requests.
 fn section_rules(proxy: &Proxy) -> Vec<Rule> {
     let refused = proxy.refused.iter().map(|origin| Rule::refuse(Condition::Always, origin));
     refused.chain(proxy.phases.rules().cloned()).collect()
 }
 
+/// Returns the rules of a backend, and those that forward to its pool. `None`: it has no servers.
 fn backend_rules(
     (backend, frontend): (&Proxy, &Proxy),
-    has_own_rules: bool,
-    pool: String,
+    pool: Option<String>,
+    parts: &Parts<'_>,
     draft: &mut Draft<'_>,
 ) -> Vec<Rule> {
-    let settings = route_settings(backend, frontend, draft);
-    let mut rules = if has_own_rules { section_rules(backend) } else { Vec::new() };
+    // A section with both roles has its rules in front already.
+    let is_own = std::ptr::eq(backend, frontend);
+    let mut rules = if is_own { Vec::new() } else { section_rules(backend) };
+    match pool {
+        Some(pool) => {
+            let own = backend.phases.response_rules().filter(|_| !is_own);
+            rules.extend(own.chain(frontend.phases.response_rules()).cloned());
+            rules.extend(pool_rules((backend, frontend), pool, parts, draft));
+        }
+        None => rules.push(Rule::Act(Action::Deny(503), Vec::new())),
+    }
+    pages::with_pages(rules, &backend.pages, draft)
+}
+
+/// Returns the rules that forward to a pool, without the addresses of some clients.
+fn pool_rules(
+    (backend, frontend): (&Proxy, &Proxy),
+    pool: String,
+    parts: &Parts<'_>,
+    draft: &mut Draft<'_>,
+) -> Vec<Rule> {
+    let settings = route_settings((backend, frontend), parts, draft);
+    let mut options: Vec<&(Vec<String>, Rc<Origin>)> =
+        [&frontend.forwardfor, &backend.forwardfor].into_iter().flatten().collect();
+    options.dedup();
+    let networks = options.iter().filter_map(|(words, origin)| {
+        let network = parse_forwardfor(words).ok()?.except?;
+        Some((Test::Source(network), Rc::clone(origin)))
+    });
+    let (tests, origins): (Vec<_>, Origins) = networks.unzip();
+    let mut rules = Vec::new();
+    if let Some(origin) = origins.first().cloned() {
+        let mut settings = settings.clone();
+        settings.retain(|setting| setting.table != "forwarding");
+        settings.push(RouteSetting::new("forwarding.x-forwarded", Value::Bool(false), &origin));
+        let inner = [Rule::Act(Action::Pool(pool.clone(), settings), Vec::new())];
+        rules.push(Rule::When(Condition::tests(tests), inner.into(), origins));
+    }
     rules.push(Rule::Act(Action::Pool(pool, settings), Vec::new()));
     rules
 }
 
 /// Returns the settings of the routes from a frontend to a backend.
-fn route_settings(backend: &Proxy, frontend: &Proxy, draft: &mut Draft<'_>) -> Vec<RouteSetting> {
+fn route_settings(
+    (backend, frontend): (&Proxy, &Proxy),
+    parts: &Parts<'_>,
+    draft: &mut Draft<'_>,
+) -> Vec<RouteSetting> {
     let mut settings = retry_settings(backend, draft);
+    if parts.has_own_pages {
+        settings.extend(pages::route_setting(backend, frontend, draft));
+    }
     // HAProxy sends the field if one of both says so.
     if let (None, Some((words, origin))) = (&frontend.forwardfor, &backend.forwardfor) {
-        match forwardfor_problem(words) {
-            Some(reason) => draft.leave(Kind::NotSupported, origin, reason),
-            None => {
+        match parse_forwardfor(words) {
+            Err(reason) => draft.leave(Kind::NotSupported, origin, reason),
+            Ok(option) => {
                 settings.push(RouteSetting::new("forwarding.x-forwarded", Value::Bool(true), origin));
-                if words.first().is_some_and(|word| word == "if-none") {
+                if option.if_none {
                     let value = Value::text("if-none");
                     settings.push(RouteSetting::new("forwarding.forwarded-for", value, origin));
                 }
@@ -350,144 +454,10 @@ fn retry_settings(backend: &Proxy, draft: &mut Draft<'_>) -> Vec<RouteSetting> {
     vec![RouteSetting::new("retry-on", Value::texts(results), origin)]
 }
 
-/// Adds the listeners of a section: one for all binds with the same settings.
-fn add_listeners(proxy: &Proxy, draft: &mut Draft<'_>, fill: impl Fn(&mut Section)) -> Vec<ListenerGroup> {
-    let mut groups: Vec<ListenerGroup> = Vec::new();
-    let mut rest: Vec<&super::server::Bind> =
-        proxy.binds.iter().filter(|bind| !bind.addresses.is_empty()).collect();
-    if rest.is_empty() {
-        return vec![add_default_listener(proxy, draft, &fill)];
-    }
-    while let Some(first) = rest.first().copied() {
-        let is_same = |bind: &&super::server::Bind| {
-            bind.tls == first.tls
-                && bind.accepts_proxy == first.accepts_proxy
-                && bind.unix_mode == first.unix_mode
-                && bind.refused.is_some() == first.refused.is_some()
-        };
-        let (same, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_same);
-        rest = others;
-        let wanted = match (groups.is_empty(), &first.tls) {
-            (true, _) => proxy.name.clone(),
-            (false, Some(_)) => format!("{}-tls", proxy.name),
-            (false, None) => format!("{}-plain", proxy.name),
-        };
-        let name = draft.listener_name(&wanted);
-        let mut section = Section::named("listener", &name, proxy.head.iter().map(Rc::clone).collect());
-        let origins: Origins = same.iter().map(|bind| Rc::clone(&bind.origin)).collect();
-        let addresses = same.iter().flat_map(|bind| bind.addresses.iter().map(String::as_str));
-        section.set("bind", Value::texts(addresses), &origins);
-        fill(&mut section);
-        if let Some(tls) = &first.tls {
-            section.set("tls", Value::Table(tls.clone()), &[]);
-            if first.only_http1 {
-                section.set("http2", Value::Bool(false), &[]);
-            }
-        }
-        if first.accepts_proxy {
-            section.set("proxy-protocol", Value::Bool(true), &[]);
-            draft.leave(
-                Kind::Needs,
-                &first.origin,
-                "the networks of the peers that send PROXY headers, in `trusted`",
-            );
-        }
-        if let Some(mode) = &first.unix_mode {
-            section.set("unix-mode", Value::text(mode), &[]);
-        }
-        write_listener(proxy, &mut section, draft);
-        draft.document.listeners.push(section);
-        let ports: Vec<u16> = same.iter().flat_map(|bind| bind.ports.iter().copied()).collect();
-        let port = ports.first().copied().filter(|port| ports.iter().all(|other| other == port));
-        groups.push(ListenerGroup {
-            names: vec![name],
-            has_tls: first.tls.is_some(),
-            port,
-            refused: first.refused.clone(),
-        });
-    }
-    merge_groups(groups)
-}
-
-fn add_default_listener(proxy: &Proxy, draft: &mut Draft<'_>, fill: &dyn Fn(&mut Section)) -> ListenerGroup {
-    let name = draft.listener_name(&proxy.name);
-    let mut section = Section::named("listener", &name, proxy.head.iter().map(Rc::clone).collect());
-    section.note("The source has no address for it: this is a default.");
-    section.set("bind", Value::text("127.0.0.1:8080"), &[]);
-    fill(&mut section);
-    write_listener(proxy, &mut section, draft);
-    draft.document.listeners.push(section);
-    ListenerGroup { names: vec![name], has_tls: false, port: Some(8080), refused: None }
-}
-
-/// Joins the listeners with the same rules.
-fn merge_groups(groups: Vec<ListenerGroup>) -> Vec<ListenerGroup> {
-    let mut merged: Vec<ListenerGroup> = Vec::new();
-    for group in groups {
-        match merged.iter_mut().find(|other| {
-            other.has_tls == group.has_tls
-                && other.port == group.port
-                && other.refused.is_some() == group.refused.is_some()
-        }) {
-            Some(other) => other.names.extend(group.names),
-            None => merged.push(group),
-        }
-    }
-    merged
-}
-
-fn write_listener(proxy: &Proxy, section: &mut Section, draft: &mut Draft<'_>) {
-    let is_tcp = is_tcp(proxy);
-    if let Some((number, origin)) = &proxy.maxconn {
-        section.set(
-            "connections-max",
-            Value::Number((*number).clamp(1, 100_000_000)),
-            std::slice::from_ref(origin),
-        );
-    }
-    if let Some((number, origin)) = &proxy.backlog {
-        section.set("backlog", Value::Number(*number), std::slice::from_ref(origin));
-    }
-    if is_tcp {
-        return;
-    }
-    let mut set_time = |name: &str, key: &str| {
-        if let Some((ms, origin)) = proxy.timeouts.get(name) {
-            section.set_in("timeouts", key, time_value(*ms), std::slice::from_ref(origin));
-        }
-    };
-    set_time("client", "body-idle");
-    set_time("client", "write");
-    // The time for a head is also that between requests, unless there is one for them.
-    for name in ["client", "http-request"] {
-        set_time(name, "head");
-        set_time(name, "keep-alive");
-    }
-    set_time("http-keep-alive", "keep-alive");
-    let forwards = proxy.forwardfor.as_ref();
-    let origins: Origins = forwards.map(|(_, origin)| Rc::clone(origin)).into_iter().collect();
-    section.set_in("forwarding", "x-forwarded", Value::Bool(forwards.is_some()), &origins);
-    if let Some((words, origin)) = forwards {
-        if words.first().is_some_and(|word| word == "if-none") {
-            section.set_in("forwarding", "forwarded-for", Value::text("if-none"), &[]);
-        } else if let Some(reason) = forwardfor_problem(words) {
-            draft.leave(Kind::NotSupported, origin, reason);
-        }
-    }
-    section.set_in("forwarding", "via", Value::Bool(false), &[]);
-    section.set_in("forwarding", "request-id", Value::Bool(false), &[]);
-}
-
 /// Adds the pool of a section once, and returns its name.
-fn add_pool(
-    index: usize,
-    proxies: &[Proxy],
-    global: &Global,
-    pools: &mut BTreeMap<usize, String>,
-    is_tcp: bool,
-    draft: &mut Draft<'_>,
-) -> String {
-    if let Some(name) = pools.get(&index) {
+fn add_pool(index: usize, parts: &mut Parts<'_>, is_tcp: bool, draft: &mut Draft<'_>) -> String {
+    let proxies = parts.proxies;
+    if let Some(name) = parts.pools.get(&index) {
         return name.clone();
     }
     let proxy = &proxies[index];
@@ -500,10 +470,10 @@ fn add_pool(
             draft.leave(Kind::Needs, head, "a server");
         }
     } else {
-        super::pool::write(proxy, global, is_tcp, &mut section, draft);
+        super::pool::write(proxy, parts.global, is_tcp, &mut section, draft);
     }
     draft.push_pool(section, &name);
-    pools.insert(index, name.clone());
+    parts.pools.insert(index, name.clone());
     name
 }
 

@@ -34,6 +34,7 @@ pub(super) fn write(
     }
     write_check(proxy, section, draft);
     write_sticky(proxy, is_tcp, section, draft);
+    super::stick::write(proxy, is_tcp, section, draft);
     write_shared(proxy, section, draft);
     let resolvers =
         proxy.servers.iter().find_map(|server| server.resolvers.as_ref().map(|name| (name, &server.origin)));

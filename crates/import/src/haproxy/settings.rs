@@ -6,7 +6,10 @@ use std::rc::Rc;
 use super::acl::Acls;
 use super::actions::Phases;
 use super::lexer::Line;
+use super::pages::{self, Pages};
 use super::server::{Bind, ServerLine};
+use super::stick::StickLines;
+use super::switching::{Switch, Target};
 use crate::document::{Origin, Origins, Value};
 use crate::draft::{Draft, network};
 use crate::left::Kind;
@@ -54,11 +57,13 @@ pub(super) struct Proxy {
     pub(super) mode: Option<Set<String>>,
     pub(super) binds: Vec<Bind>,
     pub(super) servers: Vec<ServerLine>,
+    /// A line has a server, whether weir can use its address or not.
+    pub(super) has_server_line: bool,
     pub(super) default_server: Vec<(Vec<String>, Rc<Origin>)>,
     pub(super) acls: Acls,
     pub(super) phases: Phases,
     /// Pools by conditions, in order.
-    pub(super) switching: Vec<(Condition, String, Rc<Origin>)>,
+    pub(super) switching: Vec<Switch>,
     pub(super) default_backend: Option<Set<String>>,
     pub(super) timeouts: BTreeMap<String, Set<u64>>,
     pub(super) maxconn: Option<Set<u64>>,
@@ -74,7 +79,14 @@ pub(super) struct Proxy {
     pub(super) logs: Vec<Set<String>>,
     pub(super) logs_globally: Option<Rc<Origin>>,
     pub(super) stats: Origins,
+    /// Contents of error responses.
+    pub(super) pages: Pages,
+    /// Words of `errorfiles`.
+    pub(super) shared_pages: Vec<Set<Vec<String>>>,
+    pub(super) stick: StickLines,
     pub(super) source: Option<Set<String>>,
+    /// Field with an id of the request.
+    pub(super) unique_id: Option<Set<String>>,
     pub(super) uses_http: bool,
     pub(super) is_disabled: bool,
     /// A line that may restrict access, of which nothing is known: all requests are refused.
@@ -107,6 +119,7 @@ impl Proxy {
                 self.binds.push(bind);
             }
             "server" | "server-template" => {
+                self.has_server_line = true;
                 let server = ServerLine::parse(line, &self.default_server, draft);
                 self.servers.extend(server);
             }
@@ -122,13 +135,25 @@ impl Proxy {
             "balance" => self.balance = Some((line.rest(1).to_vec(), Rc::clone(origin))),
             "http-reuse" => self.set_reuse(value, origin, draft),
             "cookie" => self.sticky = Some((line.rest(1).to_vec(), Rc::clone(origin))),
+            "unique-id-header" => {
+                self.unique_id = Some((value.to_owned(), Rc::clone(origin)));
+                draft.leave(Kind::Differs, origin, "the id has a form of its own");
+            }
             "source" => self.source = Some((value.to_owned(), Rc::clone(origin))),
             "log" => self.add_log(line, draft),
-            "stats enable" | "stats uri" | "stats refresh" => self.stats.push(Rc::clone(origin)),
+            "stats enable" | "stats uri" | "stats refresh" => {
+                self.add_statistics(directive, line);
+            }
             "option forwardfor" => self.forwardfor = Some((line.rest(2).to_vec(), Rc::clone(origin))),
             "option httpchk" | "http-check send" | "http-check expect" => {
                 self.set_check(directive, line, draft)
             }
+            "errorfile" | "errorloc" | "errorloc302" | "errorloc303" | "http-error" => {
+                pages::add(&mut self.pages, line, draft);
+            }
+            "errorfiles" => self.shared_pages.push((line.rest(1).to_vec(), Rc::clone(origin))),
+            "stick" => self.stick.add_rule(line),
+            "stick-table" => self.stick.table = Some((line.rest(1).to_vec(), Rc::clone(origin))),
             "monitor-uri" => self.add_monitor(value, origin, draft),
             directive if directive.starts_with("timeout ") => match milliseconds(line.word(2)) {
                 Some(ms) => drop(self.timeouts.insert(value.to_owned(), (ms, Rc::clone(origin)))),
@@ -138,6 +163,16 @@ impl Proxy {
                 self.uses_http |= !directive.starts_with("tcp-");
                 self.phases.apply(directive, line, &self.acls, draft);
             }
+        }
+    }
+
+    /// Adds a line of the status page, whose path is not forwarded.
+    fn add_statistics(&mut self, directive: &str, line: &Line) {
+        self.stats.push(Rc::clone(&line.origin));
+        let uri = line.word(2);
+        if directive == "stats uri" && is_normal_path(uri) {
+            let condition = Condition::path(PathTest::Begins(uri.to_owned()));
+            self.phases.statistics.rules = vec![Rule::refuse(condition, &line.origin)];
         }
     }
 
@@ -153,7 +188,8 @@ impl Proxy {
             );
         }
         draft.leave(Kind::Differs, origin, "requests for this path with a query get the response, too");
-        let ok = Action::Return { status: 200, content_type: None, body: String::new() };
+        let body = "<html><body><h1>200 OK</h1>\nService ready.\n</body></html>\n".to_owned();
+        let ok = Action::Return { status: 200, content_type: Some("text/html".to_owned()), body };
         let condition = Condition::path(PathTest::Exact(path.to_owned()));
         self.phases.monitor.rules.push(Rule::act_when(condition, ok, origin));
     }
@@ -175,11 +211,12 @@ impl Proxy {
             return;
         }
         let mut reasons = Vec::new();
-        let condition = self.acls.condition(line.rest(2), &mut reasons);
-        if line.word(1).contains("%[") {
-            reasons.push("the name of a pool does not depend on the request".to_owned());
-        }
-        self.switching.push((condition, line.word(1).to_owned(), Rc::clone(origin)));
+        let condition = self.acls.condition(line.rest(2), (origin, &mut *draft), &mut reasons);
+        let target = Target::parse(line.word(1), origin, draft).unwrap_or_else(|reason| {
+            reasons.push(reason.to_string());
+            Target::Unknown
+        });
+        self.switching.push(Switch { condition, target, origin: Rc::clone(origin) });
         if !reasons.is_empty() {
             let text = format!("{}: the requests for which it may hold are refused", reasons.join("; "));
             draft.leave(Kind::NotSupported, origin, text);
@@ -189,6 +226,11 @@ impl Proxy {
     fn set_reuse(&mut self, value: &str, origin: &Rc<Origin>, draft: &mut Draft<'_>) {
         match value {
             "never" | "safe" | "always" => self.reuse = Some((value.to_owned(), Rc::clone(origin))),
+            "aggressive" => {
+                self.reuse = Some(("safe".to_owned(), Rc::clone(origin)));
+                let text = "\"safe\": the first request of a client may use a new connection more often";
+                draft.leave(Kind::Differs, origin, text);
+            }
             _ => draft.leave(Kind::NotSupported, origin, "weir has never, safe and always"),
         }
     }
@@ -325,6 +367,9 @@ fn log_target(word: &str) -> Option<String> {
     }
 }
 
+/// Reason for `tune.*`.
+const TUNING: &str = "a buffer or limit of HAProxy's implementation";
+
 /// Key of `resolve`, with its line.
 pub(super) type ResolveKey = (String, Value, Rc<Origin>);
 
@@ -333,6 +378,8 @@ pub(super) type ResolveKey = (String, Value, Rc<Origin>);
 pub(super) struct Global {
     pub(super) logs: Vec<Set<String>>,
     pub(super) resolvers: Vec<(String, Vec<ResolveKey>)>,
+    /// Sections `http-errors` by their names.
+    pub(super) pages: BTreeMap<String, Pages>,
 }
 
 impl Global {
@@ -376,7 +423,10 @@ impl Global {
             (name, _) => {
                 let words = ["global", name, line.word(1)];
                 let row = row::find(super::TABLE, &words).filter(|row| row.directive.contains(' '));
-                let (kind, reason) = super::reason_of(row, name);
+                let (kind, reason) = match name.split_once('.') {
+                    Some(("tune", _)) if row.is_none() => (Kind::NoEffect, TUNING.to_owned()),
+                    _ => super::reason_of(row, name),
+                };
                 draft.leave(kind, origin, reason);
             }
         }
@@ -426,13 +476,28 @@ impl Global {
     }
 }
 
-/// Returns the networks of `option forwardfor except`.
-pub(super) fn forwardfor_problem(words: &[String]) -> Option<&'static str> {
-    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] | ["if-none"] => None,
-        ["except", network_text, ..] if network(network_text).is_some() => {
-            Some("weir adds the client's address for every client: there is no exception for a network")
+/// `option forwardfor`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ForwardFor {
+    /// Clients whose address is not sent.
+    pub(super) except: Option<String>,
+    pub(super) if_none: bool,
+}
+
+/// Parses the words of `option forwardfor`; fails with the reason.
+pub(super) fn parse_forwardfor(words: &[String]) -> Result<ForwardFor, &'static str> {
+    let mut option = ForwardFor::default();
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "if-none" => option.if_none = true,
+            "except" => match words.next().and_then(network) {
+                Some(network) => option.except = Some(network),
+                None => return Err("the exception is a client network"),
+            },
+            "header" if words.next().is_some_and(|name| name.eq_ignore_ascii_case("x-forwarded-for")) => {}
+            _ => return Err("the field is X-Forwarded-For: another name needs set-request-header"),
         }
-        _ => Some("the field is X-Forwarded-For: another name needs set-request-header"),
     }
+    Ok(option)
 }

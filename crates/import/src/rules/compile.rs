@@ -374,6 +374,19 @@ fn resolve(condition: &Condition, changes: &[(Change, Rc<Origin>)]) -> Condition
     })
 }
 
+/// Returns whether changes touch a value of the request, such as `path` or `header.x-a`.
+fn is_changed(value: &str, changes: &[(Change, Rc<Origin>)]) -> bool {
+    let field = match value.split_once('.') {
+        Some(("header", field)) => field,
+        Some(("cookie", _)) => "cookie",
+        _ => value,
+    };
+    changes.iter().any(|(change, _)| match field {
+        "path" => change.is_rewrite(),
+        field => change.touches_field(field),
+    })
+}
+
 /// Returns the value of a field's test behind changes; `None`: they do not change the field.
 fn resolve_field(name: &str, value: &ValueTest, changes: &[(Change, Rc<Origin>)]) -> Option<Condition> {
     let last = changes.iter().rev().find(|(change, _)| change.touches_field(name))?;
@@ -391,19 +404,6 @@ fn resolve_field(name: &str, value: &ValueTest, changes: &[(Change, Rc<Origin>)]
             _ => Condition::Unknown,
         },
         _ => Condition::Unknown,
-    })
-}
-
-/// Returns whether changes touch a value of the request, such as `path` or `header.x-a`.
-fn is_changed(value: &str, changes: &[(Change, Rc<Origin>)]) -> bool {
-    let field = match value.split_once('.') {
-        Some(("header", field)) => field,
-        Some(("cookie", _)) => "cookie",
-        _ => value,
-    };
-    changes.iter().any(|(change, _)| match field {
-        "path" => change.is_rewrite(),
-        field => change.touches_field(field),
     })
 }
 

@@ -18,8 +18,16 @@ pub(crate) enum ValueTest {
 }
 
 impl ValueTest {
+    /// Returns the length of its text.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Equals(text) | Self::Regex(text) | Self::Item { text, .. } => text.len(),
+            Self::Present | Self::Absent => 0,
+        }
+    }
+
     /// Returns whether a text passes; `None`: it is not known.
-    pub(super) fn is_met_by(&self, text: &str) -> Option<bool> {
+    pub(crate) fn is_met_by(&self, text: &str) -> Option<bool> {
         match self {
             Self::Equals(wanted) => Some(text == wanted),
             Self::Present => Some(true),
@@ -260,15 +268,7 @@ impl Condition {
                 Test::Header(name, value)
                 | Test::Query(name, value)
                 | Test::Cookie(name, value)
-                | Test::Map(MapTest { name, value, .. }) => {
-                    name.len()
-                        + match value {
-                            ValueTest::Equals(text)
-                            | ValueTest::Regex(text)
-                            | ValueTest::Item { text, .. } => text.len(),
-                            ValueTest::Present | ValueTest::Absent => 0,
-                        }
-                }
+                | Test::Map(MapTest { name, value, .. }) => name.len() + value.weight(),
                 Test::Percent(_, key) => key.len(),
                 Test::Marked(_) => 0,
             },
