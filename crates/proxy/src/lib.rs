@@ -41,6 +41,7 @@ mod outlier;
 pub mod plan;
 mod pool;
 mod profile;
+mod recoding;
 mod reference;
 mod relay;
 mod request_view;

@@ -11,6 +11,7 @@ use rt::unix_socket::SocketAccess;
 
 mod acme;
 mod balance;
+mod compression;
 mod condition;
 mod error_pages;
 mod health;
@@ -28,6 +29,7 @@ pub use acme::{AcmeChallenge, AcmePlan};
 pub use balance::{
     Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyMode, StickyPlan, StickyTextPlan,
 };
+pub use compression::CompressionPlan;
 pub use condition::{CertificatePart, Condition, DayTime, PercentCondition};
 pub use error_pages::{ErrorPage, ErrorPages, PageContent, PageForm};
 pub use health::{
@@ -191,6 +193,8 @@ pub struct ListenerPlan {
     pub half_close: bool,
     /// Maximum bytes of a body received before the request takes a slot of a limited server: 8,192.
     pub buffer_request_bytes: u64,
+    /// Compression of the responses of servers; `None`: none.
+    pub compression: Option<Arc<CompressionPlan>>,
     pub admission: Admission,
 }
 

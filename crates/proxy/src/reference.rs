@@ -255,6 +255,32 @@ of the listener.
 work on it. All of `retries` counts together. The client gets the last response, or 504 if there is none.
 ";
 
+/// Compression of responses.
+const COMPRESSION: &str = "
+## Compression
+
+With `compression`, of a listener or a route, a response of a server gets the content coding that its client prefers in \
+`Accept-Encoding`, with its qualities; among equal ones the first of `codings`. A key that a route does not give has the \
+value of its listener.
+
+Only content of these `types`, of `min-size` or of unknown length is compressed, with any final status but 204, 205, 206 and \
+304; not content with a `Content-Encoding` or `Content-Range`, nor under `Cache-Control: no-transform` of either side, nor \
+gRPC, nor for HTTP/1.0. The response to HEAD has the fields of that to GET.
+
+A compressed response loses `Content-Length`, `Accept-Ranges`, and the digests of the bytes (`Content-Digest`, \
+`Repr-Digest`, `Digest`, `Content-MD5`, also as trailers). Its `ETag` is weak, because the bytes are others. Of a weak tag in \
+`If-None-Match` the server gets both forms (`W/\"a\", \"a\"`), so that one that compares byte by byte finds its own; a 304 to such a request has \
+the weak form. `If-Match` and `If-Range` are forwarded unchanged: with a weak tag they do not match (RFC 9110 §13.1), so that nothing is \
+overwritten, and no part is joined to other bytes. `Vary: Accept-Encoding` is added to every response that could have been compressed for \
+another client, and to 304.
+
+A length reveals a secret that stands beside text of a stranger (BREACH). So the responses to requests with `Cookie` or \
+`Authorization` are compressed only if they are styles, JavaScript, WebAssembly, fonts or images (SVG), unless `with-credentials = true`.
+
+What the encoder holds back is sent as soon as the server pauses, and each part of `text/event-stream` at once. A client that does not \
+read stops the server. An encoder takes 32 KiB at a time, between the turns of other connections.
+";
+
 /// Conditions of routes beyond their plain keys.
 const CONDITIONS: &str = "
 ## Conditions

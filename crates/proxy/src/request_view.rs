@@ -284,7 +284,7 @@ pub(crate) mod fixtures {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::fixtures::{FORWARDING, head, view};
     use super::*;
 

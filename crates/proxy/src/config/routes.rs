@@ -33,7 +33,8 @@ pub(super) struct KnownNames<'a> {
 /// Keys for a route's action; a route has exactly one of them.
 const ACTION_KEYS: [&str; 6] = ["pool", "redirect", "return", "deny", "silent-drop", "tarpit"];
 /// Keys that have an effect only if the request is forwarded.
-const FORWARD_ONLY_KEYS: [&str; 11] = [
+const FORWARD_ONLY_KEYS: [&str; 12] = [
+    "compression",
     "timeouts",
     "buffer-request",
     "retries",

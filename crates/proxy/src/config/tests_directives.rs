@@ -59,6 +59,10 @@ fn config(row: &Directive, line: &str) -> String {
             let entry = "mode = 'tcp'\n[[listener.web.sni]]\npool = 'app'\n@\n";
             format!("{LISTENER}{entry}{POOL}")
         }
+        "listener.*.compression" => format!("{}{POOL}", listener("[listener.web.compression]\n@\n")),
+        "listener.*.compression.level" => {
+            format!("{}{POOL}", listener("[listener.web.compression.level]\n@\n"))
+        }
         "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
@@ -75,6 +79,8 @@ fn config(row: &Directive, line: &str) -> String {
             format!("{page}{LISTENER}{POOL}")
         }
         "route[].timeouts" => format!("{}{POOL}", route("[route.timeouts]\n@\n")),
+        "route[].compression" => format!("{}{POOL}", route("[route.compression]\n@\n")),
+        "route[].compression.level" => format!("{}{POOL}", route("[route.compression.level]\n@\n")),
         "route[].forwarding" => format!("{}{POOL}", route("[route.forwarding]\n@\n")),
         "route[].rate-limit" => format!("{}{POOL}", route("[route.rate-limit]\nrate = 1\n@\n")),
         "route[].redirect" => {

@@ -134,6 +134,18 @@ const FEATURES: &[Feature] = &[
         ],
     },
     Feature {
+        title: "Compression",
+        fields: &["content-encoding", "vary", "etag"],
+        requests: &[
+            ("/style --compressed", "200 a"),
+            ("/style --compressed -H Cookie:~a=b", "200 a"),
+            ("/style/status/404 --compressed", "404 a"),
+            ("/style", "200 a"),
+            ("/style -H Accept-Encoding:~gzip;q=0", "200 a"),
+            ("/other --compressed", "200 a"),
+        ],
+    },
+    Feature {
         title: "Several files",
         fields: &[],
         requests: &[("/ -H Host:~a.example", "403"), ("/ -H Host:~b.example", "200 a")],
