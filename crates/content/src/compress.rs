@@ -27,6 +27,11 @@ pub fn levels_of(coding: Coding) -> (u8, std::ops::RangeInclusive<u8>) {
 }
 
 impl CompressionLevels {
+    /// Creates levels by [`Coding::index`]; `None`: the coding is not used.
+    pub fn new(levels: [Option<u8>; Coding::ALL.len()]) -> Self {
+        Self(levels)
+    }
+
     /// Parses a list such as `gzip,br:5`; `all` is every coding.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub const CACHE_ENTRIES: usize = 1024;
 /// Time for which a lookup is valid: 1 s.
 pub const CACHE_VALID_NS: u64 = 1_000_000_000;
 
-/// What is served from where, and how.
+/// Settings of the files of one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilesPlan {
     pub source: FilesSource,

@@ -16,6 +16,7 @@ mod cross_checks;
 mod directives;
 mod error_pages;
 mod errors;
+mod files;
 mod flags;
 mod health;
 mod hsts;

@@ -24,6 +24,7 @@ mod buffering;
 mod connect;
 mod detached;
 mod error_pages;
+mod files;
 mod finish;
 mod grpc;
 mod local_responses;
@@ -117,6 +118,7 @@ impl Exchange {
             let result = match &mut self.stage {
                 ExchangeStage::Connected => self.poll_connected(ctx, client, input),
                 ExchangeStage::Recoding(_) => self.poll_recoding(ctx, client, input),
+                ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client),
                 ExchangeStage::Responding => self.poll_responding(ctx, client),
                 ExchangeStage::Queued(..) => self.poll_queued(ctx, client, input),
                 ExchangeStage::Buffering(_) => self.poll_buffering(ctx, client, input),

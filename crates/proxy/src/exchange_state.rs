@@ -6,6 +6,7 @@ mod stages;
 
 use std::rc::Rc;
 
+use content::body::FileBody;
 use rt::clock::MonotonicTime;
 use rt::splice::Pipe;
 
@@ -74,6 +75,8 @@ pub(crate) enum ExchangeStage {
     Recoding(Box<Recoding>),
     /// Sending a response of the proxy's own.
     Responding,
+    /// Sending the content of a file.
+    SendingFile(Box<FileBody>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

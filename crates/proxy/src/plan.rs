@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use content::plan::FilesPlan;
 use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
@@ -396,6 +397,8 @@ pub enum RateKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Forward(PoolId),
+    /// Responds with files of a directory.
+    Files(Arc<FilesPlan>),
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: u16,

@@ -1,4 +1,4 @@
-//! Content codings of forwarded responses: which one a response gets, and its head with it. Pure. `exchange`
+//! Content codings of forwarded responses: the choice for each one, and its head with it. Pure. `exchange`
 //! encodes the content.
 //!
 //! A compressed response tells its length. Where it repeats a secret of the user beside text of somebody else, the
@@ -27,7 +27,7 @@ pub(crate) struct Recoding {
     pub(crate) flushes_always: bool,
 }
 
-/// What a request says about the coding of its response.
+/// Statements of a request about the coding of its response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CodingRequest {
     accepted: AcceptedCodings,
@@ -64,7 +64,7 @@ impl CodingRequest {
     }
 }
 
-/// What becomes of a response.
+/// Fate of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CodingDecision {
     /// No client gets another coding.

@@ -281,6 +281,23 @@ What the encoder holds back is sent as soon as the server pauses, and each part 
 read stops the server. An encoder takes 32 KiB at a time, between the turns of other connections.
 ";
 
+/// Files of a route.
+const FILES: &str = "
+## Files
+
+`files` of a route responds to GET and HEAD with files below `root`, as `weir serve` does: paths are opened beneath the root \
+by the kernel (openat2), decoded once, and never leave it. The path of a file is that of the request, as with nginx's `root`; \
+with `rewrite-prefix = \"/\"` the prefix of the route is left out, as with `alias`. A directory without a slash at its end is \
+redirected (301), by the path of the request.
+
+Responses have `ETag`, `Last-Modified` and `Accept-Ranges`; conditions (RFC 9110 §13) and up to 16 ranges are answered. Errors have \
+the error pages of the route: 400, 403, 404, 405 with `Allow`, 416 with `Content-Range`, 503 without a free descriptor or memory. \
+A list has up to 10,000 names.
+
+A thread keeps up to 256 lookups of a route for 1 s, with their descriptors, and files up to 32 KiB in memory. Others are read 64 KiB \
+at a time, and what is not in the page cache is waited for: use `weir serve` behind a pool for files on slow disks.
+";
+
 /// Conditions of routes beyond their plain keys.
 const CONDITIONS: &str = "
 ## Conditions
@@ -448,6 +465,8 @@ fn places(scope: Scope) -> &'static str {
 pub fn reference() -> String {
     let mut text = config::reference();
     text += ROUTE_SETTINGS;
+    text += COMPRESSION;
+    text += FILES;
     text += CONDITIONS;
     text += MAPS;
     text += &values_reference();

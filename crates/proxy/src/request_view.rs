@@ -284,7 +284,7 @@ pub(crate) mod fixtures {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::fixtures::{FORWARDING, head, view};
     use super::*;
 

@@ -2,6 +2,7 @@
 
 mod compression;
 mod compression_flow;
+mod files;
 
 use std::process::Command;
 
@@ -29,7 +30,17 @@ fn curl(url: &str, args: &[&str]) -> Fetched {
     let directory = temp_dir();
     let file = |name: &str| directory.path().join(name);
     let mut command = Command::new("curl");
-    command.args(["-q", "-s", "-k", "--compressed", "--path-as-is", "--max-time", "20", "-H", "Accept-Encoding:"]);
+    command.args([
+        "-q",
+        "-s",
+        "-k",
+        "--compressed",
+        "--path-as-is",
+        "--max-time",
+        "20",
+        "-H",
+        "Accept-Encoding:",
+    ]);
     command.arg("-D").arg(file("head")).arg("-o").arg(file("body")).args(args).arg(url);
     let code = command.status().unwrap().code().unwrap_or(-1);
     let head = std::fs::read_to_string(file("head")).unwrap_or_default();

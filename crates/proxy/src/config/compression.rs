@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn wrong_and_useless_values_have_a_place() {
         for (route, part) in [
-            ("compression = { codings = ['gzip', 'deflate'] }", "t:5:37: 'deflate' is not br, zstd or gzip"),
+            ("compression = { codings = ['gzip', 'deflate'] }", "t:6:36: 'deflate' is not br, zstd or gzip"),
             ("compression = { codings = ['gzip', 'gzip'] }", "duplicate"),
             ("compression = { types = 'text' }", "'text' is no media type"),
             ("compression = { types = '*/*' }", "'*/*' is no media type"),

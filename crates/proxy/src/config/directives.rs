@@ -333,6 +333,7 @@ directives! {
         "compression", TableOrBool("route[].compression"), Unset("`compression` of the listener"), "{ level = { gzip = 1 } }", "'gzip'", "Compresses the responses of its servers, with what is not given from the listener, or else the defaults there; `false`: not.";
         "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
+        "files", Table("route[].files"), Unset("another action"), "{ root = '/etc/weir/certs' }", "'/etc/weir/certs'", "Action: responds with files of a directory (see \"Files\" below).";
         "redirect", Table("route[].redirect"), Unset("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: responds with a redirect.";
         "return", Table("route[].return"), Unset("another action"), "{ status = 200, body = 'hello' }", "200", "Action: responds with a fixed response.";
         "deny", StatusOrTrue(400, 599), Unset("another action"), "404", "false", "Action: rejects with this status; `true`: 403.";
@@ -368,6 +369,17 @@ directives! {
         "br", Integer(0, 11), Unset("that of the listener"), "5", "12", "Level of Brotli.";
         "zstd", Integer(1, 19), Unset("that of the listener"), "1", "0", "Level of Zstandard.";
         "gzip", Integer(1, 9), Unset("that of the listener"), "1", "10", "Level of gzip.";
+    }
+    "route[].files" {
+        "root", Text("a directory"), Required, "'/etc/weir/certs'", "'/no/such/directory'", "Directory in which paths are looked up; nothing outside of it is served. A link in its own path is followed again when it changes.";
+        "index", Texts("a file name"), Literal("'index.html'"), "['index.html', 'index.htm']", "'a/b'", "Names that stand for their directory; the first that exists.";
+        "list", Bool, Literal("false"), "true", "'yes'", "Lists directories without an index, as HTML or JSON by `Accept`; otherwise they are 404.";
+        "spa", Bool, Literal("false"), "true", "'index.html'", "Responds to a missing path of a page with the index of the root: to names without an extension, and to requests that accept HTML by name.";
+        "hidden", Bool, Literal("false"), "true", "1", "Serves names with a dot at their start; otherwise they are 404, except `/.well-known`.";
+        "symlinks", Bool, Literal("true"), "false", "0", "Follows symbolic links that stay within the root.";
+        "precompressed", Bool, Literal("true"), "false", "'gzip'", "Serves `.br`, `.zst` and `.gz` beside a file to clients that accept them, unless they are older than the file.";
+        "compression", TableOrBool("listener.*.compression"), Unset("`false`"), "{ codings = 'gzip' }", "'gzip'", "Compresses files, with the keys and the defaults of a listener's `compression`. `types` and `with-credentials` have no effect: text and formats of text are compressed, and no file repeats a request.";
+        "cache-control", Text("a value"), Unset("none"), "'max-age=3600'", "\"a\\nb\"", "`Cache-Control` of files and of 304, not of errors.";
     }
     "route[].when" {
         "all", Entries("route[].when", None), Unset("none"), "[{ method = 'GET' }, { tls = true }]", "{ tls = true }", "Conditions, all of which must hold.";

@@ -83,6 +83,9 @@ fn config(row: &Directive, line: &str) -> String {
         "route[].compression.level" => format!("{}{POOL}", route("[route.compression.level]\n@\n")),
         "route[].forwarding" => format!("{}{POOL}", route("[route.forwarding]\n@\n")),
         "route[].rate-limit" => format!("{}{POOL}", route("[route.rate-limit]\nrate = 1\n@\n")),
+        "route[].files" => {
+            format!("{LISTENER}[[route]]\n[route.files]\nroot = '/etc/weir/certs'\n@\n{POOL}")
+        }
         "route[].redirect" => {
             format!("{LISTENER}[[route]]\n[route.redirect]\nlocation = '/'\n@\n{POOL}")
         }
@@ -122,7 +125,7 @@ fn config(row: &Directive, line: &str) -> String {
     // The tested line replaces the line with the same key in its table.
     let (before, after) = complete.split_once('@').unwrap();
     let table_start = before.rfind("\n[").map_or(0, |newline| newline + 1);
-    let is_action = ["redirect", "return", "deny", "silent-drop", "tarpit"].contains(&row.key);
+    let is_action = ["files", "redirect", "return", "deny", "silent-drop", "tarpit"].contains(&row.key);
     let mut text = before[..table_start].to_owned();
     for other in before[table_start..].lines() {
         let key = other.split(' ').next().unwrap_or_default();

@@ -39,7 +39,7 @@ pub(crate) struct RequestFacts {
     pub(crate) is_tcp: bool,
     /// Forms of an error page that the client accepts.
     pub(crate) accepted_forms: AcceptedForms,
-    /// What the request says about the coding of its response, for a route with compression.
+    /// Statements of the request about the coding of its response, for a route with compression.
     pub(crate) codings: CodingRequest,
 }
 

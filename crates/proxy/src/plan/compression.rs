@@ -3,7 +3,7 @@
 use content::codings::Coding;
 use content::media_types::is_compressible;
 
-/// Which responses get a content coding, and which one.
+/// Rules for the responses that get a content coding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompressionPlan {
     /// Codings in the order of preference among those that a client accepts equally.

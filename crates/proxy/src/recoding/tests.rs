@@ -1,7 +1,7 @@
 //! Decisions and heads by requests, responses and plans.
 
 use super::*;
-use crate::request_view::tests::FORWARDING;
+use crate::request_view::fixtures::FORWARDING;
 
 const GZIP: CodingDecision = CodingDecision::Coded(Coding::Gzip);
 

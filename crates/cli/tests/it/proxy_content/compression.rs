@@ -1,4 +1,4 @@
-//! Which responses are compressed, with which fields, beside nginx.
+//! Responses that are compressed, and their fields, beside nginx.
 
 use std::io;
 
@@ -43,7 +43,9 @@ fn serve(peer: &mut ScriptPeer) -> io::Result<()> {
         let is_head = head.starts_with("HEAD ");
         match framing {
             "chunked" => {
-                peer.send(format!("HTTP/1.1 200 OK\r\n{fields}Transfer-Encoding: chunked\r\n\r\n").as_bytes())?;
+                peer.send(
+                    format!("HTTP/1.1 200 OK\r\n{fields}Transfer-Encoding: chunked\r\n\r\n").as_bytes(),
+                )?;
                 if is_head {
                     continue;
                 }
@@ -60,7 +62,8 @@ fn serve(peer: &mut ScriptPeer) -> io::Result<()> {
             // Half of the content that the head announces.
             "cut" => {
                 peer.send(
-                    format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", 2 * content.len()).as_bytes(),
+                    format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", 2 * content.len())
+                        .as_bytes(),
                 )?;
                 return peer.send(&content);
             }
@@ -106,17 +109,23 @@ fn content_in_each_coding_decodes_to_that_of_the_server_whatever_its_framing() {
                 assert_eq!((found.code, found.status), (0, 200), "{case}");
                 let kib = path.rsplit('/').next().unwrap().parse().unwrap();
                 assert!(found.body == text(kib), "{case}");
-                let fields = ["content-encoding", "etag", "vary", "accept-ranges", "repr-digest", "content-length"];
+                let fields =
+                    ["content-encoding", "etag", "vary", "accept-ranges", "repr-digest", "content-length"];
                 let expected = [Some(coding), Some("W/\"v1\""), Some("Accept-Encoding"), None, None, None];
-                assert_eq!(fields.map(|name| found.field(name)), expected.map(|one| one.map(str::to_owned)), "{case}");
+                assert_eq!(
+                    fields.map(|name| found.field(name)),
+                    expected.map(|one| one.map(str::to_owned)),
+                    "{case}"
+                );
             }
         }
     }
-    let metrics = proxy.metrics_until("30 responses", |metrics| {
-        metrics.sum("weir_compressed_responses_total", &[]) == 30.0
-    });
-    let (before, after) =
-        (metrics.sum("weir_compression_in_bytes_total", &[]), metrics.sum("weir_compression_out_bytes_total", &[]));
+    let metrics = proxy
+        .metrics_until("30 responses", |metrics| metrics.sum("weir_compressed_responses_total", &[]) == 30.0);
+    let (before, after) = (
+        metrics.sum("weir_compression_in_bytes_total", &[]),
+        metrics.sum("weir_compression_out_bytes_total", &[]),
+    );
     assert_eq!(before, f64::from(6 * 1024 * (100 + 100 + 100 + 3000 + 1)));
     assert!(after > 0.0 && after < 0.5 * before, "{after} of {before}");
     proxy.metrics_until("no encoder", |metrics| metrics.sum("weir_encoders_memory_bytes", &[]) == 0.0);
@@ -130,7 +139,8 @@ fn responses_have_the_same_content_and_fields_as_behind_nginx() {
         return;
     }
     let origin = ScriptedServer::start(serve);
-    let proxy = proxy_of(&origin, "compression = { codings = \"gzip\", types = [\"text/html\", \"text/css\"] }");
+    let proxy =
+        proxy_of(&origin, "compression = { codings = \"gzip\", types = [\"text/html\", \"text/css\"] }");
     let directives = format!(
         "gzip on; gzip_types text/css; gzip_proxied any; gzip_vary on; gzip_min_length 1024;\n\
          location / {{ proxy_pass http://{}; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}",
@@ -152,8 +162,11 @@ fn responses_have_the_same_content_and_fields_as_behind_nginx() {
     ] {
         let of = |base: &str| {
             let found = curl(&format!("http://{base}{path}"), args);
-            let fields = ["content-encoding", "etag", "accept-ranges", "content-type"].map(|name| found.field(name));
-            (found.code, found.status, fields, found.body)
+            let fields =
+                ["content-encoding", "etag", "accept-ranges", "content-type"].map(|name| found.field(name));
+            // With -I, the head is the content.
+            let body = if args.contains(&"-I") { Vec::new() } else { found.body };
+            (found.code, found.status, fields, body)
         };
         let (weir, peer) = (of(proxy.authority()), of(&nginx.authority));
         assert!(weir == peer, "{path} {args:?}: {:?}, nginx: {:?}", weir.2, peer.2);
@@ -240,7 +253,8 @@ fn a_truncated_response_of_a_server_is_no_complete_one_for_its_client() {
         for coding in ["gzip", "br", "zstd"] {
             let accepted = format!("Accept-Encoding: {coding}");
             let found = curl(&format!("http://{}/cut/100", proxy.authority()), &[version, "-H", &accepted]);
-            assert!(found.status == 200 && found.code != 0, "{version} {coding}: {}", found.code);
+            // A head that is not sent yet becomes an error.
+            assert!(found.code != 0 || found.status == 502, "{version} {coding}: {}", found.head);
         }
     }
     proxy.assert_all_returned();
@@ -256,11 +270,13 @@ fn both_connections_stay_open_behind_a_compressed_response() {
     }
     let url = format!("http://{}", proxy.authority());
     let (first, second) = (format!("{url}/chunked/64"), format!("{url}/length/64"));
-    for version in VERSIONS {
-        let args = [version, "-H", "Accept-Encoding: br", "-w", "%{num_connects}\n", "-o", "/dev/null", &first];
-        let found = curl(&second, &args);
-        assert_eq!(found.code, 0, "{version}");
-    }
+    let found = curl(&second, &["-H", "Accept-Encoding: br", "-o", "/dev/null", &first]);
+    assert_eq!(found.code, 0);
+    assert_eq!(found.head.matches("HTTP/1.1 200").count(), 2, "{}", found.head);
+    proxy.metrics_until("one connection", |metrics| {
+        metrics.sum("weir_connections_accepted_total", &[]) == 1.0
+            && metrics.sum("weir_responses_total", &[]) == 2.0
+    });
     assert_eq!(origin.connections(), 1);
 }
 
@@ -275,8 +291,8 @@ fn the_settings_of_a_request_are_explained() {
     std::fs::write(&path, config).unwrap();
     let explain = |target: &str| {
         let output = run_weir(&["proxy", "--config", path.to_str().unwrap(), "--explain", target]);
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        assert_eq!(output.code, 0, "{output:?}");
+        output.stdout
     };
     let api = explain("http://a/api/x");
     assert!(api.contains("compression") && api.contains("gzip level 1, from 2048 B"), "{api}");

@@ -10,7 +10,8 @@ use crate::support::peers::{ScriptPeer, ScriptedServer};
 use crate::support::proxy_under_test::ProxyUnderTest;
 use crate::support::{EVENT_TIMEOUT, shared_machine};
 
-const CHUNKED_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
+const CHUNKED_HEAD: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 fn proxy_of(origin: &ScriptedServer, compression: &str) -> ProxyUnderTest {
     ProxyUnderTest::weir(&format!(
@@ -120,13 +121,17 @@ fn trailers_follow_compressed_content_without_the_digest_of_other_bytes() {
     let origin = ScriptedServer::start(|peer| {
         while peer.request()?.is_some() {
             peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTrailer: X-Sum, Content-Digest\r\n")?;
-            peer.send(b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 7\r\nContent-Digest: x\r\n\r\n")?;
+            peer.send(
+                b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 7\r\nContent-Digest: x\r\n\r\n",
+            )?;
         }
         Ok(())
     });
     let proxy = proxy_of(&origin, "compression = true");
     let mut client = proxy.client();
-    client.send(b"GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nAccept-Encoding: zstd\r\nConnection: close\r\n\r\n");
+    client.send(
+        b"GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nAccept-Encoding: zstd\r\nConnection: close\r\n\r\n",
+    );
     let response = client.read_to_end();
     let text = String::from_utf8_lossy(&response).to_ascii_lowercase();
     assert!(text.contains("content-encoding: zstd") && text.ends_with("\r\n0\r\nx-sum: 7\r\n\r\n"), "{text}");
@@ -151,7 +156,10 @@ fn a_client_that_does_not_read_stops_the_server() {
     let sent_bytes = Mutex::new(sent_bytes);
     let origin = ScriptedServer::start(move |peer| {
         peer.request()?;
-        peer.send(format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {ALL_BYTES}\r\n\r\n").as_bytes())?;
+        peer.send(
+            format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {ALL_BYTES}\r\n\r\n")
+                .as_bytes(),
+        )?;
         peer.stream.set_write_timeout(Some(Duration::from_millis(700)))?;
         let block = noise(1 << 16);
         let mut total = 0;

@@ -146,6 +146,16 @@ const FEATURES: &[Feature] = &[
         ],
     },
     Feature {
+        title: "Files of a directory",
+        fields: &["content-range"],
+        requests: &[
+            ("/assets/robots.txt", "200"),
+            ("/assets/robots.txt -r 0-3", "206"),
+            ("/assets/", "200"),
+            ("/other", "200 a"),
+        ],
+    },
+    Feature {
         title: "Several files",
         fields: &[],
         requests: &[("/ -H Host:~a.example", "403"), ("/ -H Host:~b.example", "200 a")],
