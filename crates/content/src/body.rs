@@ -190,7 +190,7 @@ impl FileBody {
         let length = range.len().min(SLICE_BYTES as u64) as usize;
         file.append_to(range.start, length, &mut self.buffer)?;
         range.start += length as u64;
-        if range.len() == 0 {
+        if range.is_empty() {
             self.pieces.pop_front();
         }
         Ok(Prepared::Ready)
@@ -219,7 +219,7 @@ impl FileBody {
                 encoder.write(&self.buffer)?;
                 self.buffer.clear();
                 range.start += length as u64;
-                range.len() == 0
+                range.is_empty()
             }
         };
         encoder.take_output(&mut self.buffer);
@@ -309,7 +309,7 @@ impl FileBody {
         range.start += sent;
         self.remaining = self.remaining.saturating_sub(sent);
         self.sent += sent;
-        if range.len() == 0 {
+        if range.is_empty() {
             self.pieces.pop_front();
         }
     }

@@ -15,6 +15,10 @@ impl ByteRange {
     pub fn len(self) -> u64 {
         self.end - self.start
     }
+
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -118,7 +118,8 @@ impl GivenCompression {
         plan.encoder_bytes_max = keys.encoder_bytes_max.unwrap_or(plan.encoder_bytes_max);
         plan.with_credentials = keys.with_credentials.unwrap_or(plan.with_credentials);
         for coding in Coding::ALL {
-            plan.levels[coding.index()] = keys.levels[coding.index()].unwrap_or(plan.levels[coding.index()]);
+            let level = &mut plan.levels[coding.index()];
+            *level = keys.levels[coding.index()].unwrap_or(*level);
         }
         Some(Arc::new(plan))
     }
