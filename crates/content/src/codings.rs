@@ -86,7 +86,9 @@ impl Qualities {
 
     fn finish(self) -> AcceptedCodings {
         let quality_or_wildcard = |quality: Option<u16>| quality.or(self.wildcard).unwrap_or(0);
-        AcceptedCodings { by_coding: self.by_coding.map(quality_or_wildcard), identity: self.identity }
+        // A wildcard forbids it, but gives it no quality.
+        let identity = self.identity.or(self.wildcard.filter(|&quality| quality == 0));
+        AcceptedCodings { by_coding: self.by_coding.map(quality_or_wildcard), identity }
     }
 }
 
@@ -117,6 +119,11 @@ impl AcceptedCodings {
             }
         }
         best.map(|(_, coding)| coding)
+    }
+
+    /// Returns whether the client accepts content without a coding.
+    pub fn accepts_identity(&self) -> bool {
+        self.identity != Some(0)
     }
 
     pub fn accepts(&self, coding: Coding) -> bool {
@@ -206,6 +213,11 @@ mod tests {
         assert_eq!(choose("gzip;q=0.5, identity", &[Gzip]), None);
         assert_eq!(choose("*, br;q=0", &[Brotli, Gzip]), Some(Gzip));
         assert_eq!(AcceptedCodings::default().choose_of(&Coding::ALL), None);
+        for (value, expected) in [("", true), ("gzip", true), ("*;q=0", false), ("*;q=0, identity", true)] {
+            let accepted = AcceptedCodings::from_values([value.as_bytes()].into_iter());
+            assert_eq!(accepted.accepts_identity(), expected, "{value}");
+        }
+        assert!(!AcceptedCodings::from_values([&b"gzip, identity;q=0"[..]].into_iter()).accepts_identity());
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod cache;
 pub mod codings;
 pub mod compress;
 pub mod conditions;
+pub mod decompress;
 pub mod etag;
 mod file_identity;
 mod followed_root;

@@ -5,27 +5,16 @@
 //! length reveals the secret (BREACH). So what repeats parts of a request has no coding if the request has
 //! credentials, unless the plan allows it.
 
+mod codec;
+
+pub(crate) use codec::Recoding;
 use content::codings::{AcceptedCodings, Coding};
-use content::compress::Encoder;
 use content::conditions::{has_weak_tag, with_strong_forms};
 use content::media_types::is_static;
-use content::memory_budget::MemoryPermit;
 use wire::{Framing, Header, RequestKind, ResponseHead, Version};
 
 use crate::plan::CompressionPlan;
 use crate::request_view::RequestView;
-
-/// The encoder of a response on its way.
-#[derive(Debug)]
-pub(crate) struct Recoding {
-    /// With its part of the core's budget; `None`: the content has ended.
-    pub(crate) encoder: Option<(Encoder, MemoryPermit)>,
-    pub(crate) coding: Coding,
-    /// True if the encoder may hold content back.
-    pub(crate) has_held_content: bool,
-    /// True if nothing is held back, whether the server pauses or not.
-    pub(crate) flushes_always: bool,
-}
 
 /// Statements of a request about the coding of its response.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,6 +61,8 @@ pub(crate) enum CodingDecision {
     /// This client gets the response as it is; others may get a coding.
     Varies,
     Coded(Coding),
+    /// The content is decoded, because this client does not accept its coding.
+    Decoded(Coding),
 }
 
 /// Decides on a response whose request is of this kind and version.
@@ -81,29 +72,31 @@ pub(crate) fn decide(
     request: CodingRequest,
     plan: &CompressionPlan,
 ) -> CodingDecision {
-    use CodingDecision::{Coded, Unchanged, Varies};
+    use CodingDecision::{Coded, Decoded, Unchanged, Varies};
     if head.status == 304 {
         // Of the same representation, whose type it does not tell.
         return Varies;
     }
-    let has_content = head.status >= 200 && !matches!(head.status, 204..=206);
     let has = |name: &str| wire::field_value(head.headers, name).is_some();
+    let may_change = head.status >= 200
+        && !matches!(head.status, 204..=206)
+        && !has("content-range")
+        && !values(head, "cache-control").any(forbids_transform);
+    if has("content-encoding") {
+        let coding = single_coding(head).filter(|_| may_change && plan.decodes);
+        let Some(coding) = coding.filter(|_| has_content(head, kind)) else { return Unchanged };
+        let is_wanted = !request.accepted.accepts(coding) && request.accepted.accepts_identity();
+        let is_decoded = is_wanted && !request.forbids_transform && version == Version::Http11;
+        return if is_decoded { Decoded(coding) } else { Varies };
+    }
     let is_long = |bytes: u64| bytes >= plan.bytes_min.max(1);
-    let is_long_enough = match (head.framing, kind) {
-        (_, RequestKind::Connect) => false,
-        (Framing::None, RequestKind::Head) => content_length(head).is_none_or(is_long),
-        (Framing::None, _) => false,
-        (Framing::Length(bytes), _) => is_long(bytes),
-        (Framing::Chunked | Framing::UntilClose, _) => true,
+    let is_long_enough = match head.framing {
+        Framing::None => content_length(head).is_none_or(is_long),
+        Framing::Length(bytes) => is_long(bytes),
+        Framing::Chunked | Framing::UntilClose => true,
     };
     let Some(media_type) = media_type(head) else { return Unchanged };
-    if !has_content
-        || !is_long_enough
-        || !plan.covers(&media_type)
-        || has("content-encoding")
-        || has("content-range")
-        || values(head, "cache-control").any(forbids_transform)
-    {
+    if !may_change || !has_content(head, kind) || !is_long_enough || !plan.covers(&media_type) {
         return Unchanged;
     }
     let may_leak = request.has_credentials && !plan.with_credentials && !is_static(&media_type);
@@ -112,6 +105,22 @@ pub(crate) fn decide(
         return Varies;
     }
     request.accepted.choose_of(&plan.codings).map_or(Varies, Coded)
+}
+
+/// Returns whether the response, or that to GET, has content.
+fn has_content(head: &ResponseHead<'_, '_>, kind: RequestKind) -> bool {
+    kind != RequestKind::Connect && (kind == RequestKind::Head || head.framing != Framing::None)
+}
+
+/// Returns the coding of content that has one, which is known.
+fn single_coding(head: &ResponseHead<'_, '_>) -> Option<Coding> {
+    let mut lines = values(head, "content-encoding");
+    let (name, rest) = (lines.next()?, lines.next());
+    let is = |coding: &Coding| {
+        name.eq_ignore_ascii_case(coding.name().as_bytes())
+            || *coding == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip")
+    };
+    Coding::ALL.into_iter().find(is).filter(|_| rest.is_none())
 }
 
 /// Returns the media type of a response in lower case, without parameters.
@@ -171,12 +180,14 @@ pub(crate) fn response_fields<'h>(
 ) -> Vec<Header<'h>> {
     let mut fields: Vec<Header<'h>> = Vec::with_capacity(head.headers.len() + 2);
     for &header in head.headers {
-        let is_coded = matches!(decision, CodingDecision::Coded(_));
+        let is_decoded = matches!(decision, CodingDecision::Decoded(_));
+        let is_coded = is_decoded || matches!(decision, CodingDecision::Coded(_));
         match tag {
             Some(tag) if header.name.eq_ignore_ascii_case("etag") => {
                 fields.push(Header { name: header.name, value: tag });
             }
             _ if is_coded && describes_bytes(header.name) => {}
+            _ if is_decoded && header.name.eq_ignore_ascii_case("content-encoding") => {}
             _ => fields.push(header),
         }
     }
@@ -197,7 +208,7 @@ pub(crate) fn response_tag(
     request: CodingRequest,
 ) -> Option<Vec<u8>> {
     let is_weak = match decision {
-        CodingDecision::Coded(_) => true,
+        CodingDecision::Coded(_) | CodingDecision::Decoded(_) => true,
         _ => head.status == 304 && request.has_weak_tag,
     };
     if is_weak { weak_tag(head) } else { None }

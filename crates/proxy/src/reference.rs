@@ -277,6 +277,11 @@ another client, and to 304.
 A length reveals a secret that stands beside text of a stranger (BREACH). So the responses to requests with `Cookie` or \
 `Authorization` are compressed only if they are styles, JavaScript, WebAssembly, fonts or images (SVG), unless `with-credentials = true`.
 
+With `decode = true`, content that a server sends in one of the codings is decoded for a client that does not accept it (RFC 9110 \
+§12.5.3; one without `Accept-Encoding` counts as such), with the same changes of fields. A window of more than 8 MiB (`zstd`) or 16 MiB \
+(`br`), more than a thousand bytes for each one behind the first MiB, and malformed content are a bad response (502, or the end of the \
+connection).
+
 What the encoder holds back is sent as soon as the server pauses, and each part of `text/event-stream` at once. A client that does not \
 read stops the server. An encoder takes 32 KiB at a time, between the turns of other connections.
 ";

@@ -25,6 +25,7 @@ pub(super) struct GivenKeys {
     bytes_min: Option<u64>,
     encoder_bytes_max: Option<u64>,
     with_credentials: Option<bool>,
+    decodes: Option<bool>,
 }
 
 /// Reads the key of a listener or a route; `None`: it was not given.
@@ -44,6 +45,7 @@ pub(super) fn parse_compression(owner: &Section, problems: &mut Problems) -> Opt
         bytes_min: section.integer("min-size").filter(|_| is_given("min-size")),
         encoder_bytes_max: section.integer("encoders-max").filter(|_| is_given("encoders-max")),
         with_credentials: is_given("with-credentials").then(|| section.flag("with-credentials")),
+        decodes: is_given("decode").then(|| section.flag("decode")),
     }))
 }
 
@@ -111,12 +113,14 @@ impl GivenCompression {
             bytes_min: COMPRESS_BYTES_MIN,
             encoder_bytes_max: COMPRESS_MEMORY_BYTES,
             with_credentials: false,
+            decodes: false,
         });
         plan.codings = keys.codings.clone().unwrap_or(plan.codings);
         plan.types = keys.types.clone().or(plan.types);
         plan.bytes_min = keys.bytes_min.unwrap_or(plan.bytes_min);
         plan.encoder_bytes_max = keys.encoder_bytes_max.unwrap_or(plan.encoder_bytes_max);
         plan.with_credentials = keys.with_credentials.unwrap_or(plan.with_credentials);
+        plan.decodes = keys.decodes.unwrap_or(plan.decodes);
         for coding in Coding::ALL {
             let level = &mut plan.levels[coding.index()];
             *level = keys.levels[coding.index()].unwrap_or(*level);
@@ -162,8 +166,8 @@ mod tests {
             (listener, "compression = { min-size = '2k' }", "gzip level 1, from 2048 B, encoders 33554432 B"),
             (
                 listener,
-                "compression = { codings = ['zstd', 'gzip'], types = ['text/*', 'A/B'], with-credentials = true }",
-                "zstd level 3, gzip level 1, from 0 B, encoders 33554432 B, text/* a/b, with credentials",
+                "compression = { codings = ['zstd', 'gzip'], types = ['text/*', 'A/B'], decode = true }",
+                "zstd level 3, gzip level 1, from 0 B, encoders 33554432 B, text/* a/b, decodes",
             ),
         ] {
             assert_eq!(settings(listener, route).as_deref(), Ok(expected), "{listener} {route}");

@@ -1,10 +1,10 @@
-//! Compression of a response on its way: the content passes an encoder between the server and the client. What a
+//! Compression of a response on its way: the content passes an encoder, or a decoder, between the server and the client. What a
 //! pause of the server leaves in the encoder is flushed, so that nothing waits for what comes later.
 
-use std::io;
 use std::task::Poll;
 
 use content::compress::Encoder;
+use content::decompress::{Decoder, decoder_bytes};
 use content::memory_budget::encoder_bytes;
 use rt::clock::MonotonicTime;
 use wire::{Framing, RequestKind, ResponseHead};
@@ -66,12 +66,11 @@ impl Exchange {
         let request = self.facts.codings;
         let mut decision = decide(head, (self.facts.kind, self.facts.version), request, &plan);
         let has_content = self.facts.kind != RequestKind::Head;
-        let recoding = match decision {
-            CodingDecision::Unchanged => return None,
-            CodingDecision::Coded(_) if has_content => start_encoder(core, head, decision, &plan),
-            _ => None,
-        };
-        if has_content && recoding.is_none() && matches!(decision, CodingDecision::Coded(_)) {
+        if decision == CodingDecision::Unchanged {
+            return None;
+        }
+        let recoding = if has_content { start_codec(core, head, decision, &plan) } else { None };
+        if has_content && recoding.is_none() && decision != CodingDecision::Varies {
             core.update_metrics(Metrics::count_uncompressed);
             decision = CodingDecision::Varies;
         }
@@ -82,7 +81,6 @@ impl Exchange {
             self.write_head(core, client, &head_for_client, false);
             return Some(HeadResult::Final(used));
         };
-        core.update_metrics(|metrics| metrics.count_compressed(recoding.coding));
         let coded_head = ResponseHead { framing: Framing::Chunked, ..head_for_client };
         self.write_head(core, client, &coded_head, false);
         let framing = client_framing(coded_head.framing, self.facts.version);
@@ -146,6 +144,11 @@ impl Exchange {
         if self.response == ResponseProgress::Done {
             return StepResult::Blocked;
         }
+        if let ExchangeStage::Recoding(recoding) = &self.stage
+            && recoding.has_output()
+        {
+            return self.push_output(ctx, client);
+        }
         let Some(server) = &mut self.server else { return StepResult::Blocked };
         let end = input.len().min(self.response_relay.read_bytes(ENCODED_READ_BYTES));
         match server.stream.poll_read(ctx.cx, &mut input[..end]) {
@@ -159,7 +162,7 @@ impl Exchange {
         }
     }
 
-    /// Encodes received bytes of the body, and sends what the encoder returns.
+    /// Encodes or decodes received bytes of the body, and sends what results.
     pub(super) fn send_recoded(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
@@ -169,7 +172,7 @@ impl Exchange {
         let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
         let ExchangeStage::Recoding(recoding) = &mut self.stage else { return StepResult::Progressed };
         let bytes_before = self.response_relay.content_bytes;
-        while self.response != ResponseProgress::Done {
+        loop {
             let batch = match self.response_relay.decode_batch(input) {
                 Ok(batch) => batch,
                 Err(refusal) => {
@@ -179,32 +182,40 @@ impl Exchange {
                 }
             };
             if batch.pieces(input).try_for_each(|piece| recoding.write(piece)).is_err() {
-                return self.fail_encoder(ctx, client);
+                return self.fail_codec(ctx, client);
             }
             input = &input[batch.consumed..];
             if batch.is_last {
-                self.response = ResponseProgress::Done;
+                recoding.end_input();
                 // Bytes that follow were not requested.
                 self.attempt.keeps_server &= input.is_empty();
-                self.response_relay.retain_trailers(|name| !describes_bytes(name));
-            } else if input.is_empty() {
+                break;
+            }
+            if input.is_empty() {
                 break;
             }
         }
-        let in_bytes = self.response_relay.content_bytes - bytes_before;
-        ctx.core.update_metrics(|metrics| metrics.count_compressed_bytes(in_bytes, 0));
-        self.push_encoded(ctx, client)
+        if recoding.is_encoding() {
+            let in_bytes = self.response_relay.content_bytes - bytes_before;
+            ctx.core.update_metrics(|metrics| metrics.count_compressed_bytes(in_bytes, 0));
+        }
+        self.push_output(ctx, client)
     }
 
-    /// Moves the output of the encoder to the client, and ends it with the response.
-    fn push_encoded(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
-        let is_last = self.response == ResponseProgress::Done;
+    /// Moves output of the codec to the client, and ends it with the response.
+    fn push_output(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
         let ExchangeStage::Recoding(recoding) = &mut self.stage else { return StepResult::Progressed };
-        let mut content = Vec::new();
-        if recoding.take_output(is_last, &mut content).is_err() {
-            return self.fail_encoder(ctx, client);
+        let (mut content, is_encoding) = (Vec::new(), recoding.is_encoding());
+        let Ok(is_last) = recoding.take_output(&mut content) else {
+            return self.fail_codec(ctx, client);
+        };
+        if is_encoding {
+            ctx.core.update_metrics(|metrics| metrics.count_compressed_bytes(0, content.len() as u64));
         }
-        ctx.core.update_metrics(|metrics| metrics.count_compressed_bytes(0, content.len() as u64));
+        if is_last {
+            self.response = ResponseProgress::Done;
+            self.response_relay.retain_trailers(|name| !describes_bytes(name));
+        }
         self.response_relay.push_recoded(&content, is_last);
         if is_last && self.request_relay.is_done() {
             self.release_server(ctx, client);
@@ -217,8 +228,8 @@ impl Exchange {
         let ExchangeStage::Recoding(recoding) = &mut self.stage else { return StepResult::Blocked };
         match recoding.flush() {
             Ok(false) => StepResult::Blocked,
-            Ok(true) => self.push_encoded(ctx, client),
-            Err(_) => self.fail_encoder(ctx, client),
+            Ok(true) => self.push_output(ctx, client),
+            Err(_) => self.fail_codec(ctx, client),
         }
     }
 
@@ -230,71 +241,49 @@ impl Exchange {
     ) -> StepResult {
         self.attempt.keeps_server = false;
         if is_orderly && !self.is_response_truncated() && self.response_relay.take_eof().is_ok() {
-            self.response = ResponseProgress::Done;
-            return self.push_encoded(ctx, client);
+            if let ExchangeStage::Recoding(recoding) = &mut self.stage {
+                recoding.end_input();
+            }
+            return self.push_output(ctx, client);
         }
         let end = self.early_end();
         self.fail(ctx, client, end, EndPhase::Data)
     }
 
-    /// Ends an exchange whose encoder has failed, such as without memory.
+    /// Ends an exchange whose server's content is malformed, or whose encoder has no memory.
     #[cold]
-    fn fail_encoder(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
+    fn fail_codec(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
         let phase = self.forget_unsent_head(client);
-        self.fail(ctx, client, EndReason::NoBuffer, phase)
+        self.fail(ctx, client, EndReason::BadResponse, phase)
     }
 }
 
-/// Starts the encoder of a response; `None`: the encoders have used up their memory, or there is none.
-fn start_encoder(
+/// Starts the encoder or the decoder of a response; `None`: they have used up their memory, or there is none.
+fn start_codec(
     core: &Core,
     head: &ResponseHead<'_, '_>,
     decision: CodingDecision,
     plan: &CompressionPlan,
 ) -> Option<Recoding> {
-    let CodingDecision::Coded(coding) = decision else { return None };
-    let level = plan.level(coding);
-    let bytes = encoder_bytes(coding, level);
-    let permit = core.memory.encoders.acquire_within(bytes, plan.encoder_bytes_max)?;
-    let size = match head.framing {
-        Framing::Length(bytes) => Some(bytes),
-        _ => None,
-    };
-    let encoder = Encoder::new(coding, level, size).ok()?;
-    Some(Recoding {
-        encoder: Some((encoder, permit)),
-        coding,
-        has_held_content: false,
-        flushes_always: is_event_stream(head),
-    })
-}
-
-impl Recoding {
-    fn write(&mut self, content: &[u8]) -> io::Result<()> {
-        self.has_held_content |= !content.is_empty();
-        self.encoder.as_mut().map_or(Ok(()), |(encoder, _)| encoder.write(content))
-    }
-
-    /// Encodes what was held back. Returns whether there was something.
-    fn flush(&mut self) -> io::Result<bool> {
-        let Some((encoder, _)) = self.encoder.as_mut().filter(|_| self.has_held_content) else {
-            return Ok(false);
-        };
-        encoder.flush()?;
-        self.has_held_content = false;
-        Ok(true)
-    }
-
-    fn take_output(&mut self, is_last: bool, out: &mut Vec<u8>) -> io::Result<()> {
-        if is_last && let Some((encoder, _permit)) = self.encoder.take() {
-            return encoder.finish(out);
+    let acquire = |bytes| core.memory.encoders.acquire_within(bytes, plan.encoder_bytes_max);
+    match decision {
+        CodingDecision::Unchanged | CodingDecision::Varies => None,
+        CodingDecision::Coded(coding) => {
+            let level = plan.level(coding);
+            let permit = acquire(encoder_bytes(coding, level))?;
+            let size = match head.framing {
+                Framing::Length(bytes) => Some(bytes),
+                _ => None,
+            };
+            let encoder = Encoder::new(coding, level, size).ok()?;
+            core.update_metrics(|metrics| metrics.count_compressed(coding));
+            Some(Recoding::encode(encoder, permit, is_event_stream(head)))
         }
-        if self.flushes_always {
-            self.flush()?;
+        CodingDecision::Decoded(coding) => {
+            let permit = acquire(decoder_bytes(coding))?;
+            let decoder = Decoder::new(coding).ok()?;
+            core.update_metrics(|metrics| metrics.count_decompressed(coding));
+            Some(Recoding::decode(decoder, permit))
         }
-        if let Some((encoder, _)) = &mut self.encoder {
-            encoder.take_output(out);
-        }
-        Ok(())
     }
 }

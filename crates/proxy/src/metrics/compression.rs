@@ -9,6 +9,7 @@ use super::{CounterCell, Metrics, Snapshot};
 pub(super) struct CompressionCounters {
     /// Responses, by [`Coding::index`].
     compressed: [CounterCell; Coding::ALL.len()],
+    decompressed: [CounterCell; Coding::ALL.len()],
     uncompressed: CounterCell,
     in_bytes: CounterCell,
     out_bytes: CounterCell,
@@ -18,6 +19,10 @@ pub(super) struct CompressionCounters {
 impl Metrics {
     pub(crate) fn count_compressed(&self, coding: Coding) {
         self.common.compression.compressed[coding.index()].add(1);
+    }
+
+    pub(crate) fn count_decompressed(&self, coding: Coding) {
+        self.common.compression.decompressed[coding.index()].add(1);
     }
 
     /// Counts a response without a coding because there was no memory for its encoder.
@@ -41,6 +46,8 @@ impl CompressionCounters {
         for coding in Coding::ALL {
             let count = self.compressed[coding.index()].0.get();
             snapshot.add(Metric::Compressed, &[coding.name()], count);
+            let count = self.decompressed[coding.index()].0.get();
+            snapshot.add(Metric::Decompressed, &[coding.name()], count);
         }
         for (metric, count) in [
             (Metric::Uncompressed, &self.uncompressed),

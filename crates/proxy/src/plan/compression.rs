@@ -18,6 +18,8 @@ pub struct CompressionPlan {
     pub encoder_bytes_max: u64,
     /// True if responses to requests with credentials get a coding, whatever their type.
     pub with_credentials: bool,
+    /// True if content is decoded for clients that do not accept its coding.
+    pub decodes: bool,
 }
 
 impl CompressionPlan {
@@ -44,6 +46,9 @@ impl std::fmt::Display for CompressionPlan {
         if let Some(types) = &self.types {
             write!(f, ", {}", types.join(" "))?;
         }
-        if self.with_credentials { f.write_str(", with credentials") } else { Ok(()) }
+        for (is_on, text) in [(self.with_credentials, ", with credentials"), (self.decodes, ", decodes")] {
+            f.write_str(if is_on { text } else { "" })?;
+        }
+        Ok(())
     }
 }

@@ -13,6 +13,7 @@ fn plan() -> CompressionPlan {
         bytes_min: 100,
         encoder_bytes_max: 1 << 20,
         with_credentials: false,
+        decodes: false,
     }
 }
 
@@ -99,6 +100,38 @@ fn what_may_repeat_a_secret_has_no_coding() {
         });
         assert_eq!(decision, GZIP);
     }
+}
+
+#[test]
+fn content_is_decoded_only_for_a_client_that_does_not_accept_its_coding() {
+    use CodingDecision::{Decoded, Unchanged, Varies};
+    let plan = CompressionPlan { decodes: true, ..plan() };
+    let decide_coded = |request: &str, fields: &str, kind| {
+        let response = format!("HTTP/1.1 200 X\r\nContent-Length: 9\r\n{fields}\r\n");
+        let request = coding_request(request);
+        with_head(&response, kind, |head| decide(head, (kind, Version::Http11), request, &plan))
+    };
+    let coded = "Content-Encoding: X-Gzip\r\n";
+    for (request, fields, expected) in [
+        ("", coded, Decoded(Coding::Gzip)),
+        ("Accept-Encoding: br\r\n", coded, Decoded(Coding::Gzip)),
+        ("Accept-Encoding: gzip;q=0\r\n", coded, Decoded(Coding::Gzip)),
+        ("Accept-Encoding: gzip\r\n", coded, Varies),
+        ("Accept-Encoding: *\r\n", coded, Varies),
+        ("Accept-Encoding: br, identity;q=0\r\n", coded, Varies),
+        ("Cache-Control: no-transform\r\n", coded, Varies),
+        ("", "Content-Encoding: br\r\n", Decoded(Coding::Brotli)),
+        ("", "Content-Encoding: deflate\r\n", Unchanged),
+        ("", "Content-Encoding: gzip, br\r\n", Unchanged),
+        ("", "Content-Encoding: gzip\r\nContent-Encoding: br\r\n", Unchanged),
+        ("", "Content-Encoding: gzip\r\nCache-Control: no-transform\r\n", Unchanged),
+    ] {
+        assert_eq!(decide_coded(request, fields, RequestKind::Other), expected, "{request}{fields}");
+    }
+    assert_eq!(decide_coded("", coded, RequestKind::Head), Decoded(Coding::Gzip));
+    let fields = "Content-Length: 9\r\nContent-Encoding: gzip\r\nETag: \"a\"\r\nX-A: 1\r\n";
+    let expected = "ETag: W/\"a\"\nX-A: 1\nVary: Accept-Encoding\n";
+    assert_eq!(fields_of(200, fields, "", Decoded(Coding::Gzip)), expected);
 }
 
 /// Returns the fields of a response as its client gets them, in lines.

@@ -242,6 +242,69 @@ fn a_client_that_knows_a_compressed_response_gets_304_from_a_server_that_compare
 }
 
 #[test]
+fn content_is_decoded_for_clients_that_do_not_accept_its_coding() {
+    let _shared = shared_machine();
+    if !has_curl() {
+        return;
+    }
+    let origin = ScriptedServer::start(serve);
+    // A server that sends the coding that it is asked for.
+    let coder = proxy_of(&origin, "compression = true");
+    let routes: String = ["br", "zstd", "gzip"]
+        .map(|coding| {
+            format!(
+                "[[route]]\nhost = \"{coding}.example\"\nset-request-header = {{ accept-encoding = \"{coding}\" }}\npool = \"app\"\n"
+            )
+        })
+        .concat();
+    let proxy = ProxyUnderTest::weir(&format!(
+        "threads = 1\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\ncompression = {{ decode = true }}\n\
+         {routes}[pool.app]\nservers = [\"{}\"]\n",
+        coder.authority()
+    ));
+    for version in VERSIONS {
+        for coding in ["br", "zstd", "gzip"] {
+            let host = format!("Host: {coding}.example");
+            for path in ["/length/100", "/chunked/3000", "/close/100", "/chunked/1"] {
+                let url = format!("http://{}{path}", proxy.authority());
+                let found = curl(&url, &[version, "-H", &host, "-H", "Accept-Encoding: deflate"]);
+                let case = format!("{version} {coding} {path}: {} {}", found.code, found.head);
+                let kib = path.rsplit('/').next().unwrap().parse().unwrap();
+                assert!(found.code == 0 && found.body == text(kib), "{case}");
+                let fields = ["content-encoding", "etag", "vary"].map(|name| found.field(name));
+                let expected = [None, Some("W/\"v1\""), Some("Accept-Encoding")];
+                assert_eq!(fields, expected.map(|value| value.map(str::to_owned)), "{case}");
+                let accepted = format!("Accept-Encoding: {coding}");
+                let kept = curl(&url, &[version, "-H", &host, "-H", &accepted]);
+                assert_eq!(kept.field("content-encoding").as_deref(), Some(coding), "{case}");
+                assert!(kept.body == text(kib), "{case}");
+            }
+        }
+    }
+    proxy
+        .metrics_until("24 decoded", |metrics| metrics.sum("weir_decompressed_responses_total", &[]) == 24.0);
+    proxy.metrics_until("no decoder", |metrics| metrics.sum("weir_encoders_memory_bytes", &[]) == 0.0);
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn malformed_coded_content_is_an_error_and_not_content() {
+    let _shared = shared_machine();
+    if !has_curl() {
+        return;
+    }
+    let origin = ScriptedServer::responding(
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\nContent-Length: 7\r\n\r\ngarbage",
+    );
+    let proxy = proxy_of(&origin, "compression = { decode = true }");
+    for version in VERSIONS {
+        let found = curl(&format!("http://{}/", proxy.authority()), &[version]);
+        assert_eq!((found.code, found.status), (0, 502), "{version}: {}", found.head);
+    }
+    proxy.assert_all_returned();
+}
+
+#[test]
 fn a_truncated_response_of_a_server_is_no_complete_one_for_its_client() {
     let _shared = shared_machine();
     if !has_curl() {
