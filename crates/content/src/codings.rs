@@ -87,7 +87,7 @@ impl Qualities {
     fn finish(self) -> AcceptedCodings {
         let quality_or_wildcard = |quality: Option<u16>| quality.or(self.wildcard).unwrap_or(0);
         // A wildcard forbids it, but gives it no quality.
-        let identity = self.identity.or(self.wildcard.filter(|&quality| quality == 0));
+        let identity = self.identity.or_else(|| self.wildcard.filter(|&quality| quality == 0));
         AcceptedCodings { by_coding: self.by_coding.map(quality_or_wildcard), identity }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Recoding {
 #[derive(Debug)]
 enum Codec {
     Encoder {
-        encoder: Encoder,
+        encoder: Box<Encoder>,
         _permit: MemoryPermit,
         /// True if the encoder may hold content back.
         has_held_content: bool,
@@ -43,6 +43,7 @@ enum Codec {
 impl Recoding {
     /// Encodes content; with `flushes_always`, each part of it at once.
     pub(crate) fn encode(encoder: Encoder, permit: MemoryPermit, flushes_always: bool) -> Self {
+        let encoder = Box::new(encoder);
         let codec = Codec::Encoder { encoder, _permit: permit, has_held_content: false, flushes_always };
         Self { codec, is_received: false }
     }
