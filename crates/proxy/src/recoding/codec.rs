@@ -192,6 +192,8 @@ mod tests {
             assert!(output(&mut decoding, &pieces).unwrap() == content, "{coding:?}");
             assert_eq!(budget.used_bytes(), 0, "its memory is returned before the client has read");
             let mut decoding = Recoding::decode(Decoder::new(coding).unwrap(), permit());
+            assert_eq!(output(&mut decoding, &[]).unwrap(), b"", "{coding:?}: content without a byte");
+            let mut decoding = Recoding::decode(Decoder::new(coding).unwrap(), permit());
             let cut = output(&mut decoding, &[&coded[..coded.len() - 1]]);
             assert_eq!(cut.unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{coding:?}");
         }
