@@ -10,11 +10,13 @@
 
 mod acme;
 mod balance;
+mod compression;
 mod conditions;
 mod cross_checks;
 mod directives;
 mod error_pages;
 mod errors;
+mod files;
 mod flags;
 mod health;
 mod hsts;
@@ -194,7 +196,7 @@ fn build_routes(
             && let Some(pool) = listeners::pool_of_listener(section, names.pools)
         {
             let route = routes::listener_route(index, &section.name, pool, names.error_pages);
-            let settings = route_settings::of_pages(names, (&route.action, names.error_pages));
+            let settings = route_settings::of_others(names, (&route.action, names.error_pages));
             routes.push(RoutePlan { settings, ..route });
             offsets.push(section.value_offset("pool"));
         }

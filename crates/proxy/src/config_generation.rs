@@ -1,16 +1,17 @@
 //! A plan in force on one core, with its state there: routes, pools, limits, counters. `core`
 //! decides which plan new requests follow, and keeps earlier ones.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use content::site::FileSite;
 use rt::cores::CoreId;
 
 use crate::admission::ListenerLimits;
 use crate::log::LogNames;
 use crate::metrics::Metrics;
-use crate::plan::{IdVec, ListenerIndex, Plan, PoolId, RoutePlan, RouteSettings};
+use crate::plan::{Action, IdVec, ListenerIndex, Plan, PoolId, RoutePlan, RouteSettings};
 use crate::pool::{CrossCoreState, Pool, SharedPool};
 use crate::route::{Buckets, Limiter, Router};
 
@@ -25,6 +26,8 @@ pub(crate) struct ConfigGeneration {
     pub(crate) has_route_settings: bool,
     /// By route and listener; empty for a route without settings of its own.
     route_settings: RouteSettingsTable,
+    /// By route; opened by its first request. `None` inside: its root could not be opened.
+    file_sites: Rc<[OnceCell<Option<FileSite>>]>,
     pub(crate) metrics: Metrics,
     pub(crate) log_names: LogNames,
     pub(crate) listener_limits: Vec<Arc<ListenerLimits>>,
@@ -64,6 +67,7 @@ impl ConfigGeneration {
             limiters: Rc::new(RefCell::new(limiters)),
             has_route_settings: plan.routes.iter().any(|route| !route.settings.by_listener.is_empty()),
             route_settings: plan.routes.iter().map(settings_of).collect(),
+            file_sites: plan.routes.iter().map(|_| OnceCell::new()).collect(),
             metrics: Metrics::new(&plan),
             log_names: LogNames::new(&plan),
             listener_limits: shared.listener_limits.clone(),
@@ -88,6 +92,7 @@ impl ConfigGeneration {
             limiters: Rc::clone(&self.limiters),
             has_route_settings: self.has_route_settings,
             route_settings: Rc::clone(&self.route_settings),
+            file_sites: Rc::clone(&self.file_sites),
             metrics: self.metrics.with_pools_changed(&plan, is_changed),
             log_names: self.log_names.with_pools_of(&plan, is_changed),
             listener_limits: self.listener_limits.clone(),
@@ -98,6 +103,12 @@ impl ConfigGeneration {
     /// Returns the settings of a route with settings of its own.
     pub(crate) fn route_settings(&self, route: usize, listener: ListenerIndex) -> Option<&Rc<RouteSettings>> {
         self.route_settings.get(route)?.get(listener)
+    }
+
+    /// Returns the files of a route; `None`: it has none, or they cannot be opened.
+    pub(crate) fn file_site(&self, route: usize) -> Option<&FileSite> {
+        let Action::Files(plan) = &self.plan.routes.get(route)?.action else { return None };
+        self.file_sites.get(route)?.get_or_init(|| FileSite::open(plan).ok()).as_ref()
     }
 
     /// Moves counters of the pools into the metrics: of requests away from their key's server, and of

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context;
 
+use content::memory_budget::MemoryBudget;
 use rt::buffers::BufferPool;
 use rt::byte_channel::ChannelBuffers;
 use rt::clock::{MILLISECOND_NS, MonotonicTime};
@@ -28,7 +29,7 @@ use crate::admission::ListenerLimits;
 pub(crate) use crate::config_generation::ConfigGeneration;
 use crate::exchange_state::Exchange;
 use crate::log::{self, CapturedValue, CoreLog, LoadCounts};
-use crate::metrics::{ServerSlots, Snapshot};
+use crate::metrics::{Metrics, ServerSlots, Snapshot};
 use crate::outcome::{Outcome, RejectReason};
 use crate::plan::{ListenerPlan, Plan};
 use crate::pool::{CrossCoreState, Pool};
@@ -132,6 +133,8 @@ pub(crate) struct CoreMemory {
     /// Buffers of the channels to the streams of HTTP/2.
     pub(crate) channel_buffers: ChannelBuffers,
     pub(crate) pipes: PipePool,
+    /// Memory of the encoders of responses. Its limit is that of the route.
+    pub(crate) encoders: Rc<MemoryBudget>,
     #[allow(clippy::vec_box, reason = "keeps the allocations; moving one moves a box")]
     spare_exchanges: RefCell<Vec<Box<Exchange>>>,
 }
@@ -186,6 +189,7 @@ impl CoreMemory {
             buffers: BufferPool::new(BUFFER_BYTES, BUFFERS_MAX),
             channel_buffers: ChannelBuffers::new(),
             pipes: PipePool::new(PIPE_BYTES, pipes_max(descriptor_limit())),
+            encoders: Rc::new(MemoryBudget::new(u64::MAX)),
             spare_exchanges: RefCell::default(),
         }
     }
@@ -384,6 +388,11 @@ impl Core {
         self.generations.current().metrics.refused(reason);
     }
 
+    /// Updates the metrics under the plan in force.
+    pub(crate) fn update_metrics(&self, update: impl FnOnce(&Metrics)) {
+        update(&self.generations.current().metrics);
+    }
+
     pub(crate) fn count_long_text(&self) {
         self.generations.current().metrics.count_long_text();
     }
@@ -497,6 +506,7 @@ impl Core {
         }
         generation.collect_counters();
         metrics.set_buffers(self.memory.buffers.in_use() as u64, self.memory.buffers.exhausted_count());
+        metrics.set_encoder_bytes(self.memory.encoders.used_bytes());
         metrics.set_requests(self.load.in_flight.get() as u64, self.load.abandoned.get() as u64);
         // The streams of one connection count once.
         let busy =

@@ -16,7 +16,7 @@
 //! the server. `buffering` receives
 //! the start of a body before acquiring a server with a limit. `queued` waits for a free slot.
 //! `request` and `response` are the two directions of a connected exchange (`splice` for long
-//! bodies). `finish` ends it, `grpc` tells clients of gRPC about errors.
+//! bodies, `recoding` for those that get a coding). `finish` ends it, `grpc` tells clients of gRPC about errors.
 
 mod abandoned;
 mod begin;
@@ -24,11 +24,13 @@ mod buffering;
 mod connect;
 mod detached;
 mod error_pages;
+mod files;
 mod finish;
 mod grpc;
 mod local_responses;
 mod progress_limits;
 mod queued;
+mod recoding;
 mod request;
 mod response;
 mod retries;
@@ -115,6 +117,8 @@ impl Exchange {
         loop {
             let result = match &mut self.stage {
                 ExchangeStage::Connected => self.poll_connected(ctx, client, input),
+                ExchangeStage::Recoding(_) => self.poll_recoding(ctx, client, input),
+                ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client),
                 ExchangeStage::Responding => self.poll_responding(ctx, client),
                 ExchangeStage::Queued(..) => self.poll_queued(ctx, client, input),
                 ExchangeStage::Buffering(_) => self.poll_buffering(ctx, client, input),

@@ -6,6 +6,7 @@ mod stages;
 
 use std::rc::Rc;
 
+use content::body::FileBody;
 use rt::clock::MonotonicTime;
 use rt::splice::Pipe;
 
@@ -17,6 +18,7 @@ use crate::accept::AcceptedForms;
 use crate::config_generation::ConfigGeneration;
 use crate::plan::{Priority, RouteSettings, ServerId};
 use crate::pool::{NO_DEADLINE, Pool, Ticket};
+use crate::recoding::Recoding;
 use crate::relay::Relay;
 use crate::route::values::KeptValues;
 use crate::server_conn::ServerConn;
@@ -69,8 +71,12 @@ pub(crate) enum ExchangeStage {
     Queued(Rc<Pool>, Rc<Ticket>),
     Connecting(Connecting),
     Connected,
+    /// Connected, with a response whose content gets a coding.
+    Recoding(Box<Recoding>),
     /// Sending a response of the proxy's own.
     Responding,
+    /// Sending the content of a file.
+    SendingFile(Box<FileBody>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -373,6 +373,7 @@ fn route_lines(
             settings::setting_lines(plan, index, (request.listener, *pool), lines);
             pool_lines(plan, *pool, Some((request, &values)), lines);
         }
+        Action::Files(files) => lines.extend(texts::files_lines(files)),
         Action::Redirect { status, location } => lines.push(texts::location_line(*status, location, &values)),
         Action::Return { status, content_type, body, .. } => {
             lines.extend(texts::body_lines(*status, content_type, body, &values));
@@ -496,6 +497,7 @@ setting     body-max 1048576 B (listener)
 setting     buffer-request 8192 B (default)
 setting     retries 1 (default)
 setting     retry-on none (default)
+setting     compression false (default)
 setting     forwarding.x-forwarded true (default)
 setting     forwarding.forwarded-for append (default)
 setting     forwarding.forwarded false (default)

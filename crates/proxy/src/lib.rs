@@ -43,6 +43,7 @@ pub mod plan;
 mod pool;
 mod private_file;
 mod profile;
+mod recoding;
 mod reference;
 mod relay;
 mod request_view;

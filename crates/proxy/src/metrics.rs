@@ -10,6 +10,7 @@
 //! takes 3.1 KiB and is allocated when its first time is recorded.
 
 mod codes;
+mod compression;
 mod h2;
 pub(crate) mod h2_back_counters;
 mod h2_servers;
@@ -42,6 +43,7 @@ use crate::log::Timers;
 use crate::outcome::{EndReason, Outcome, RejectReason};
 use crate::plan::{IdVec, Mode, Plan, PoolId, ServerId};
 use codes::{StatusCounters, status_class};
+use compression::CompressionCounters;
 use histogram::Histogram;
 use pool::PoolMetrics;
 use table::Metric;
@@ -100,6 +102,7 @@ struct CommonMetrics {
     rejected_from_servers: Vec<CounterCell>,
     refused: Vec<CounterCell>,
     long_texts: CounterCell,
+    compression: CompressionCounters,
     buffers_in_use: CounterCell,
     buffers_exhausted: CounterCell,
     in_flight: CounterCell,
@@ -171,6 +174,7 @@ impl Metrics {
             rejected_from_servers: new_counters(wire::RefusalKind::ALL.len()),
             refused: new_counters(RejectReason::ALL.len()),
             long_texts: CounterCell::default(),
+            compression: CompressionCounters::default(),
             buffers_in_use: CounterCell::default(),
             buffers_exhausted: CounterCell::default(),
             in_flight: CounterCell::default(),
@@ -391,6 +395,7 @@ impl CommonMetrics {
         for (reason, count) in RejectReason::ALL.iter().zip(&self.refused) {
             snapshot.add(Metric::Refused, &[reason.code()], count.0.get());
         }
+        self.compression.add_to(snapshot);
         for (metric, count) in [
             (Metric::LongTexts, &self.long_texts),
             (Metric::BuffersInUse, &self.buffers_in_use),

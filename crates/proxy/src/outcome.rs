@@ -72,6 +72,7 @@ end_reasons! {
     QueueShed, "queue_shed", b'P', 503, "evicted from the pool's queue by a more urgent or newer request";
     DeadlineExceeded, "deadline_exceeded", b's', 504, "the response would miss the deadline of the client or of its route";
     NoBuffer, "no_buffer", b'R', 503, "no free buffer";
+    FileFailed, "file_failed", b'R', 0, "a file could not be read to its end (`files`)";
     NoDescriptor, "no_descriptor", b'R', 503, "no free descriptor, port or memory for a server connection";
     NoSourceAddress, "no_source_address", b'R', 503, "this host has no address of the pool's `source`, or none of the server's family";
     ConnectFailed, "connect_failed", b'S', 503, "the server could not be reached";

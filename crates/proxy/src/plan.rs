@@ -6,11 +6,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use content::plan::FilesPlan;
 use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
 mod acme;
 mod balance;
+mod compression;
 mod condition;
 mod error_pages;
 mod health;
@@ -30,6 +32,7 @@ pub use balance::{
     Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyLimits, StickyMode, StickyPlan,
     StickyTextPlan,
 };
+pub use compression::CompressionPlan;
 pub use condition::{CertificatePart, Condition, DayTime, PercentCondition};
 pub use error_pages::{ErrorPage, ErrorPages, PageContent, PageForm};
 pub use health::{
@@ -221,6 +224,8 @@ pub struct ListenerPlan {
     pub half_close: bool,
     /// Maximum bytes of a body received before the request takes a slot of a limited server: 8,192.
     pub buffer_request_bytes: u64,
+    /// Compression of the responses of servers; `None`: none.
+    pub compression: Option<Arc<CompressionPlan>>,
     pub admission: Admission,
 }
 
@@ -422,6 +427,8 @@ pub enum RateKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Forward(PoolId),
+    /// Responds with files of a directory.
+    Files(Arc<FilesPlan>),
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: u16,

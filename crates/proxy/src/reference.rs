@@ -255,6 +255,54 @@ of the listener.
 work on it. All of `retries` counts together. The client gets the last response, or 504 if there is none.
 ";
 
+/// Compression of responses.
+const COMPRESSION: &str = "
+## Compression
+
+With `compression`, of a listener or a route, a response of a server gets the content coding that its client prefers in \
+`Accept-Encoding`, with its qualities; among equal ones the first of `codings`. A key that a route does not give has the \
+value of its listener.
+
+Only content of these `types`, of `min-size` or of unknown length is compressed, with any final status but 204, 205, 206 and \
+304; not content with a `Content-Encoding` or `Content-Range`, nor under `Cache-Control: no-transform` of either side, nor \
+gRPC, nor for HTTP/1.0. The response to HEAD has the fields of that to GET.
+
+A compressed response loses `Content-Length`, `Accept-Ranges`, and the digests of the bytes (`Content-Digest`, \
+`Repr-Digest`, `Digest`, `Content-MD5`, also as trailers). Its `ETag` is weak, because the bytes are others. Of a weak tag in \
+`If-None-Match` the server gets both forms (`W/\"a\", \"a\"`), so that one that compares byte by byte finds its own; a 304 to such a request has \
+the weak form. `If-Match` and `If-Range` are forwarded unchanged: with a weak tag they do not match (RFC 9110 §13.1), so that nothing is \
+overwritten, and no part is joined to other bytes. `Vary: Accept-Encoding` is added to every response that could have been compressed for \
+another client, and to 304.
+
+A length reveals a secret that stands beside text of a stranger (BREACH). So the responses to requests with `Cookie` or \
+`Authorization` are compressed only if they are styles, JavaScript, WebAssembly, fonts or images (SVG), unless `with-credentials = true`.
+
+With `decode = true`, content that a server sends in one of the codings is decoded for a client that does not accept it (RFC 9110 \
+§12.5.3; one without `Accept-Encoding` counts as such), with the same changes of fields. A window of more than 8 MiB (`zstd`) or 16 MiB \
+(`br`), more than a thousand bytes for each one behind the first MiB, and malformed content are a bad response (502, or the end of the \
+connection).
+
+What the encoder holds back is sent as soon as the server pauses, and each part of `text/event-stream` at once. A client that does not \
+read stops the server. An encoder takes 32 KiB at a time, between the turns of other connections.
+";
+
+/// Files of a route.
+const FILES: &str = "
+## Files
+
+`files` of a route responds to GET and HEAD with files below `root`, as `weir serve` does: paths are opened beneath the root \
+by the kernel (openat2), decoded once, and never leave it. The path of a file is that of the request, as with nginx's `root`; \
+with `rewrite-prefix = \"/\"` the prefix of the route is left out, as with `alias`. A directory without a slash at its end is \
+redirected (301), by the path of the request.
+
+Responses have `ETag`, `Last-Modified` and `Accept-Ranges`; conditions (RFC 9110 §13) and up to 16 ranges are answered. Errors have \
+the error pages of the route: 400, 403, 404, 405 with `Allow`, 416 with `Content-Range`, 503 without a free descriptor or memory. \
+A list has up to 10,000 names.
+
+A thread keeps up to 256 lookups of a route for 1 s, with their descriptors, and files up to 32 KiB in memory. Others are read 64 KiB \
+at a time, and what is not in the page cache is waited for: use `weir serve` behind a pool for files on slow disks.
+";
+
 /// Conditions of routes beyond their plain keys.
 const CONDITIONS: &str = "
 ## Conditions
@@ -435,6 +483,8 @@ fn places(scope: Scope) -> &'static str {
 pub fn reference() -> String {
     let mut text = config::reference();
     text += ROUTE_SETTINGS;
+    text += COMPRESSION;
+    text += FILES;
     text += CONDITIONS;
     text += MAPS;
     text += &values_reference();

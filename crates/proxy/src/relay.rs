@@ -58,6 +58,13 @@ const RECYCLED_BYTES_MAX: usize = 16 * 1024;
 /// Read size for a receiver that does not keep up, in bytes.
 const STALLED_READ_BYTES: usize = 16 * 1024;
 
+impl Batch {
+    /// Returns the pieces of content in the bytes that the batch was decoded from.
+    pub(crate) fn pieces<'i>(&self, input: &'i [u8]) -> impl Iterator<Item = &'i [u8]> {
+        self.ranges[..self.count].iter().map(|&(start, end)| &input[start as usize..end as usize])
+    }
+}
+
 impl Relay {
     pub(crate) fn new() -> Self {
         Self {
@@ -322,6 +329,13 @@ impl Relay {
         }
         self.close_chunk(batch.content_bytes, batch.is_last);
         self.keeps_sent &= self.pending.len() <= REPLAY_BYTES_MAX;
+    }
+
+    /// Takes content in another coding than it was received in, behind the pending bytes.
+    pub(crate) fn push_recoded(&mut self, content: &[u8], is_last: bool) {
+        self.open_chunk(content.len());
+        self.pending.extend_from_slice(content);
+        self.close_chunk(content.len(), is_last);
     }
 
     /// Ends a message without further content, such as one that the sender ended by closing.

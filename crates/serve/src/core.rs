@@ -17,11 +17,11 @@ use server_shell::date::DateCache;
 
 use crate::body::BodyBlocks;
 use crate::cache::ResponseCache;
-use crate::files::FileSite;
 use crate::log::CoreAccessLog;
 use crate::plan::OriginPlan;
 use crate::stats::{CoreCounters, CoreStats, OriginStats, add};
 use crate::target_cache::TargetCache;
+use content::site::FileSite;
 
 /// Interval at which a core checks its deadlines, its date and its log. No timeout is more
 /// precise.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use content::plan::FilesPlan;
 use record::problem::InputProblem;
 use record::units::{
     DurationUnit, format_bytes, format_duration_ns, format_plural, parse_count, parse_duration_ns, parse_size,
@@ -19,8 +20,8 @@ use server_shell::progress::{BODY_RATE_MIN, ProgressRule, WRITE_RATE_MIN};
 
 mod user_tcp;
 
-use crate::files::plan::FilesPlan;
-pub use crate::files::plan::FilesPlanText;
+pub use crate::files::FilesPlanText;
+use crate::files::describe;
 use crate::log::AccessLogFormat;
 use crate::tls::OriginTls;
 pub use crate::tls::OriginTlsText;
@@ -236,7 +237,7 @@ impl OriginPlan {
         let mut text = format!("listen: {}{tls}, {http}{header}\n", listen.join(", "));
         text += &format!("threads: {}\n", self.threads);
         match &self.files {
-            Some(files) => text += &files.describe(),
+            Some(files) => text += &describe(files),
             None => text += "responses: generated, by the URL (GET / documents its options)\n",
         }
         let timeouts = [
@@ -336,7 +337,7 @@ impl FlagProblems {
     }
 
     fn files(&mut self, text: &FilesPlanText) -> Option<Arc<FilesPlan>> {
-        let files = FilesPlan::parse(text).unwrap_or_else(|problems| {
+        let files = text.parse().unwrap_or_else(|problems| {
             self.0.extend(problems);
             None
         });

@@ -7,12 +7,14 @@ use wire::{BodyDecoder, Framing, Parsed, Refusal, RequestHead, Version, header_s
 use crate::body::{ChunkedBody, RemainingBody};
 use crate::cache::{CachedResponse, ResponseCache};
 use crate::core::{OriginCore, ScratchBuffers};
-use crate::files::{FileRequest, FileResponse, FileSite, RequestTime};
 use crate::help::help_page;
 use crate::log::{LoggedRequest, line_without_request};
 use crate::response_spec::{Persistence, RequestProperties, ResponseSpec};
 use crate::stats::add;
 use crate::url_options::{TargetKind, parse_target};
+use content::request::{FileRequest, RequestTime};
+use content::respond::FileResponse;
+use content::site::FileSite;
 
 #[derive(Debug)]
 pub(crate) enum InputResult {
@@ -262,7 +264,7 @@ impl ParsedRequest<'_> {
             keep_alive: head.keep_alive,
         };
         let time = RequestTime { now_ns: core.now_ns.get(), unix_s: core.dates.second() };
-        let file = crate::files::respond(site, &FileRequest::from_http1(head), time);
+        let file = content::respond::respond(site, &FileRequest::from_http1(head), time);
         let spec = ResponseSpec {
             // The body of a request changes nothing, so a client that asks first need not send it.
             read_max: head.expect_continue.then_some(0),

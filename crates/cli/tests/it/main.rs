@@ -29,6 +29,7 @@ mod process_tree;
 mod profile;
 mod proxy_balance;
 mod proxy_config;
+mod proxy_content;
 mod proxy_ctl;
 mod proxy_faults;
 mod proxy_h2;

@@ -55,8 +55,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("experiment", &["diagnose", "host", "record", "stats"]),
     ("diagnose", &["record", "stats"]),
     ("load", &["wire", "rt", "record", "stats"]),
-    ("proxy", &["wire", "rt", "record", "server_shell"]),
-    ("serve", &["wire", "rt", "record", "server_shell"]),
+    ("proxy", &["wire", "rt", "record", "server_shell", "content"]),
+    ("serve", &["wire", "rt", "record", "server_shell", "content"]),
+    ("content", &["wire", "rt", "record", "server_shell"]),
     ("server_shell", &["wire", "rt", "record"]),
     ("host", &["record", "stats"]),
     ("record", &["stats"]),
@@ -73,6 +74,7 @@ const CRATES: &[(&str, &[&str])] = &[
 /// all names with that prefix.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
+    ("brotli", &["content"]),
     ("clap*", &["cli"]),
     ("cpp_demangle", &["host"]),
     ("h2", &["wire"]),
@@ -92,7 +94,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("regex-automata", &["load"]),
     ("rustc-demangle", &["host"]),
     ("rustls", &["rt"]),
-    ("sha2", &["load", "proxy", "record", "serve"]),
+    ("sha2", &["content", "load", "proxy", "record"]),
     ("smoltcp", &["xdp"]),
     ("socket2", &["rt"]),
     ("statrs", &["stats"]),

@@ -205,6 +205,7 @@ directives! {
         "underscores", Choice(&["drop", "reject", "pass"]), Literal("'drop'"), "'reject'", "true", "Action on fields with an underscore in their names, which some servers treat as a hyphen: `drop` the field, `reject` the request with 400, or `pass` the field on. Fields of trusted peers are always forwarded.";
         "half-close", Bool, Literal("false"), "true", "0", "Sends the response to a client that closed its sending side after the request. Such a client is then gone only once its connection is reset, or a write to it fails. Otherwise a client that closes its sending side has left: its request is aborted at any point, also during the response (the connection to the server is closed). A stream of HTTP/2 with a tunnel (CONNECT, WebSocket) may be half-closed in any case.";
         "buffer-request", Size(0, 1 << 20), Literal("'8k'"), "'16k'", "'2m'", "Bytes of a body to receive before the request takes a connection slot of a limited server (`maxconn`, `adaptive`), so that slow clients hold none; 0: the slot is taken after the head. A body of unknown length is waited for up to 1 s. Not for requests with `Expect: 100-continue`, nor for gRPC over HTTP/2.";
+        "compression", TableOrBool("listener.*.compression"), Unset("`false`"), "{ codings = ['br', 'gzip'] }", "'gzip'", "Compresses the responses of servers that have no content coding, for clients that accept one (see \"Compression\" below). `true`: with the defaults below.";
         "limits", Table("listener.*.limits"), Unset("the defaults below"), "{ head = '16k' }", "'16k'", "Limits of a request head.";
         "forwarding", Table("listener.*.forwarding"), Unset("the defaults below"), "{ forwarded = true }", "false", "Fields that inform servers about the origin of a request.";
         "timeouts", Table("listener.*.timeouts"), Unset("the defaults below"), "{ head = '5s' }", "'5s'", "Timeouts for clients.";
@@ -265,6 +266,20 @@ directives! {
         "prefix6", Integer(0, 128), Literal("64"), "56", "129", "Prefix length that groups IPv6 addresses into one source.";
         "entries", Count(8, 10_000_000), Literal("10000"), "'100k'", "0", "Maximum number of sources in the table. A new source replaces one without connections; if there is none, the new source has no limits, and is counted.";
     }
+    "listener.*.compression" {
+        "codings", Texts("a coding"), Literal("['br', 'zstd', 'gzip']"), "['zstd', 'gzip']", "'deflate'", "Content codings, the preferred one first among those that a client accepts equally: `br`, `zstd`, `gzip`.";
+        "types", Texts("a media type"), Unset("text, and formats of text such as JSON, JavaScript, XML, SVG and WebAssembly"), "['text/*', 'application/json']", "'text'", "Media types that are compressed; `text/*` is every type of text.";
+        "min-size", Size(0, SIZE_MAX), Literal("'1k'"), "256", "'x'", "Minimum size of a content with `Content-Length`; one without is always long enough.";
+        "level", Table("listener.*.compression.level"), Unset("the defaults below"), "{ gzip = 1 }", "6", "Level of each coding: a higher one makes less bytes of more CPU time and memory.";
+        "encoders-max", Size(1 << 16, SIZE_MAX), Literal("'32m'"), "'8m'", "0", "Memory of the encoders of a thread, 0.4 MiB (gzip) to 84 MiB each by coding and level. Responses beyond it are sent without a coding, and counted (`weir_uncompressed_responses_total`); one encoder is always possible.";
+        "with-credentials", Bool, Literal("false"), "true", "1", "Compresses also responses to requests with `Cookie` or `Authorization` that are neither code, styles, fonts nor images. If they repeat a secret beside text of a stranger, their length reveals it (BREACH).";
+        "decode", Bool, Literal("false"), "true", "'gzip'", "Decodes content that servers send in `gzip`, `br` or `zstd` for clients that do not accept that coding; a decoder takes up to 0.06, 17 or 9 MiB of `encoders-max`.";
+    }
+    "listener.*.compression.level" {
+        "br", Integer(0, 11), Literal("4"), "5", "12", "Level of Brotli.";
+        "zstd", Integer(1, 19), Literal("3"), "1", "0", "Level of Zstandard.";
+        "gzip", Integer(1, 9), Literal("6"), "1", "10", "Level of gzip.";
+    }
     "listener.*.limits" {
         "head", Size(256, 1 << 16), Literal("'16k'"), "'32k'", "'65k'", "Maximum size of a head in bytes, up to 64 KiB; larger is 431.";
         "headers", Integer(1, wire::HEADERS_CAP as u64), Literal("100"), "64", "1000", "Maximum number of field lines of a head, up to 128; more is 431.";
@@ -318,8 +333,10 @@ directives! {
         "retries", Integer(0, 10), Unset("`retries` of the pool"), "2", "11", "Maximum number of retries of a request.";
         "retry-on", Texts("statuses, or `timeout`"), Unset("none"), "['502-504', 'timeout']", "'5y'", "Results after which an idempotent request is sent to another server: responses with these statuses, and no response within `first-byte` or `per-try` (`timeout`). Only while retries, the retry budget and `total` allow it, and the request is still held; otherwise the client gets the response.";
         "forwarding", Table("route[].forwarding"), Unset("`forwarding` of the listener"), "{ via = false }", "false", "Fields that inform servers about the origin of a request.";
+        "compression", TableOrBool("route[].compression"), Unset("`compression` of the listener"), "{ level = { gzip = 1 } }", "'gzip'", "Compresses the responses of its servers, with what is not given from the listener, or else the defaults there; `false`: not.";
         "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
+        "files", Table("route[].files"), Unset("another action"), "{ root = '/etc/weir/certs' }", "'/etc/weir/certs'", "Action: responds with files of a directory (see \"Files\" below).";
         "redirect", Table("route[].redirect"), Unset("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: responds with a redirect.";
         "return", Table("route[].return"), Unset("another action"), "{ status = 200, body = 'hello' }", "200", "Action: responds with a fixed response.";
         "deny", StatusOrTrue(400, 599), Unset("another action"), "404", "false", "Action: rejects with this status; `true`: 403.";
@@ -342,6 +359,31 @@ directives! {
         "forwarded", Bool, Unset("that of the listener"), "true", "'for'", "Sends `Forwarded` (RFC 7239).";
         "via", TextOrFalse("a pseudonym"), Unset("that of the listener"), "false", "'two words'", "Pseudonym in `Via`; `false`: no `Via` is added.";
         "request-id", TextOrFalse("a field name"), Unset("that of the listener"), "'x-id'", "'x id'", "Name of the field with the request id; `false`: none.";
+    }
+    "route[].compression" {
+        "codings", Texts("a coding"), Unset("those of the listener"), "['zstd', 'gzip']", "'deflate'", "Content codings, the preferred one first.";
+        "types", Texts("a media type"), Unset("those of the listener"), "['text/*', 'application/json']", "'text'", "Media types that are compressed.";
+        "min-size", Size(0, SIZE_MAX), Unset("that of the listener"), "256", "'x'", "Minimum size of a content with `Content-Length`.";
+        "level", Table("route[].compression.level"), Unset("those of the listener"), "{ gzip = 1 }", "6", "Level of each coding.";
+        "encoders-max", Size(1 << 16, SIZE_MAX), Unset("that of the listener"), "'8m'", "0", "Memory of all encoders of a thread, from which on responses of this route are sent without a coding.";
+        "with-credentials", Bool, Unset("that of the listener"), "true", "1", "Compresses also responses to requests with credentials.";
+        "decode", Bool, Unset("that of the listener"), "true", "'gzip'", "Decodes content that servers send in a coding that the client does not accept.";
+    }
+    "route[].compression.level" {
+        "br", Integer(0, 11), Unset("that of the listener"), "5", "12", "Level of Brotli.";
+        "zstd", Integer(1, 19), Unset("that of the listener"), "1", "0", "Level of Zstandard.";
+        "gzip", Integer(1, 9), Unset("that of the listener"), "1", "10", "Level of gzip.";
+    }
+    "route[].files" {
+        "root", Text("a directory"), Required, "'/etc/weir/certs'", "'/no/such/directory'", "Directory in which paths are looked up; nothing outside of it is served. A link in its own path is followed again when it changes.";
+        "index", Texts("a file name"), Literal("'index.html'"), "['index.html', 'index.htm']", "'a/b'", "Names that stand for their directory; the first that exists.";
+        "list", Bool, Literal("false"), "true", "'yes'", "Lists directories without an index, as HTML or JSON by `Accept`; otherwise they are 404.";
+        "spa", Bool, Literal("false"), "true", "'index.html'", "Responds to a missing path of a page with the index of the root: to names without an extension, and to requests that accept HTML by name.";
+        "hidden", Bool, Literal("false"), "true", "1", "Serves names with a dot at their start; otherwise they are 404, except `/.well-known`.";
+        "symlinks", Bool, Literal("true"), "false", "0", "Follows symbolic links that stay within the root.";
+        "precompressed", Bool, Literal("true"), "false", "'gzip'", "Serves `.br`, `.zst` and `.gz` beside a file to clients that accept them, unless they are older than the file.";
+        "compression", TableOrBool("listener.*.compression"), Unset("`false`"), "{ codings = 'gzip' }", "'gzip'", "Compresses files, with the keys and the defaults of a listener's `compression`. `types` and `with-credentials` have no effect: text and formats of text are compressed, and no file repeats a request.";
+        "cache-control", Text("a value"), Unset("none"), "'max-age=3600'", "\"a\\nb\"", "`Cache-Control` of files and of 304, not of errors.";
     }
     "route[].when" {
         "all", Entries("route[].when", None), Unset("none"), "[{ method = 'GET' }, { tls = true }]", "{ tls = true }", "Conditions, all of which must hold.";

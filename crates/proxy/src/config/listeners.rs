@@ -10,11 +10,13 @@ use crate::plan::{
     Underscores,
 };
 
+use super::compression::parse_compression;
 use super::value::Section;
 use super::{overload, sni, tls, validate};
 
 /// Keys that have no effect in mode tcp, where bytes are forwarded unchanged.
-const HTTP_ONLY_KEYS: [&str; 12] = [
+const HTTP_ONLY_KEYS: [&str; 13] = [
+    "compression",
     "http2",
     "redirect-https",
     "requests-max",
@@ -77,6 +79,7 @@ pub(super) fn parse_listener(
         redirect_https: parse_redirect_https(section, problems),
         half_close: section.flag("half-close"),
         buffer_request_bytes: section.integer_or_zero("buffer-request"),
+        compression: parse_compression(section, problems).and_then(|given| given.over(None)),
         admission: overload::parse_admission(section, problems),
     }
 }

@@ -7,6 +7,7 @@ use crate::plan::{
     SETTINGS, SettingOwner, Statuses,
 };
 
+use super::compression::{GivenCompression, parse_compression};
 use super::health::parse_statuses;
 use super::listeners::parse_field_of_forwarding;
 use super::routes::KnownNames;
@@ -52,7 +53,7 @@ pub(super) fn parse_settings(
 ) -> OwnSettings {
     let given = given(section, None);
     if given.is_empty() {
-        return of_pages(names, (action, pages));
+        return of_others(names, (action, pages));
     }
     let pool = pool_of(names, action);
     let own = parse_own(section, problems);
@@ -69,14 +70,18 @@ pub(super) fn parse_settings(
     settings
 }
 
-/// Returns the settings of a route that has none of its own: only error pages for servers' responses need some.
-pub(super) fn of_pages(names: &KnownNames<'_>, (action, pages): (&Action, &[ErrorPage])) -> OwnSettings {
-    let Some(replaced) = replaced_statuses(pages) else { return OwnSettings::default() };
+/// Returns the settings of a route that has none of its own: only error pages for servers' responses, and the
+/// compression of a listener, need some.
+pub(super) fn of_others(names: &KnownNames<'_>, (action, pages): (&Action, &[ErrorPage])) -> OwnSettings {
+    let replaced = replaced_statuses(pages);
+    let is_forwarded = matches!(action, Action::Forward(_));
+    let has_compression = is_forwarded && names.listeners.iter().any(|one| one.compression.is_some());
+    if replaced.is_none() && !has_compression {
+        return OwnSettings::default();
+    }
     let pool = pool_of(names, action);
-    let resolve = |listener| RouteSettings {
-        replaced: Some(replaced.clone()),
-        ..RouteSettings::inherited(listener, pool)
-    };
+    let resolve =
+        |listener| RouteSettings { replaced: replaced.clone(), ..RouteSettings::inherited(listener, pool) };
     OwnSettings { given: Vec::new(), by_listener: names.listeners.iter().map(resolve).collect() }
 }
 
@@ -104,6 +109,7 @@ struct OwnValues {
     retry_on: Option<RetryOn>,
     via: Option<Option<Box<str>>>,
     request_id: Option<Option<Box<str>>>,
+    compression: Option<GivenCompression>,
 }
 
 fn parse_own(section: &Section, problems: &mut Problems) -> OwnValues {
@@ -114,6 +120,7 @@ fn parse_own(section: &Section, problems: &mut Problems) -> OwnValues {
     OwnValues {
         timeouts: section.table("timeouts"),
         retry_on: section.key_offset("retry-on").map(|_| parse_retry_on(section, problems)),
+        compression: parse_compression(section, problems),
         section: section.clone(),
         forwarding,
         via,
@@ -145,6 +152,10 @@ impl OwnValues {
             retries_max: retries_max.unwrap_or(settings.retries_max),
             retry_on: self.retry_on.clone().unwrap_or_default(),
             forwarding: self.forwarding(settings.forwarding),
+            compression: match &self.compression {
+                Some(given) => given.over(settings.compression.as_deref()),
+                None => settings.compression,
+            },
             ..settings
         }
     }

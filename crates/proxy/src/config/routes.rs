@@ -14,6 +14,7 @@ use crate::template::{KnownValues, Scope};
 
 use super::conditions::{parse_condition, parse_conditions};
 use super::error_pages::parse_pages;
+use super::files::parse_files;
 use super::health::parse_statuses;
 use super::listeners::{find_pool, parse_path_rule};
 use super::templates::{only_regex, parse_key, parse_text, route_texts};
@@ -31,9 +32,10 @@ pub(super) struct KnownNames<'a> {
 }
 
 /// Keys for a route's action; a route has exactly one of them.
-const ACTION_KEYS: [&str; 6] = ["pool", "redirect", "return", "deny", "silent-drop", "tarpit"];
+const ACTION_KEYS: [&str; 7] = ["pool", "files", "redirect", "return", "deny", "silent-drop", "tarpit"];
 /// Keys that have an effect only if the request is forwarded.
-const FORWARD_ONLY_KEYS: [&str; 11] = [
+const FORWARD_ONLY_KEYS: [&str; 12] = [
+    "compression",
     "timeouts",
     "buffer-request",
     "retries",
@@ -46,6 +48,8 @@ const FORWARD_ONLY_KEYS: [&str; 11] = [
     "set-request-header",
     "add-request-header",
 ];
+/// Keys of these that change the path of a file.
+const PATH_KEYS: [&str; 2] = ["rewrite-prefix", "rewrite-path"];
 /// Keys for the content of a route's own response; it has one of them.
 const BODY_KEYS: [&str; 3] = ["body", "body-template", "body-file"];
 pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
@@ -320,7 +324,8 @@ fn parse_action(
         problems.add_error(section.key_offset(other).unwrap_or(section.offset), text);
     }
     if first != "pool" {
-        for key in FORWARD_ONLY_KEYS {
+        let is_used = |key: &&str| first == "files" && PATH_KEYS.contains(key);
+        for key in FORWARD_ONLY_KEYS.into_iter().filter(|key| !is_used(key)) {
             if let Some(offset) = section.key_offset(key) {
                 let text = format!("'{key}' has no effect with {first}, which does not forward");
                 problems.warn(offset, text);
@@ -335,6 +340,7 @@ fn parse_action(
             // An unknown pool is an error, so there is no plan.
             Action::Forward(pool.unwrap_or(PoolId(0)))
         }
+        "files" => parse_files(&table, problems),
         "redirect" => parse_redirect(&table, known, problems),
         "return" => parse_own_response(&table, known, problems),
         "silent-drop" => Action::SilentDrop,

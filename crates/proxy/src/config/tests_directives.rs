@@ -59,6 +59,10 @@ fn config(row: &Directive, line: &str) -> String {
             let entry = "mode = 'tcp'\n[[listener.web.sni]]\npool = 'app'\n@\n";
             format!("{LISTENER}{entry}{POOL}")
         }
+        "listener.*.compression" => format!("{}{POOL}", listener("[listener.web.compression]\n@\n")),
+        "listener.*.compression.level" => {
+            format!("{}{POOL}", listener("[listener.web.compression.level]\n@\n"))
+        }
         "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
@@ -75,8 +79,13 @@ fn config(row: &Directive, line: &str) -> String {
             format!("{page}{LISTENER}{POOL}")
         }
         "route[].timeouts" => format!("{}{POOL}", route("[route.timeouts]\n@\n")),
+        "route[].compression" => format!("{}{POOL}", route("[route.compression]\n@\n")),
+        "route[].compression.level" => format!("{}{POOL}", route("[route.compression.level]\n@\n")),
         "route[].forwarding" => format!("{}{POOL}", route("[route.forwarding]\n@\n")),
         "route[].rate-limit" => format!("{}{POOL}", route("[route.rate-limit]\nrate = 1\n@\n")),
+        "route[].files" => {
+            format!("{LISTENER}[[route]]\n[route.files]\nroot = '/etc/weir/certs'\n@\n{POOL}")
+        }
         "route[].redirect" => {
             format!("{LISTENER}[[route]]\n[route.redirect]\nlocation = '/'\n@\n{POOL}")
         }
@@ -116,7 +125,7 @@ fn config(row: &Directive, line: &str) -> String {
     // The tested line replaces the line with the same key in its table.
     let (before, after) = complete.split_once('@').unwrap();
     let table_start = before.rfind("\n[").map_or(0, |newline| newline + 1);
-    let is_action = ["redirect", "return", "deny", "silent-drop", "tarpit"].contains(&row.key);
+    let is_action = ["files", "redirect", "return", "deny", "silent-drop", "tarpit"].contains(&row.key);
     let mut text = before[..table_start].to_owned();
     for other in before[table_start..].lines() {
         let key = other.split(' ').next().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The maximum number of connections that the process's descriptors allow.
 
 use crate::core::pipes_max;
-use crate::plan::Plan;
+use crate::plan::{Action, Plan};
 
 /// Descriptors of a core that are not used for connections.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -9,7 +9,8 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 /// Returns the maximum number of open client connections. A configured maximum is lowered if it
 /// would leave no descriptors for server connections; a warning on stderr reports that.
 pub(crate) fn connections_max(plan: &Plan, descriptors: u64) -> usize {
-    let free = descriptors.saturating_sub(DESCRIPTORS_RESERVED + pipe_descriptors(descriptors));
+    let reserved = DESCRIPTORS_RESERVED + pipe_descriptors(descriptors) + file_descriptors(plan, descriptors);
+    let free = descriptors.saturating_sub(reserved);
     // A request takes two descriptors: one for each side.
     let per_thread_max = (free / 2) as usize;
     let Some(configured) = plan.connections_max else { return per_thread_max.max(plan.threads) };
@@ -29,4 +30,13 @@ pub(crate) fn connections_max(plan: &Plan, descriptors: u64) -> usize {
 /// Returns the number of descriptors that a core's pipes take.
 fn pipe_descriptors(descriptors: u64) -> u64 {
     2 * pipes_max(descriptors) as u64
+}
+
+/// Returns the number of descriptors that a core's files take, at most a quarter.
+fn file_descriptors(plan: &Plan, descriptors: u64) -> u64 {
+    let entries = plan.routes.iter().map(|route| match &route.action {
+        Action::Files(files) => files.cache_entries as u64,
+        _ => 0,
+    });
+    entries.sum::<u64>().min(descriptors / 4)
 }

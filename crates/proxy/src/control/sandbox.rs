@@ -9,7 +9,7 @@ use rt::privileges::{AllowedFiles, Confinement, Privileges, RESOLVER_PATHS};
 use rt::tls::{HOST_ROOT_PATHS, Verification};
 
 use crate::acme::acme_plans;
-use crate::plan::{ListenerTls, LogTarget, Plan, PoolTls};
+use crate::plan::{Action, ListenerTls, LogTarget, Plan, PoolTls};
 
 /// Files that the process must access in addition to those in its plan.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
         .chain(plan.read_again().into_iter().map(directory_of))
         .chain(plan.state_file.iter().map(|path| directory_of(path)))
         .chain(RESOLVER_PATHS.iter().map(PathBuf::from));
-    let read = read.chain(tls_paths(plan)).chain(map_paths(plan));
+    let read = read.chain(tls_paths(plan)).chain(map_paths(plan)).chain(file_roots(plan));
     let key_logs =
         plan.listeners.iter().filter_map(|listener| listener.tls.as_ref()?.options.key_log.as_ref());
     let key_logs = key_logs.map(|path| directory_of(path));
@@ -91,6 +91,15 @@ fn map_paths(plan: &Plan) -> Vec<PathBuf> {
     let files = stores.iter().filter_map(|(_, store)| store.path());
     let targets = files.flat_map(|path| [Some(path.to_owned()), std::fs::canonicalize(path).ok()]);
     targets.flatten().map(|path| directory_of(&path)).collect()
+}
+
+/// Returns the directories of files, and those that links at their place lead to.
+fn file_roots(plan: &Plan) -> Vec<PathBuf> {
+    let roots = plan.routes.iter().filter_map(|route| match &route.action {
+        Action::Files(files) => files.root(),
+        _ => None,
+    });
+    roots.flat_map(|root| [Some(root.to_owned()), std::fs::canonicalize(root).ok()]).flatten().collect()
 }
 
 fn directory_of(path: &Path) -> PathBuf {

@@ -150,11 +150,23 @@ impl Exchange {
 
     /// Starts a response of the proxy's own.
     pub(super) fn respond(&mut self, core: &Core, client: &ClientStream, response: &OwnResponse<'_>) {
+        self.respond_with_length(core, client, response, Some(response.body.len() as u64));
+    }
+
+    /// Starts a response whose content has this length; `None`: it is not known.
+    pub(super) fn respond_with_length(
+        &mut self,
+        core: &Core,
+        client: &ClientStream,
+        response: &OwnResponse<'_>,
+        length: Option<u64>,
+    ) {
         let OwnResponse { status, content_type, body, fields } = *response;
         // An unread rest of the request would be parsed as the next request.
         self.keeps_client &= self.request_relay.is_received()
             && !self.attempt.is_request_broken
-            && client.may_keep_alive(core);
+            && client.may_keep_alive(core)
+            && (length.is_some() || self.facts.version == Version::Http11);
         self.outcome.end = EndReason::LocalResponse;
         self.outcome.phase = EndPhase::Request;
         self.outcome.status = status;
@@ -176,19 +188,35 @@ impl Exchange {
         if let Some(hsts) = client.hsts().filter(|_| writes_own_response_field(changes, HSTS_FIELD)) {
             encode::field(out, HSTS_FIELD, hsts.as_bytes());
         }
-        if status == 405 && writes_own_response_field(changes, "allow") {
+        let has_allow = fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("allow"));
+        if status == 405 && !has_allow && writes_own_response_field(changes, "allow") {
             write_allow(self.outcome.method(), out);
         }
         if !matches!(status, 204 | 304) {
             if !body.is_empty() && writes_own_response_field(changes, "content-type") {
                 encode::field(out, "Content-Type", content_type.as_bytes());
             }
-            encode::field_u64(out, "Content-Length", body.len() as u64);
+            match (length, self.facts.version) {
+                (Some(length), _) => encode::field_u64(out, "Content-Length", length),
+                (None, Version::Http11) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+                (None, Version::Http10) => self.outcome.until_close = true,
+            }
         }
         match route.filter(|route| route.texts.is_some()) {
             None => write_response_changes(changes, None, out),
             Some(_) => self.write_own_fields(core, status),
         }
+        self.end_own_head();
+        let out = self.response_relay.head_buffer();
+        if self.facts.kind != RequestKind::Head && !matches!(status, 204 | 304) {
+            out.extend_from_slice(body);
+        }
+        self.response = ResponseProgress::Done;
+        self.stage = ExchangeStage::Responding;
+    }
+
+    /// Writes the connection option of the proxy's own response, and the end of its head.
+    fn end_own_head(&mut self) {
         let out = self.response_relay.head_buffer();
         match (self.keeps_client, self.facts.version) {
             (false, Version::Http11) => out.extend_from_slice(b"Connection: close\r\n"),
@@ -197,11 +225,6 @@ impl Exchange {
         }
         encode::end_of_head(out);
         self.outcome.head_bytes_out = out.len() as u64;
-        if self.facts.kind != RequestKind::Head && !matches!(status, 204 | 304) {
-            out.extend_from_slice(body);
-        }
-        self.response = ResponseProgress::Done;
-        self.stage = ExchangeStage::Responding;
     }
 
     /// Ends a completed exchange: releases the server, and records the outcome.

@@ -16,12 +16,14 @@ use crate::outcome::{EndPhase, EndReason};
 use crate::profile::ProfilePhase;
 
 /// Result of parsing a response's head.
-enum HeadResult {
+pub(super) enum HeadResult {
     /// The head is not complete yet.
     Incomplete,
     /// An interim head of this many bytes; another head follows.
     Interim(usize),
     Final(usize),
+    /// A final head of this many bytes, whose content gets a coding.
+    Recoded(usize),
     /// A head of this many bytes, after which another protocol follows.
     SwitchingProtocols(usize),
     /// The head was rejected; the value is the result of that.
@@ -88,7 +90,7 @@ impl Exchange {
     }
 
     /// Sends what was processed before. `None`: all of it is sent.
-    fn poll_flush_response(
+    pub(super) fn poll_flush_response(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
@@ -124,6 +126,10 @@ impl Exchange {
                 HeadResult::Final(used) => {
                     at += used;
                     self.response = ResponseProgress::Body;
+                }
+                HeadResult::Recoded(used) => {
+                    self.response = ResponseProgress::Body;
+                    return self.send_recoded(ctx, client, &input[at + used..]);
                 }
                 HeadResult::SwitchingProtocols(used) => {
                     return self.start_tunnel(ctx, client, &input[at + used..]);
@@ -186,10 +192,13 @@ impl Exchange {
             return HeadResult::Failed(self.retry_result(ctx, client, EndReason::BadResponse));
         }
         self.note_final_status(head.status);
-        if self.own_settings.is_some()
-            && let Some(result) = self.replace_content(ctx, client, &head, &input[used..])
-        {
-            return HeadResult::Failed(result);
+        if self.own_settings.is_some() {
+            if let Some(result) = self.replace_content(ctx, client, &head, &input[used..]) {
+                return HeadResult::Failed(result);
+            }
+            if let Some(result) = self.write_recoded_head(ctx.core, client, &head, used) {
+                return result;
+            }
         }
         self.write_head(ctx.core, client, &head, is_connect_accepted || head.is_switching_protocols());
         if is_connect_accepted || head.is_switching_protocols() {
@@ -213,7 +222,7 @@ impl Exchange {
     }
 
     /// Decides how the response is framed, and writes its head.
-    fn write_head(
+    pub(super) fn write_head(
         &mut self,
         core: &Core,
         client: &ClientStream,
@@ -317,7 +326,7 @@ impl Exchange {
 
     /// Discards the response's head if none of it was sent, so that the client can still get an
     /// error. Returns the resulting phase of the exchange.
-    fn forget_unsent_head(&mut self, client: &ClientStream) -> EndPhase {
+    pub(super) fn forget_unsent_head(&mut self, client: &ClientStream) -> EndPhase {
         let is_partially_sent = self.response_relay.unsent_bytes() < self.outcome.head_bytes_out;
         if is_partially_sent || client.stream.has_unfinished_write() {
             return EndPhase::Data;
@@ -328,7 +337,11 @@ impl Exchange {
         EndPhase::Head
     }
 
-    fn flush_response(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
+    pub(super) fn flush_response(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+    ) -> StepResult {
         match self.response_relay.poll_flush(ctx.cx, &mut client.stream, &mut self.outcome.bytes_out) {
             Poll::Ready(Err(_)) => self.fail_client_gone(ctx, client),
             Poll::Ready(Ok(())) | Poll::Pending => StepResult::Progressed,
@@ -385,13 +398,13 @@ impl Exchange {
         }
     }
 
-    fn response_limits(&self) -> wire::Limits {
+    pub(super) fn response_limits(&self) -> wire::Limits {
         self.slot.as_ref().map_or_else(wire::Limits::default, |place| place.pool.plan().limits)
     }
 
     /// Returns whether the server ended a TLS session without saying so. A response that only the
     /// end of the connection delimits may be truncated then (RFC 9112 §9.8).
-    fn is_response_truncated(&self) -> bool {
+    pub(super) fn is_response_truncated(&self) -> bool {
         self.server.as_ref().is_some_and(|server| server.stream.is_truncated())
     }
 

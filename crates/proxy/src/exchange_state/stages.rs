@@ -12,6 +12,7 @@ use crate::accept::AcceptedForms;
 use crate::dial::ConnectError;
 use crate::plan::Priority;
 use crate::pool::{NO_DEADLINE, ServerRequirements};
+use crate::recoding::CodingRequest;
 use crate::server_conn::ServerConn;
 use crate::server_conn::http2::{Granted, WaitForStream};
 
@@ -38,6 +39,8 @@ pub(crate) struct RequestFacts {
     pub(crate) is_tcp: bool,
     /// Forms of an error page that the client accepts.
     pub(crate) accepted_forms: AcceptedForms,
+    /// Statements of the request about the coding of its response, for a route with compression.
+    pub(crate) codings: CodingRequest,
 }
 
 /// Terms on which the request waits for a slot.
@@ -125,6 +128,7 @@ impl Default for RequestFacts {
             is_streaming: false,
             is_tcp: false,
             accepted_forms: AcceptedForms::default(),
+            codings: CodingRequest::default(),
         }
     }
 }

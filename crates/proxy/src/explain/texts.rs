@@ -1,5 +1,7 @@
 //! Texts with values as they become for a request. The values of a response are not known: their names stay.
 
+use content::plan::FilesPlan;
+
 use crate::plan::{Fact, ResponseRule, RouteChange, Template, Text, Variable};
 use crate::request_view::ClientFacts;
 use crate::route::RouteRequest;
@@ -45,6 +47,25 @@ pub(super) fn describe_change(change: &RouteChange, values: &RequestValues<'_>) 
         RouteChange::AddResponseHeader(name, text) => field("response: add", name, text),
         RouteChange::RemoveResponseHeader(name) => format!("response: remove {name}"),
     })
+}
+
+/// Describes the files of a route.
+pub(super) fn files_lines(files: &FilesPlan) -> Vec<String> {
+    let root = files.root().map_or_else(String::new, |root| root.display().to_string());
+    let mut line = format!("files       {root}, index {}", files.index.join(" "));
+    for (is_on, text) in [
+        (files.lists, ", directories are listed"),
+        (files.is_spa, ", the index for missing pages"),
+        (files.serves_hidden, ", hidden names"),
+        (!files.follows_symlinks, ", no symbolic links"),
+        (files.uses_precompressed, ", precompressed files"),
+    ] {
+        line += if is_on { text } else { "" };
+    }
+    if files.compression.is_any() {
+        line += &format!(", {}, from {} B", files.compression, files.compress_bytes_min);
+    }
+    vec![line]
 }
 
 pub(super) fn rule_lines(

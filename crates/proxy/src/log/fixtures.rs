@@ -79,6 +79,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         redirect_https: None,
         half_close: false,
         buffer_request_bytes: 0,
+        compression: None,
         admission: Admission::default(),
     }
 }

@@ -101,6 +101,12 @@ metrics! {
     AcmeOrders, "weir_acme_orders_total", Counter, ["domain", "result"], "Orders of automatic certificates by result: issued, failed.";
     Refused, "weir_connections_refused_total", Counter, ["reason"], "Client connections that were closed before they were served, by reason. For process_full and listener_full, this includes connections that had to wait for the limit. Connections counted as source_table were served.";
     LongTexts, "weir_long_texts_total", Counter, [], "Texts with values that were longer than 64 KiB. A request with such a field, location or body gets 431; such a field of a response is left out.";
+    Compressed, "weir_compressed_responses_total", Counter, ["coding"], "Responses of servers that got a content coding (`compression`).";
+    Uncompressed, "weir_uncompressed_responses_total", Counter, [], "Responses of servers that kept their coding, or got none, because the encoders and decoders of their thread used the memory of encoders-max.";
+    Decompressed, "weir_decompressed_responses_total", Counter, ["coding"], "Responses of servers whose content was decoded for clients that do not accept its coding (`decode`).";
+    CompressionIn, "weir_compression_in_bytes_total", Counter, [], "Content of servers that was compressed, in bytes before.";
+    CompressionOut, "weir_compression_out_bytes_total", Counter, [], "Content of servers that was compressed, in bytes after.";
+    EncoderMemory, "weir_encoders_memory_bytes", Gauge, [], "Memory that the encoders and decoders of responses may use now, as counted for encoders-max.";
     Idle, "weir_pool_idle_connections", Gauge, ["pool", "server"], "Idle connections to a server; of HTTP/2 those without a stream in progress.";
     ServerTlsHandshakes, "weir_server_tls_handshakes_total", Counter, ["pool", "server", "result"], "TLS handshakes with a server for requests by result: full, resumed, failed; those of active checks are not included.";
     ServerH2Connections, "weir_server_http2_connections_total", Counter, ["pool", "server"], "Connections to a server that began HTTP/2.";

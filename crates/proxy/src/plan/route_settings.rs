@@ -1,7 +1,12 @@
 //! Settings of a request that its route may have instead of those of its listener and its pool. Inheritance:
 //! route over pool over listener over default.
 
-use super::{ClientTimeouts, Forwarding, ListenerIndex, ListenerPlan, PoolPlan, ServerTimeouts, Statuses};
+use std::sync::Arc;
+
+use super::{
+    ClientTimeouts, CompressionPlan, Forwarding, ListenerIndex, ListenerPlan, PoolPlan, ServerTimeouts,
+    Statuses,
+};
 
 /// Settings of the requests of a route, resolved: its own, or else those of the pool and the listener.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +24,8 @@ pub struct RouteSettings {
     pub forwarding: Forwarding,
     /// Statuses of servers whose content an error page replaces; `None`: none.
     pub replaced: Option<Statuses>,
+    /// Compression of responses; `None`: they keep the coding of their server.
+    pub compression: Option<Arc<CompressionPlan>>,
 }
 
 /// Results after which an idempotent request is sent to another server.
@@ -82,6 +89,7 @@ settings! {
     "buffer-request", Listener, |settings| format!("{} B", settings.buffer_request_bytes);
     "retries", Pool, |settings| settings.retries_max.to_string();
     "retry-on", Route, |settings| settings.retry_on.to_string();
+    "compression", Listener, |settings| settings.compression.as_ref().map_or_else(|| "false".to_owned(), |plan| plan.to_string());
     "forwarding.x-forwarded", Listener, |settings| settings.forwarding.x_forwarded.to_string();
     "forwarding.forwarded-for", Listener, |settings| forwarded_for(&settings.forwarding);
     "forwarding.forwarded", Listener, |settings| settings.forwarding.forwarded.to_string();
@@ -130,6 +138,7 @@ impl RouteSettings {
             retry_on: RetryOn::default(),
             forwarding: listener.forwarding.clone(),
             replaced: None,
+            compression: listener.compression.clone(),
         }
     }
 }

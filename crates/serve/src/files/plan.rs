@@ -4,30 +4,22 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use content::auth::Credentials;
+use content::compress::CompressionLevels;
+use content::etag::{self, EtagSource};
+use content::media_types::sniff;
+use content::plan::{
+    CACHE_ENTRIES, CACHE_VALID_NS, COMPRESS_BYTES_MIN, COMPRESS_MEMORY_BYTES, FilesPlan, FilesSource,
+    INDEX_DEFAULT, MemorySource,
+};
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_size};
 use wire::encode::{check_field_name, check_field_value};
 
-use super::auth::Credentials;
-use super::compress::CompressionLevels;
-use super::etag::{self, EtagSource};
-use super::media_types::sniff;
-
-/// Name of the file that stands for its directory.
-pub(crate) const INDEX_DEFAULT: &str = "index.html";
-/// Minimum size of a file that is compressed on the fly: 1 KiB.
-pub(crate) const COMPRESS_BYTES_MIN: u64 = 1024;
-/// Memory of the encoders of a thread: 32 MiB.
-pub(crate) const COMPRESS_MEMORY_BYTES: u64 = 32 << 20;
-/// Number of lookups that a thread keeps: 1,024.
-pub(crate) const CACHE_ENTRIES: usize = 1024;
-/// Time for which a lookup is valid: 1 s.
-pub(crate) const CACHE_VALID_NS: u64 = 1_000_000_000;
 /// Maximum size of standard input that is served: 256 MiB.
 pub(crate) const STDIN_BYTES_MAX: u64 = 256 << 20;
 
@@ -72,49 +64,6 @@ pub struct FilesPlanText {
     pub file_cache_valid: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FilesPlan {
-    pub(crate) source: FilesSource,
-    pub(crate) index: Vec<String>,
-    pub(crate) lists: bool,
-    pub(crate) is_spa: bool,
-    pub(crate) serves_hidden: bool,
-    pub(crate) follows_symlinks: bool,
-    /// Fields of every response, as lines.
-    pub(crate) fields: Vec<u8>,
-    pub(crate) cache_control: Vec<u8>,
-    pub(crate) cors: Vec<String>,
-    pub(crate) credentials: Credentials,
-    pub(crate) compression: CompressionLevels,
-    pub(crate) compress_bytes_min: u64,
-    pub(crate) compress_memory_bytes: u64,
-    pub(crate) etags: EtagSource,
-    pub(crate) uses_precompressed: bool,
-    pub(crate) cache_entries: usize,
-    pub(crate) cache_valid_ns: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FilesSource {
-    /// Absolute path of a directory as it was given, with its links.
-    Directory(PathBuf),
-    /// One file, at `/` and at its name: its absolute path as it was given.
-    File {
-        path: PathBuf,
-        name: String,
-    },
-    Memory(MemorySource),
-}
-
-/// Standard input, read completely.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MemorySource {
-    pub(crate) content: Arc<[u8]>,
-    pub(crate) etag: String,
-    pub(crate) content_type: &'static str,
-    pub(crate) modified_s: u64,
-}
-
 /// Fields that this origin writes itself.
 const OWN_FIELDS: &[&str] = &[
     "accept-ranges",
@@ -138,12 +87,13 @@ const OWN_FIELDS: &[&str] = &[
     "www-authenticate",
 ];
 
-impl FilesPlan {
+impl FilesPlanText {
     /// Parses the flags. Returns `None` without a directory or a file.
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    pub(crate) fn parse(text: &FilesPlanText) -> Result<Option<Self>, Vec<InputProblem>> {
+    pub(crate) fn parse(&self) -> Result<Option<FilesPlan>, Vec<InputProblem>> {
+        let text = self;
         let mut problems = Vec::new();
         if text.target.is_empty() {
             let Some(flag) = first_flag(text) else { return Ok(None) };
@@ -174,7 +124,7 @@ impl FilesPlan {
             or_problem("--compress-memory", size_or(&text.compress_memory, COMPRESS_MEMORY_BYTES));
         let cache_entries = or_problem("--file-cache", entries(&text.file_cache)) as usize;
         let cache_valid_ns = or_problem("--file-cache-valid", valid_time(&text.file_cache_valid));
-        let plan = Self {
+        let plan = FilesPlan {
             source: parse_source(&text.target, &mut problems),
             index: parse_index(&text.index, &mut problems),
             lists: text.list,
@@ -194,15 +144,6 @@ impl FilesPlan {
             cache_valid_ns,
         };
         if problems.is_empty() { Ok(Some(plan)) } else { Err(problems) }
-    }
-
-    /// Returns the directory in which paths are resolved; `None`: the content is in memory.
-    pub(crate) fn root(&self) -> Option<&Path> {
-        match &self.source {
-            FilesSource::Directory(directory) => Some(directory),
-            FilesSource::File { path, .. } => path.parent(),
-            FilesSource::Memory(_) => None,
-        }
     }
 }
 
@@ -362,7 +303,7 @@ mod tests {
     fn parse(change: impl FnOnce(&mut FilesPlanText)) -> Result<Option<FilesPlan>, Vec<InputProblem>> {
         let mut text = FilesPlanText { target: ".".into(), ..FilesPlanText::default() };
         change(&mut text);
-        FilesPlan::parse(&text)
+        text.parse()
     }
 
     #[test]
@@ -374,7 +315,7 @@ mod tests {
             plan.uses_precompressed && plan.follows_symlinks && !plan.lists && plan.credentials.is_empty()
         );
         assert!(plan.root().unwrap().is_absolute());
-        assert_eq!(FilesPlan::parse(&FilesPlanText::default()), Ok(None));
+        assert_eq!(FilesPlanText::default().parse(), Ok(None));
     }
 
     #[test]
@@ -424,6 +365,6 @@ mod tests {
     #[test]
     fn flags_of_files_need_files() {
         let text = FilesPlanText { list: true, ..FilesPlanText::default() };
-        assert_eq!(FilesPlan::parse(&text).unwrap_err()[0].location, "--list");
+        assert_eq!(text.parse().unwrap_err()[0].location, "--list");
     }
 }

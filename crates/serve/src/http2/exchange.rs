@@ -10,8 +10,8 @@ use server_shell::progress::{ProgressRule, ProgressTimer};
 use wire::h2::{OnStream, StreamKey, StreamTable};
 
 use crate::body::{BodyBlocks, RemainingBody};
-use crate::files::FileBody;
 use crate::respond::BodyKind;
+use content::body::FileBody;
 
 use super::request::Http2Request;
 

@@ -4,7 +4,8 @@
 use wire::h2::{FieldEncoder, StreamKey};
 
 use crate::core::OriginCore;
-use crate::files::{FileBody, FileResponse, Prepared, SLICE_BYTES};
+use content::body::{FileBody, Prepared, SLICE_BYTES};
+use content::respond::FileResponse;
 
 use super::Http2Conn;
 use super::exchange::Content;

@@ -4,7 +4,6 @@ use wire::Version;
 use wire::h2::RequestHead;
 
 use crate::core::OriginCore;
-use crate::files::{FileRequest, FileResponse, FileSite, RequestTime};
 use crate::help::help_page;
 use crate::log::LoggedRequest;
 use crate::respond::BodyKind;
@@ -12,6 +11,9 @@ use crate::response_spec::{RequestProperties, ResponseSpec};
 use crate::stats::add;
 use crate::target_cache::{CachedTarget, TargetCache};
 use crate::url_options::{TargetKind, parse_target};
+use content::request::{FileRequest, RequestTime};
+use content::respond::FileResponse;
+use content::site::FileSite;
 
 /// A request, as far as its response depends on it.
 #[derive(Debug)]
@@ -110,7 +112,7 @@ impl Http2Request {
 
     fn from_files(core: &OriginCore, site: &FileSite, head: &RequestHead<'_>) -> Self {
         let time = RequestTime { now_ns: core.now_ns.get(), unix_s: core.dates.second() };
-        let file = crate::files::respond(site, &FileRequest::from_http2(head), time);
+        let file = content::respond::respond(site, &FileRequest::from_http2(head), time);
         let spec = ResponseSpec {
             // The body of a request changes nothing: it is discarded after the response.
             read_max: Some(0),

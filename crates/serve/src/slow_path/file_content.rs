@@ -12,9 +12,10 @@ use wire::encode;
 use super::send;
 use crate::body::RemainingBody;
 use crate::conn::Conn;
-use crate::files::{ByteRange, FileBody, Prepared, SLICE_BYTES};
 use crate::output::Outgoing;
 use crate::stats::{CloseReason, add};
+use content::body::{FileBody, Prepared, SLICE_BYTES};
+use content::ranges::ByteRange;
 
 /// Maximum number of bytes that the kernel is asked to send at a time, if they are in the page cache. Others
 /// are sent by [`SLICE_BYTES`].

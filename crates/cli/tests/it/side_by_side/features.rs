@@ -147,6 +147,30 @@ const FEATURES: &[Feature] = &[
         ..EMPTY
     },
     Feature {
+        title: "Compression",
+        fields: &["content-encoding", "vary", "etag"],
+        requests: &[
+            ("/style --compressed", "200 a"),
+            ("/style --compressed -H Cookie:~a=b", "200 a"),
+            ("/style/status/404 --compressed", "404 a"),
+            ("/style", "200 a"),
+            ("/style -H Accept-Encoding:~gzip;q=0", "200 a"),
+            ("/other --compressed", "200 a"),
+        ],
+        ..EMPTY
+    },
+    Feature {
+        title: "Files of a directory",
+        fields: &["content-range"],
+        requests: &[
+            ("/assets/robots.txt", "200"),
+            ("/assets/robots.txt -r 0-3", "206"),
+            ("/assets/", "200"),
+            ("/other", "200 a"),
+        ],
+        ..EMPTY
+    },
+    Feature {
         title: "Several files",
         requests: &[("/ -H Host:~a.example", "403"), ("/ -H Host:~b.example", "200 a")],
         ..EMPTY

@@ -95,7 +95,7 @@ impl Origins {
 
 /// Responds to requests on a connection with their heads. The path says more: `/…/slow` responds later,
 /// `/…/status/NNN` with that status, `/fixed…` with the
-/// same content. `Upgrade` begins a tunnel that returns all bytes.
+/// same content, `/style…` with a type and a tag. `Upgrade` begins a tunnel that returns all bytes.
 fn serve(peer: &mut ScriptPeer, name: &'static str) -> io::Result<()> {
     while let Some(head) = peer.request()? {
         if head.to_ascii_lowercase().contains("upgrade: websocket") {
@@ -122,6 +122,8 @@ fn serve(peer: &mut ScriptPeer, name: &'static str) -> io::Result<()> {
         // A length that does not depend on the proxy.
         let body = if path.starts_with("/fixed") { "fixed" } else { &head };
         let fields = format!("X-Origin: {name}\r\nX-Powered-By: tests\r\nServer: origin");
+        let representation = "\r\nContent-Type: text/css\r\nETag: \"1\"";
+        let fields = fields + if path.starts_with("/style") { representation } else { "" };
         let length = body.len();
         let response =
             format!("HTTP/1.1 {status} Text\r\n{fields}\r\nContent-Length: {length}\r\n\r\n{body}");

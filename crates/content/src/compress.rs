@@ -5,22 +5,38 @@ use std::io::{self, Write};
 use record::invalid_value;
 use record::problem::InvalidValue;
 
-use super::codings::Coding;
+use crate::codings::Coding;
 
 /// Level of each coding, by [`Coding::index`]; `None`: the coding is not used on the fly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CompressionLevels([Option<u8>; Coding::ALL.len()]);
+pub struct CompressionLevels([Option<u8>; Coding::ALL.len()]);
 
 /// Codings by their names in the flag, with the default and the range of their levels.
 const LEVELS: [(Coding, u8, std::ops::RangeInclusive<u8>); 3] =
     [(Coding::Brotli, 4, 0..=11), (Coding::Zstd, 3, 1..=19), (Coding::Gzip, 6, 1..=9)];
 
+/// Returns the default level of a coding, and its lowest and highest.
+pub fn levels_of(coding: Coding) -> (u8, std::ops::RangeInclusive<u8>) {
+    let [brotli, zstd, gzip] = LEVELS;
+    let (_, default, range) = match coding {
+        Coding::Brotli => brotli,
+        Coding::Zstd => zstd,
+        Coding::Gzip => gzip,
+    };
+    (default, range)
+}
+
 impl CompressionLevels {
+    /// Creates levels by [`Coding::index`]; `None`: the coding is not used.
+    pub fn new(levels: [Option<u8>; Coding::ALL.len()]) -> Self {
+        Self(levels)
+    }
+
     /// Parses a list such as `gzip,br:5`; `all` is every coding.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub(crate) fn parse(text: &str) -> Result<Self, Vec<InvalidValue>> {
+    pub fn parse(text: &str) -> Result<Self, Vec<InvalidValue>> {
         let (mut levels, mut problems) = (Self::default(), Vec::new());
         if text.is_empty() {
             return Ok(levels);
@@ -54,11 +70,11 @@ impl CompressionLevels {
         if problems.is_empty() { Ok(levels) } else { Err(problems) }
     }
 
-    pub(crate) fn level(&self, coding: Coding) -> Option<u8> {
+    pub fn level(&self, coding: Coding) -> Option<u8> {
         self.0[coding.index()]
     }
 
-    pub(crate) fn is_any(&self) -> bool {
+    pub fn is_any(&self) -> bool {
         self.0.iter().any(Option::is_some)
     }
 }
@@ -74,7 +90,7 @@ impl std::fmt::Display for CompressionLevels {
     }
 }
 
-pub(crate) enum Encoder {
+pub enum Encoder {
     Gzip(flate2::write::GzEncoder<Vec<u8>>),
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
@@ -92,11 +108,11 @@ const BROTLI_WINDOW_BITS: u32 = 18;
 const BROTLI_BUFFER_BYTES: usize = 4096;
 
 impl Encoder {
-    /// Creates an encoder for content of `size` bytes.
+    /// Creates an encoder for content of `size` bytes; `None`: the size is not known.
     ///
     /// # Errors
     /// The library has no memory left.
-    pub(crate) fn new(coding: Coding, level: u8, size: u64) -> io::Result<Self> {
+    pub fn new(coding: Coding, level: u8, size: Option<u64>) -> io::Result<Self> {
         Ok(match coding {
             Coding::Gzip => {
                 let level = flate2::Compression::new(u32::from(level));
@@ -110,7 +126,7 @@ impl Encoder {
             ))),
             Coding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), i32::from(level))?;
-                encoder.set_pledged_src_size(Some(size))?;
+                encoder.set_pledged_src_size(size)?;
                 Self::Zstd(encoder)
             }
         })
@@ -120,7 +136,7 @@ impl Encoder {
     ///
     /// # Errors
     /// Those of the library.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Gzip(encoder) => encoder.write_all(bytes),
             Self::Brotli(encoder) => encoder.write_all(bytes),
@@ -128,8 +144,20 @@ impl Encoder {
         }
     }
 
+    /// Encodes what was held back, so that the output so far decodes to everything that was written.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Gzip(encoder) => encoder.flush(),
+            Self::Brotli(encoder) => encoder.flush(),
+            Self::Zstd(encoder) => encoder.flush(),
+        }
+    }
+
     /// Moves the encoded bytes so far to `out`.
-    pub(crate) fn take_output(&mut self, out: &mut Vec<u8>) {
+    pub fn take_output(&mut self, out: &mut Vec<u8>) {
         match self {
             Self::Gzip(encoder) => out.append(encoder.get_mut()),
             Self::Brotli(encoder) => out.append(encoder.get_mut()),
@@ -141,7 +169,7 @@ impl Encoder {
     ///
     /// # Errors
     /// Those of the library.
-    pub(crate) fn finish(self, out: &mut Vec<u8>) -> io::Result<()> {
+    pub fn finish(self, out: &mut Vec<u8>) -> io::Result<()> {
         match self {
             Self::Gzip(encoder) => out.append(&mut encoder.finish()?),
             Self::Brotli(encoder) => out.append(&mut encoder.into_inner()),
@@ -155,8 +183,8 @@ impl Encoder {
 ///
 /// # Errors
 /// Those of the library.
-pub(crate) fn encode(coding: Coding, level: u8, content: &[u8]) -> io::Result<Vec<u8>> {
-    let mut encoder = Encoder::new(coding, level, content.len() as u64)?;
+pub fn encode(coding: Coding, level: u8, content: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = Encoder::new(coding, level, Some(content.len() as u64))?;
     encoder.write(content)?;
     let mut out = Vec::new();
     encoder.finish(&mut out)?;
@@ -190,7 +218,7 @@ mod tests {
                 let encoded = encode(coding, level, content).unwrap();
                 assert_eq!(decode(coding, &encoded), content, "{coding:?}");
                 let (mut encoder, mut out) =
-                    (Encoder::new(coding, level, content.len() as u64).unwrap(), Vec::new());
+                    (Encoder::new(coding, level, Some(content.len() as u64)).unwrap(), Vec::new());
                 for part in content.chunks(777) {
                     encoder.write(part).unwrap();
                     encoder.take_output(&mut out);
@@ -199,6 +227,37 @@ mod tests {
                 assert_eq!(decode(coding, &out), content, "{coding:?} in parts");
             }
         }
+    }
+
+    #[test]
+    fn flushed_output_decodes_before_the_end() {
+        for (coding, level, _) in LEVELS {
+            let (mut encoder, mut out) = (Encoder::new(coding, level, None).unwrap(), Vec::new());
+            for part in [&b"data: 1\n\n"[..], b"data: 2\n\n", b"data: 3\n\n"] {
+                encoder.write(part).unwrap();
+                encoder.flush().unwrap();
+                encoder.take_output(&mut out);
+                let mut decoded = vec![0; 100];
+                let bytes = decode_start(coding, &out, &mut decoded);
+                assert!(decoded[..bytes].ends_with(part), "{coding:?}");
+            }
+            encoder.finish(&mut out).unwrap();
+            assert_eq!(decode(coding, &out), b"data: 1\n\ndata: 2\n\ndata: 3\n\n", "{coding:?}");
+        }
+    }
+
+    /// Decodes content that has no end yet.
+    fn decode_start(coding: Coding, bytes: &[u8], content: &mut [u8]) -> usize {
+        let mut reader: Box<dyn Read + '_> = match coding {
+            Coding::Gzip => Box::new(flate2::read::GzDecoder::new(bytes)),
+            Coding::Brotli => Box::new(brotli::Decompressor::new(bytes, 4096)),
+            Coding::Zstd => Box::new(zstd::stream::read::Decoder::new(bytes).unwrap()),
+        };
+        let mut end = 0;
+        while let Ok(read @ 1..) = reader.read(&mut content[end..]) {
+            end += read;
+        }
+        end
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::open_file::Lookup;
+use crate::open_file::Lookup;
 
 /// Cached lookups of one core.
 #[derive(Debug)]

@@ -8,9 +8,12 @@ use tempfile::TempDir;
 use wire::Header;
 
 use super::*;
-use crate::files::body::Prepared;
-use crate::files::plan::{FilesPlan, FilesPlanText};
-use crate::files::request::RequestFields;
+use crate::auth::Credentials;
+use crate::body::Prepared;
+use crate::compress::CompressionLevels;
+use crate::etag::EtagSource;
+use crate::plan::{FilesPlan, FilesSource};
+use crate::request::RequestFields;
 
 const TEXT_BYTES: usize = 100_000;
 
@@ -33,6 +36,10 @@ impl Seen {
         let prefix = format!("{name}: ");
         self.fields.lines().find_map(|line| line.strip_prefix(&prefix))
     }
+}
+
+fn levels(text: &str) -> CompressionLevels {
+    CompressionLevels::parse(text).unwrap()
 }
 
 fn text() -> Vec<u8> {
@@ -67,11 +74,11 @@ impl Tree {
         Self { directory }
     }
 
-    fn site(&self, change: impl FnOnce(&mut FilesPlanText)) -> FileSite {
-        let target = self.directory.path().join("root").display().to_string();
-        let mut text = FilesPlanText { target, ..FilesPlanText::default() };
-        change(&mut text);
-        FileSite::open(&Arc::new(FilesPlan::parse(&text).unwrap().unwrap())).unwrap()
+    fn site(&self, change: impl FnOnce(&mut FilesPlan)) -> FileSite {
+        let root = self.directory.path().join("root");
+        let mut plan = FilesPlan::new(FilesSource::Directory(root));
+        change(&mut plan);
+        FileSite::open(&Arc::new(plan)).unwrap()
     }
 }
 
@@ -198,7 +205,7 @@ fn ranges_have_their_bytes() {
 #[test]
 fn preconditions_are_those_of_the_representation() {
     let tree = Tree::new();
-    let site = tree.site(|text| text.cache_control = "max-age=5".into());
+    let site = tree.site(|plan| plan.cache_control = b"Cache-Control: max-age=5\r\n".to_vec());
     let accept = ("Accept-Encoding", "gzip");
     let plain = get(&site, "/coded.js", &[]);
     let coded = get(&site, "/coded.js", &[accept]);
@@ -221,14 +228,14 @@ fn preconditions_are_those_of_the_representation() {
         b"plain",
         "an older sibling is stale"
     );
-    let site = tree.site(|text| text.no_precompressed = true);
+    let site = tree.site(|plan| plan.uses_precompressed = false);
     assert_eq!(get(&site, "/coded.js", &[accept]).body, b"plain");
 }
 
 #[test]
 fn text_is_compressed_on_the_fly() {
     let tree = Tree::new();
-    let site = tree.site(|text| (text.compress, text.compress_min) = ("gzip:1,br:1".into(), "5".into()));
+    let site = tree.site(|plan| (plan.compression, plan.compress_bytes_min) = (levels("gzip:1,br:1"), 5));
     let decode = |bytes: &[u8]| {
         let mut content = Vec::new();
         flate2::read::GzDecoder::new(bytes).read_to_end(&mut content).unwrap();
@@ -255,10 +262,10 @@ fn text_is_compressed_on_the_fly() {
 #[test]
 fn credentials_origins_and_fields_apply_to_all_responses() {
     let tree = Tree::new();
-    let site = tree.site(|text| {
-        text.basic_auth = vec!["ann:secret".into()];
-        text.cors = vec!["https://a.example".into()];
-        text.headers = vec!["X-Test: 1".into()];
+    let site = tree.site(|plan| {
+        plan.credentials = Credentials::parse(&["ann:secret".into()]).unwrap();
+        plan.cors = vec!["https://a.example".into()];
+        plan.fields = b"X-Test: 1\r\n".to_vec();
     });
     let origin = ("Origin", "https://a.example");
     let refused = get(&site, "/small.txt", &[origin]);
@@ -279,7 +286,7 @@ fn credentials_origins_and_fields_apply_to_all_responses() {
 #[test]
 fn directories_are_listed_and_pages_fall_back_only_if_wanted() {
     let tree = Tree::new();
-    let site = tree.site(|text| (text.list, text.spa) = (true, true));
+    let site = tree.site(|plan| (plan.lists, plan.is_spa) = (true, true));
     let list = get(&site, "/sub/", &[]);
     assert_eq!(
         (list.status, list.field("Content-Type"), list.is_repeatable),
@@ -297,7 +304,7 @@ fn directories_are_listed_and_pages_fall_back_only_if_wanted() {
 fn a_changed_file_is_seen_when_its_lookup_is_no_longer_valid() {
     let tree = Tree::new();
     let path = tree.directory.path().join("root/small.txt");
-    let site = tree.site(|text| text.file_cache = "0".into());
+    let site = tree.site(|plan| plan.cache_entries = 0);
     let before = get(&site, "/small.txt", &[]);
     assert!(!before.is_repeatable);
     fs::write(&path, "changed").unwrap();
@@ -311,8 +318,8 @@ fn a_changed_file_is_seen_when_its_lookup_is_no_longer_valid() {
 #[test]
 fn a_single_file_has_two_paths() {
     let tree = Tree::new();
-    let path = tree.directory.path().join("root/small.txt").display().to_string();
-    let site = tree.site(|text| text.target = path);
+    let path = tree.directory.path().join("root/small.txt");
+    let site = tree.site(|plan| plan.source = FilesSource::File { path, name: "small.txt".to_owned() });
     for (target, status) in [("/", 200), ("/small.txt", 200), ("/large.txt", 404), ("/index.html", 404)] {
         assert_eq!(get(&site, target, &[]).status, status, "{target}");
     }
@@ -330,7 +337,8 @@ fn replicas_have_the_same_tags_unless_the_inode_is_in_them() {
         fs::File::options().append(true).open(to).unwrap().set_modified(seconds).unwrap();
     }
     for (etag, is_same) in [("", true), ("mtime-size", true), ("inode", false)] {
-        let sites = [&one, &other].map(|tree| tree.site(|text| text.etag = etag.into()));
+        let sites =
+            [&one, &other].map(|tree| tree.site(|plan| plan.etags = EtagSource::parse(etag).unwrap()));
         for target in ["/small.txt", "/large.txt"] {
             let [tag, other_tag] =
                 sites.each_ref().map(|site| get(site, target, &[]).field("ETag").unwrap().to_owned());
@@ -342,9 +350,9 @@ fn replicas_have_the_same_tags_unless_the_inode_is_in_them() {
 #[test]
 fn a_tag_from_the_content_does_not_depend_on_times() {
     let tree = Tree::new();
-    let site = tree.site(|text| text.etag = "content".into());
+    let site = tree.site(|plan| plan.etags = EtagSource::parse("content").unwrap());
     let tag = get(&site, "/small.txt", &[]).field("ETag").unwrap().to_owned();
-    let expected = crate::files::etag::from_content(b"0123456789");
+    let expected = crate::etag::from_content(b"0123456789");
     assert_eq!(tag, expected);
     // A file that is not in memory has no tag before it was read, and its responses are complete ones.
     let untagged = get(&site, "/large.txt", &[("If-None-Match", "\"\""), ("Accept-Encoding", "gzip")]);
@@ -353,7 +361,7 @@ fn a_tag_from_the_content_does_not_depend_on_times() {
     runtime.block_on(site.untagged.tag_waiting_files());
     let tagged = get(&site, "/large.txt", &[]);
     let tag = tagged.field("ETag").unwrap();
-    assert_eq!(tag, crate::files::etag::from_content(&text()));
+    assert_eq!(tag, crate::etag::from_content(&text()));
     assert_eq!(get(&site, "/large.txt", &[("If-None-Match", tag)]).status, 304);
 }
 
@@ -365,7 +373,7 @@ fn a_modification_in_the_future_is_replaced_by_the_time_of_the_response() {
         let path = tree.directory.path().join("root").join(name);
         fs::File::options().append(true).open(path).unwrap().set_modified(later).unwrap();
     }
-    let site = tree.site(|text| (text.compress, text.compress_min) = ("gzip".into(), "5".into()));
+    let site = tree.site(|plan| (plan.compression, plan.compress_bytes_min) = (levels("gzip"), 5));
     for (target, coding) in
         [("/small.txt", ""), ("/large.txt", ""), ("/large.txt", "gzip"), ("/coded.js", "gzip")]
     {
@@ -386,7 +394,7 @@ const EARLIER: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 #[test]
 fn a_coded_file_is_sent_although_an_encoder_could_make_a_better_one() {
     let tree = Tree::new();
-    let site = tree.site(|text| (text.compress, text.compress_min) = ("all".into(), "1".into()));
+    let site = tree.site(|plan| (plan.compression, plan.compress_bytes_min) = (levels("all"), 1));
     let codings = ("Accept-Encoding", "gzip, deflate, br, zstd");
     assert_eq!(get(&site, "/coded.js", &[codings]).body, b"gzipped");
     // A stale one is not, and neither is one that the client likes less.
@@ -398,7 +406,7 @@ fn a_coded_file_is_sent_although_an_encoder_could_make_a_better_one() {
 #[test]
 fn a_media_type_with_quality_0_is_not_accepted() {
     let tree = Tree::new();
-    let site = tree.site(|text| (text.list, text.spa) = (true, true));
+    let site = tree.site(|plan| (plan.lists, plan.is_spa) = (true, true));
     for (accept, expected) in [
         ("application/json", "application/json"),
         ("text/html;q=0.5, application/json;q=0.5", "application/json"),
@@ -419,7 +427,7 @@ fn a_media_type_with_quality_0_is_not_accepted() {
 #[test]
 fn responses_beyond_the_memory_of_encoders_have_no_coding() {
     let tree = Tree::new();
-    let site = tree.site(|text| (text.compress, text.compress_memory) = ("br".into(), "5m".into()));
+    let site = tree.site(|plan| (plan.compression, plan.compress_memory_bytes) = (levels("br"), 5 << 20));
     let request = |fields: &[(&str, &str)]| {
         let fields = [&[("Accept-Encoding", "br")], fields].concat();
         let headers: Vec<Header<'_>> =
@@ -452,7 +460,7 @@ fn responses_beyond_the_memory_of_encoders_have_no_coding() {
 #[test]
 fn lists_that_nobody_reads_have_a_limit() {
     let tree = Tree::new();
-    let site = tree.site(|text| text.list = true);
+    let site = tree.site(|plan| plan.lists = true);
     let root = tree.directory.path().join("root");
     fs::create_dir(root.join("many")).unwrap();
     for number in 0..3_000 {

@@ -4,39 +4,41 @@ use wire::Header;
 use wire::h2::Fields;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestTime {
+pub struct RequestTime {
     /// Time of the core's clock.
-    pub(crate) now_ns: u64,
+    pub now_ns: u64,
     /// Seconds since 1970.
-    pub(crate) unix_s: u64,
+    pub unix_s: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FileRequest<'r> {
-    pub(crate) method: &'r str,
+pub struct FileRequest<'r> {
+    pub method: &'r str,
     /// Target in origin form, absolute form or `*`; empty with CONNECT.
-    pub(crate) target: &'r str,
-    pub(crate) fields: RequestFields<'r>,
+    pub target: &'r str,
+    pub fields: RequestFields<'r>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum RequestFields<'r> {
+pub enum RequestFields<'r> {
     Http1(&'r [Header<'r>]),
     Http2(Fields<'r>),
 }
 
 impl<'r> FileRequest<'r> {
-    pub(crate) fn from_http1(head: &wire::RequestHead<'r, 'r>) -> Self {
+    #[inline]
+    pub fn from_http1(head: &wire::RequestHead<'r, 'r>) -> Self {
         Self { method: head.method, target: head.target, fields: RequestFields::Http1(head.headers) }
     }
 
-    pub(crate) fn from_http2(head: &wire::h2::RequestHead<'r>) -> Self {
+    #[inline]
+    pub fn from_http2(head: &wire::h2::RequestHead<'r>) -> Self {
         let target = head.path.unwrap_or_default();
         Self { method: head.method, target, fields: RequestFields::Http2(head.fields) }
     }
 
     /// Calls `use_value` with each value of a field, whose name is in lower case.
-    pub(crate) fn for_each(&self, name: &str, mut use_value: impl FnMut(&'r [u8])) {
+    pub fn for_each(&self, name: &str, mut use_value: impl FnMut(&'r [u8])) {
         match self.fields {
             RequestFields::Http1(headers) => {
                 for header in headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name)) {
@@ -52,20 +54,21 @@ impl<'r> FileRequest<'r> {
     }
 
     /// Returns the first value of a field, whose name is in lower case.
-    pub(crate) fn get(&self, name: &str) -> Option<&'r [u8]> {
+    pub fn get(&self, name: &str) -> Option<&'r [u8]> {
         match self.fields {
             RequestFields::Http1(headers) => wire::field_value(headers, name),
             RequestFields::Http2(fields) => fields.get(name),
         }
     }
 
-    pub(crate) fn is_head(&self) -> bool {
+    #[inline]
+    pub fn is_head(&self) -> bool {
         self.method == "HEAD"
     }
 
     /// Returns the quality that the field `Accept` gives to a media type by its name, in thousandths; 0 without
     /// the name.
-    pub(crate) fn literal_quality(&self, media_type: &[u8]) -> u16 {
+    pub fn literal_quality(&self, media_type: &[u8]) -> u16 {
         let mut quality = 0;
         self.for_each("accept", |value| {
             for range in value.split(|&byte| byte == b',') {
@@ -80,7 +83,7 @@ impl<'r> FileRequest<'r> {
 }
 
 /// Splits an element of a list into its name and its quality in thousandths (RFC 9110 §12.4.2).
-pub(crate) fn parse_element(element: &[u8]) -> (&[u8], u16) {
+pub fn parse_element(element: &[u8]) -> (&[u8], u16) {
     let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
     let name = parts.next().unwrap_or_default();
     let quality = parts.find_map(|part| part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q=")));

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 /// Root directory of one core.
 #[derive(Debug)]
-pub(crate) struct Root {
+pub struct Root {
     path: PathBuf,
     directory: OwnedFd,
     identity: DirectoryIdentity,
@@ -42,7 +42,7 @@ impl DirectoryIdentity {
 
 /// Method that keeps paths below the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Confinement {
+pub enum Confinement {
     /// `openat2` with `RESOLVE_BENEATH`.
     Kernel,
     /// Each segment on its own, without symbolic links.
@@ -55,7 +55,7 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOC
 const ATTEMPTS_MAX: usize = 8;
 
 impl Root {
-    pub(crate) fn open(path: &Path, follows_symlinks: bool) -> io::Result<Self> {
+    pub fn open(path: &Path, follows_symlinks: bool) -> io::Result<Self> {
         Self::open_path(path, follows_symlinks)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
@@ -80,7 +80,7 @@ impl Root {
     }
 
     /// Returns the method that keeps paths below the root.
-    pub(crate) fn confinement(&self) -> Confinement {
+    pub fn confinement(&self) -> Confinement {
         self.confinement
     }
 
@@ -190,8 +190,7 @@ mod tests {
     #[test]
     fn a_root_without_a_free_descriptor_is_an_error_and_loses_no_links() {
         const CHILD_PROCESS_ENV: &str = "WEIR_TEST_ROOT_ALONE";
-        const NAME: &str =
-            "files::root::tests::a_root_without_a_free_descriptor_is_an_error_and_loses_no_links";
+        const NAME: &str = "root::tests::a_root_without_a_free_descriptor_is_an_error_and_loses_no_links";
         if std::env::var_os(CHILD_PROCESS_ENV).is_none() {
             // The limit is that of the process.
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());

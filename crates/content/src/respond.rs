@@ -6,29 +6,29 @@ use std::sync::Arc;
 
 use server_shell::date::format_http_date;
 
-use super::body::FileBody;
-use super::codings::{AcceptedCodings, Coding, CodingCost};
-use super::compress::{self, Encoder};
-use super::conditions::{Precondition, Validators, evaluate, range_applies};
-use super::media_types::is_compressible;
-use super::memory_budget::encoder_bytes;
-use super::open_file::{Lookup, OpenFile};
-use super::ranges::{self, ByteRange, RequestedRanges};
-use super::request::{FileRequest, RequestTime};
-use super::site::FileSite;
-use super::target::{self, FilePath};
+use crate::body::FileBody;
+use crate::codings::{AcceptedCodings, Coding, CodingCost};
+use crate::compress::{self, Encoder};
+use crate::conditions::{Precondition, Validators, evaluate, range_applies};
+use crate::media_types::is_compressible;
+use crate::memory_budget::encoder_bytes;
+use crate::open_file::{Lookup, OpenFile};
+use crate::ranges::{self, ByteRange, RequestedRanges};
+use crate::request::{FileRequest, RequestTime};
+use crate::site::FileSite;
+use crate::target::{self, FilePath};
 
 #[derive(Debug)]
-pub(crate) struct FileResponse {
-    pub(crate) status: u16,
+pub struct FileResponse {
+    pub status: u16,
     /// Fields as lines, without date, length and connection.
-    pub(crate) fields: Vec<u8>,
+    pub fields: Vec<u8>,
     /// Length of the content of a GET; `None`: only the encoder will know it.
-    pub(crate) content_length: Option<u64>,
+    pub content_length: Option<u64>,
     /// Content; empty for HEAD.
-    pub(crate) body: FileBody,
+    pub body: FileBody,
     /// True if identical requests get this response for a while.
-    pub(crate) is_repeatable: bool,
+    pub is_repeatable: bool,
 }
 
 /// A representation: the file with its content, and its coding.
@@ -48,7 +48,7 @@ const TEXT: &[u8] = b"Content-Type: text/plain; charset=utf-8\r\n";
 /// Browsers keep to the type of a response.
 const NOSNIFF: &[u8] = b"X-Content-Type-Options: nosniff\r\n";
 
-pub(crate) fn respond(site: &FileSite, request: &FileRequest<'_>, time: RequestTime) -> FileResponse {
+pub fn respond(site: &FileSite, request: &FileRequest<'_>, time: RequestTime) -> FileResponse {
     let mut response = match decide(site, request, time) {
         Ok(response) => response,
         Err(status) => error_response(status),
@@ -291,13 +291,13 @@ fn made_response(
         return Some(FileResponse { content_length: None, ..empty_response(200, fields) });
     }
     let permit = site.encoders.acquire(encoder_bytes(coding, level))?;
-    let encoder = Encoder::new(coding, level, file.size()).ok()?;
+    let encoder = Encoder::new(coding, level, Some(file.size())).ok()?;
     let body = FileBody::encoded(file, encoder, permit);
     Some(FileResponse { status: 200, fields, content_length: None, body, is_repeatable: false })
 }
 
 /// Maximum size of content that is compressed at once and kept: that of files in memory.
-const MADE_AT_ONCE_BYTES_MAX: usize = super::open_file::MEMORY_FILE_BYTES_MAX as usize;
+const MADE_AT_ONCE_BYTES_MAX: usize = crate::open_file::MEMORY_FILE_BYTES_MAX as usize;
 
 fn multipart_response(
     mut fields: Vec<u8>,

@@ -77,7 +77,7 @@ fn with_charset(media_type: &'static str) -> Cow<'static, str> {
 }
 
 /// Returns the media type of content without a name: HTML and UTF-8 text are recognised.
-pub(crate) fn sniff(content: &[u8]) -> &'static str {
+pub fn sniff(content: &[u8]) -> &'static str {
     let start = content.trim_ascii_start();
     let begins_with =
         |prefix: &[u8]| start.get(..prefix.len()).is_some_and(|own| own.eq_ignore_ascii_case(prefix));
@@ -89,7 +89,7 @@ pub(crate) fn sniff(content: &[u8]) -> &'static str {
 }
 
 /// Returns whether content of a type becomes smaller when it is coded: text and formats of text.
-pub(crate) fn is_compressible(media_type: &str) -> bool {
+pub fn is_compressible(media_type: &str) -> bool {
     let name = media_type.split(';').next().unwrap_or_default().trim();
     name.starts_with("text/")
         || name.ends_with("+xml")
@@ -107,6 +107,24 @@ pub(crate) fn is_compressible(media_type: &str) -> bool {
                 | "application/x-font-ttf"
                 | "image/bmp"
                 | "image/x-icon"
+        )
+}
+
+/// Returns whether content of a type is code, style, an image or a font: what no request changes, so that it repeats
+/// no secret of one.
+pub fn is_static(media_type: &str) -> bool {
+    let name = media_type.split(';').next().unwrap_or_default().trim();
+    name.starts_with("font/")
+        || name.starts_with("image/")
+        || matches!(
+            name,
+            "text/css"
+                | "text/javascript"
+                | "application/javascript"
+                | "application/x-javascript"
+                | "application/wasm"
+                | "application/vnd.ms-fontobject"
+                | "application/x-font-ttf"
         )
 }
 

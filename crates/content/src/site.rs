@@ -5,28 +5,28 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::cache::{Cached, FileCache};
-use super::etag::EtagSource;
-use super::followed_root::{FollowedRoot, RootChange};
-use super::listing::{self, DirectoryList};
-use super::memory_budget::MemoryBudget;
-use super::open_file::{Lookup, OpenFile, look_up};
-use super::plan::{FilesPlan, FilesSource};
-use super::request::RequestTime;
-use super::tagging::TagQueue;
+use crate::cache::{Cached, FileCache};
+use crate::etag::EtagSource;
+use crate::followed_root::{FollowedRoot, RootChange};
+use crate::listing::{self, DirectoryList};
+use crate::memory_budget::MemoryBudget;
+use crate::open_file::{Lookup, OpenFile, look_up};
+use crate::plan::{FilesPlan, FilesSource};
+use crate::request::RequestTime;
+use crate::tagging::TagQueue;
 
 /// Maximum memory of the lists of directories that the clients of a thread have not read.
-pub(crate) const LIST_BYTES_MAX: u64 = 32 << 20;
+pub const LIST_BYTES_MAX: u64 = 32 << 20;
 
 #[derive(Debug)]
-pub(crate) struct FileSite {
+pub struct FileSite {
     pub(crate) plan: Arc<FilesPlan>,
     source: SiteSource,
     cache: RefCell<FileCache>,
-    pub(crate) encoders: Rc<MemoryBudget>,
-    pub(crate) lists: Rc<MemoryBudget>,
+    pub encoders: Rc<MemoryBudget>,
+    pub lists: Rc<MemoryBudget>,
     /// Files that wait for a tag from their content.
-    pub(crate) untagged: TagQueue,
+    pub untagged: TagQueue,
     roots_replaced: Cell<u64>,
     roots_removed: Cell<u64>,
 }
@@ -43,7 +43,7 @@ impl FileSite {
     ///
     /// # Errors
     /// The root cannot be opened.
-    pub(crate) fn open(plan: &Arc<FilesPlan>) -> io::Result<Self> {
+    pub fn open(plan: &Arc<FilesPlan>) -> io::Result<Self> {
         let follow = |path, is_file| FollowedRoot::open(path, is_file, plan.follows_symlinks);
         let source = match &plan.source {
             FilesSource::Memory(memory) => SiteSource::Memory(Rc::new(OpenFile::from_memory(
@@ -68,12 +68,12 @@ impl FileSite {
     }
 
     /// Returns whether identical requests may get the same response for a while.
-    pub(crate) fn is_cached(&self) -> bool {
+    pub fn is_cached(&self) -> bool {
         self.cache.borrow().is_enabled()
     }
 
     /// Returns how often the path of the root named another directory, and none any more.
-    pub(crate) fn root_changes(&self) -> (u64, u64) {
+    pub fn root_changes(&self) -> (u64, u64) {
         (self.roots_replaced.get(), self.roots_removed.get())
     }
 

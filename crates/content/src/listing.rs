@@ -9,11 +9,11 @@ use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, statat};
 use serde::Serialize;
 use server_shell::date::format_http_date;
 
-use super::root::Root;
-use super::target::{encode_segment, is_served_name};
+use crate::root::Root;
+use crate::target::{encode_segment, is_served_name};
 
 /// Maximum number of names in a list; a longer directory is cut off, and the list reports it.
-pub(crate) const NAMES_MAX: usize = 10_000;
+pub const NAMES_MAX: usize = 10_000;
 /// Maximum number of names that are read from a directory, so that a core is not held up for long. The list has
 /// the first ones of these.
 const NAMES_READ_MAX: usize = 100_000;
@@ -227,7 +227,7 @@ mod tests {
         let hrefs: Vec<&str> = list.names.iter().map(|name| name.href.as_str()).collect();
         assert_eq!(hrefs, ["...", "a%20b%252f", "a%3Ab", "%C3%A9"]);
         for href in hrefs {
-            assert!(super::super::target::parse(&format!("/{href}"), true).is_ok(), "{href}");
+            assert!(crate::target::parse(&format!("/{href}"), true).is_ok(), "{href}");
         }
     }
 

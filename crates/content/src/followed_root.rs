@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use rt::clock::SECOND_NS;
 use rustix::io::Errno;
 
-use super::open_file::status_of;
-use super::root::{DirectoryIdentity, Root};
+use crate::open_file::status_of;
+use crate::root::{DirectoryIdentity, Root};
 
 /// Root of one core, at the path that was given.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use server_shell::date::parse_http_date;
 
-use super::request::FileRequest;
+use crate::request::FileRequest;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators<'v> {
@@ -92,6 +92,34 @@ fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// Returns a list of entity tags with the strong form behind each weak one, unless it is there already; `None`: the
+/// list has no weak tag, or is not valid. A server compares weakly (RFC 9110 §13.1.2), or byte by byte.
+pub fn with_strong_forms(list: &[u8]) -> Option<Vec<u8>> {
+    let all: Vec<&[u8]> = tags(list).collect();
+    let mut joined = Vec::with_capacity(2 * list.len());
+    let mut is_changed = false;
+    for &tag in &all {
+        let strong = opaque_tag(tag);
+        for form in [tag, strong].into_iter().take(if all.contains(&strong) { 1 } else { 2 }) {
+            if !joined.is_empty() {
+                joined.extend_from_slice(b", ");
+            }
+            joined.extend_from_slice(form);
+            is_changed |= form.len() < tag.len();
+        }
+    }
+    // Everything of a valid list is in its tags, but for the separators.
+    let is_separator = |byte: &&u8| matches!(byte, b',' | b' ' | b'\t');
+    let own_bytes: usize = all.iter().map(|tag| tag.iter().filter(|byte| !is_separator(byte)).count()).sum();
+    let is_valid = list.iter().filter(|byte| !is_separator(byte)).count() == own_bytes;
+    (is_changed && is_valid).then_some(joined)
+}
+
+/// Returns whether a list of entity tags has a weak one.
+pub fn has_weak_tag(list: &[u8]) -> bool {
+    tags(list).any(|tag| tag.starts_with(b"W/"))
+}
+
 fn is_strong_match(tag: &[u8], etag: &[u8]) -> bool {
     tag == etag && !etag.starts_with(b"W/")
 }
@@ -108,7 +136,7 @@ fn opaque_tag(tag: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::request::RequestFields;
+    use crate::request::RequestFields;
     use wire::Header;
 
     const ETAG: &[u8] = b"\"a,b\"";
@@ -159,6 +187,24 @@ mod tests {
             (&[("If-Match", "*"), ("If-None-Match", "\"a,b\"")], NotModified),
         ] {
             assert_eq!(result(fields), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn weak_tags_get_their_strong_form() {
+        for (list, expected) in [
+            ("W/\"a\"", Some("W/\"a\", \"a\"")),
+            ("W/\"a\", \"b\"", Some("W/\"a\", \"a\", \"b\"")),
+            ("W/\"a,b\",W/\"c\"", Some("W/\"a,b\", \"a,b\", W/\"c\", \"c\"")),
+            ("W/\"a\", \"a\"", None),
+            ("\"a\"", None),
+            ("*", None),
+            ("W/\"a\" b", None),
+            ("W/\"a", None),
+            ("", None),
+        ] {
+            let forms = with_strong_forms(list.as_bytes());
+            assert_eq!(forms.as_deref(), expected.map(str::as_bytes), "{list}");
         }
     }
 

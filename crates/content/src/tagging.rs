@@ -10,13 +10,13 @@ use std::task::Poll;
 use rt::cores::yield_turn;
 use rt::tokio::sync::Notify;
 
-use super::body::SLICE_BYTES;
-use super::etag::ContentDigest;
-use super::open_file::OpenFile;
+use crate::body::SLICE_BYTES;
+use crate::etag::ContentDigest;
+use crate::open_file::OpenFile;
 
 /// Files of one core without a tag.
 #[derive(Debug, Default)]
-pub(crate) struct TagQueue {
+pub struct TagQueue {
     files: RefCell<VecDeque<Rc<OpenFile>>>,
     is_pushed: Notify,
 }
@@ -35,7 +35,7 @@ impl TagQueue {
     }
 
     /// Reads the files in their order, for ever.
-    pub(crate) async fn run(&self) {
+    pub async fn run(&self) {
         loop {
             self.tag_waiting_files().await;
             self.is_pushed.notified().await;

@@ -1,9 +1,9 @@
 //! Content codings: their names, and the choice by `Accept-Encoding` (RFC 9110 §12.5.3). Pure.
 
-use super::request::{FileRequest, parse_element};
+use crate::request::{FileRequest, parse_element};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Coding {
+pub enum Coding {
     /// Brotli (RFC 7932).
     Brotli,
     /// Zstandard (RFC 8878).
@@ -14,9 +14,9 @@ pub(crate) enum Coding {
 
 impl Coding {
     /// All codings; an earlier one is preferred if the client accepts both equally.
-    pub(crate) const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
+    pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
 
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Brotli => "br",
             Self::Zstd => "zstd",
@@ -25,7 +25,7 @@ impl Coding {
     }
 
     /// Returns the extension of a file that is coded, with its dot.
-    pub(crate) fn extension(self) -> &'static [u8] {
+    pub fn extension(self) -> &'static [u8] {
         match self {
             Self::Brotli => b".br",
             Self::Zstd => b".zst",
@@ -33,62 +33,106 @@ impl Coding {
         }
     }
 
-    pub(crate) fn index(self) -> usize {
+    pub fn index(self) -> usize {
         self as usize
     }
 }
 
 /// Cost of a representation in a coding, the lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum CodingCost {
+pub enum CodingCost {
     Precompressed,
     Encoded,
 }
 
 /// Qualities that a client gives to the codings, in thousandths; 0: not acceptable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AcceptedCodings {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AcceptedCodings {
     by_coding: [u16; Coding::ALL.len()],
     /// Quality of the representation without a coding, if the client gives one.
     identity: Option<u16>,
 }
 
-impl AcceptedCodings {
-    /// Parses the field. Without it, the client gets no coding.
-    pub(crate) fn parse(request: &FileRequest<'_>) -> Self {
-        let mut by_coding = [None; Coding::ALL.len()];
-        let (mut identity, mut wildcard) = (None, None);
-        request.for_each("accept-encoding", |value| {
-            for element in value.split(|&byte| byte == b',') {
-                let (name, quality) = parse_element(element);
-                let coding = match name.to_ascii_lowercase().as_slice() {
-                    b"br" => Coding::Brotli,
-                    b"zstd" => Coding::Zstd,
-                    b"gzip" | b"x-gzip" => Coding::Gzip,
-                    b"identity" => {
-                        identity = Some(quality);
-                        continue;
-                    }
-                    b"*" => {
-                        wildcard = Some(quality);
-                        continue;
-                    }
-                    _ => continue,
-                };
-                by_coding[coding.index()] = Some(quality);
-            }
-        });
-        let quality_or_wildcard = |quality: Option<u16>| quality.or(wildcard).unwrap_or(0);
-        Self { by_coding: by_coding.map(quality_or_wildcard), identity }
+/// Qualities as far as the field was read.
+#[derive(Default)]
+struct Qualities {
+    by_coding: [Option<u16>; Coding::ALL.len()],
+    identity: Option<u16>,
+    wildcard: Option<u16>,
+}
+
+impl Qualities {
+    /// Reads a value of the field.
+    fn read(&mut self, value: &[u8]) {
+        for element in value.split(|&byte| byte == b',') {
+            let (name, quality) = parse_element(element);
+            let coding = match name.to_ascii_lowercase().as_slice() {
+                b"br" => Coding::Brotli,
+                b"zstd" => Coding::Zstd,
+                b"gzip" | b"x-gzip" => Coding::Gzip,
+                b"identity" => {
+                    self.identity = Some(quality);
+                    continue;
+                }
+                b"*" => {
+                    self.wildcard = Some(quality);
+                    continue;
+                }
+                _ => continue,
+            };
+            self.by_coding[coding.index()] = Some(quality);
+        }
     }
 
-    pub(crate) fn accepts(&self, coding: Coding) -> bool {
+    fn finish(self) -> AcceptedCodings {
+        let quality_or_wildcard = |quality: Option<u16>| quality.or(self.wildcard).unwrap_or(0);
+        // A wildcard forbids it, but gives it no quality.
+        let identity = self.identity.or_else(|| self.wildcard.filter(|&quality| quality == 0));
+        AcceptedCodings { by_coding: self.by_coding.map(quality_or_wildcard), identity }
+    }
+}
+
+impl AcceptedCodings {
+    /// Parses the field. Without it, the client gets no coding.
+    pub fn parse(request: &FileRequest<'_>) -> Self {
+        let mut qualities = Qualities::default();
+        request.for_each("accept-encoding", |value| qualities.read(value));
+        qualities.finish()
+    }
+
+    /// Parses the values of the field.
+    pub fn from_values<'v>(values: impl Iterator<Item = &'v [u8]>) -> Self {
+        let mut qualities = Qualities::default();
+        values.for_each(|value| qualities.read(value));
+        qualities.finish()
+    }
+
+    /// Chooses the coding with the highest quality, and among equal ones the first of `preferred`; `None`: no
+    /// coding.
+    pub fn choose_of(&self, preferred: &[Coding]) -> Option<Coding> {
+        let mut best: Option<(u16, Coding)> = None;
+        for &coding in preferred {
+            let quality = self.by_coding[coding.index()];
+            let is_accepted = quality > 0 && quality >= self.identity.unwrap_or(0);
+            if is_accepted && best.is_none_or(|(other, _)| quality > other) {
+                best = Some((quality, coding));
+            }
+        }
+        best.map(|(_, coding)| coding)
+    }
+
+    /// Returns whether the client accepts content without a coding.
+    pub fn accepts_identity(&self) -> bool {
+        self.identity != Some(0)
+    }
+
+    pub fn accepts(&self, coding: Coding) -> bool {
         self.by_coding[coding.index()] > 0
     }
 
     /// Chooses the coding with the highest quality, and among equal ones that with the lowest cost; `None`: no
     /// coding. `cost_of` returns `None` for one that is not available.
-    pub(crate) fn choose(&self, mut cost_of: impl FnMut(Coding) -> Option<CodingCost>) -> Option<Coding> {
+    pub fn choose(&self, mut cost_of: impl FnMut(Coding) -> Option<CodingCost>) -> Option<Coding> {
         let mut best: Option<(u16, CodingCost, Coding)> = None;
         for coding in Coding::ALL {
             let quality = self.by_coding[coding.index()];
@@ -110,7 +154,7 @@ impl AcceptedCodings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::request::RequestFields;
+    use crate::request::RequestFields;
     use wire::Header;
 
     fn choose(values: &[&str], available: &[Coding]) -> Option<Coding> {
@@ -155,6 +199,25 @@ mod tests {
         assert_eq!(choose(&["br"], &[Coding::Gzip]), None);
         assert_eq!(choose(&[], &Coding::ALL), None, "no field");
         assert_eq!(choose(&["br;q=0", "gzip"], &Coding::ALL), Some(Coding::Gzip), "two fields");
+    }
+
+    #[test]
+    fn equal_qualities_follow_the_preference() {
+        use Coding::{Brotli, Gzip, Zstd};
+        let choose = |value: &str, preferred: &[Coding]| {
+            AcceptedCodings::from_values([value.as_bytes()].into_iter()).choose_of(preferred)
+        };
+        assert_eq!(choose("br, gzip, zstd", &[Zstd, Gzip]), Some(Zstd));
+        assert_eq!(choose("br, gzip, zstd;q=0.9", &[Zstd, Gzip]), Some(Gzip));
+        assert_eq!(choose("br", &[Zstd, Gzip]), None);
+        assert_eq!(choose("gzip;q=0.5, identity", &[Gzip]), None);
+        assert_eq!(choose("*, br;q=0", &[Brotli, Gzip]), Some(Gzip));
+        assert_eq!(AcceptedCodings::default().choose_of(&Coding::ALL), None);
+        for (value, expected) in [("", true), ("gzip", true), ("*;q=0", false), ("*;q=0, identity", true)] {
+            let accepted = AcceptedCodings::from_values([value.as_bytes()].into_iter());
+            assert_eq!(accepted.accepts_identity(), expected, "{value}");
+        }
+        assert!(!AcceptedCodings::from_values([&b"gzip, identity;q=0"[..]].into_iter()).accepts_identity());
     }
 
     #[test]

@@ -11,16 +11,16 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, pread};
 use server_shell::date::format_http_date;
 
-use super::codings::Coding;
-use super::conditions::Validators;
-use super::etag::{self, EtagSource};
-use super::file_identity::FileIdentity;
-use super::media_types::{HEAD_BYTES, media_type};
-use super::root::Root;
+use crate::codings::Coding;
+use crate::conditions::Validators;
+use crate::etag::{self, EtagSource};
+use crate::file_identity::FileIdentity;
+use crate::media_types::{HEAD_BYTES, media_type};
+use crate::root::Root;
 
 /// Maximum size of a file whose content is kept in memory. Larger files are read, or sent by the
 /// kernel, from their descriptors.
-pub(crate) const MEMORY_FILE_BYTES_MAX: u64 = 32 * 1024;
+pub const MEMORY_FILE_BYTES_MAX: u64 = 32 * 1024;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Lookup {

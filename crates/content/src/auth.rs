@@ -7,7 +7,7 @@ use record::problem::InvalidValue;
 
 /// Accepted credentials, as clients send them: `user:password` in base64.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Credentials(Vec<Box<[u8]>>);
+pub struct Credentials(Vec<Box<[u8]>>);
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -24,7 +24,7 @@ impl Credentials {
     ///
     /// # Errors
     /// All texts and lines at fault, without their passwords.
-    pub(crate) fn parse(texts: &[String]) -> Result<Self, Vec<InvalidValue>> {
+    pub fn parse(texts: &[String]) -> Result<Self, Vec<InvalidValue>> {
         let (mut accepted, mut problems) = (Vec::new(), Vec::new());
         for (index, text) in texts.iter().enumerate() {
             let Some(path) = text.strip_prefix('@') else {
@@ -57,17 +57,17 @@ impl Credentials {
         if problems.is_empty() { Ok(Self(accepted)) } else { Err(problems) }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Returns whether a field `Authorization` has accepted credentials. The time depends on the lengths
     /// only.
-    pub(crate) fn accept(&self, field: Option<&[u8]>) -> bool {
+    pub fn accept(&self, field: Option<&[u8]>) -> bool {
         let Some((scheme, token)) = field.and_then(|field| field.split_at_checked(6)) else { return false };
         let token = token.trim_ascii();
         let is_basic = scheme.eq_ignore_ascii_case(b"basic ");

@@ -1,19 +1,23 @@
 //! The field `Range` (RFC 9110 §14): its parts for a representation of a known size. Pure.
 
 /// Maximum number of ranges of a request; a field with more is ignored, and the response is complete.
-pub(crate) const RANGES_MAX: usize = 16;
+pub const RANGES_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ByteRange {
+pub struct ByteRange {
     /// First byte.
-    pub(crate) start: u64,
+    pub start: u64,
     /// Byte after the last one.
-    pub(crate) end: u64,
+    pub end: u64,
 }
 
 impl ByteRange {
-    pub(crate) fn len(self) -> u64 {
+    pub fn len(self) -> u64 {
         self.end - self.start
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
     }
 }
 

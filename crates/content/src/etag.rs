@@ -10,12 +10,12 @@ use record::invalid_value;
 use record::problem::InvalidValue;
 use sha2::{Digest, Sha256};
 
-use super::codings::Coding;
-use super::file_identity::FileIdentity;
+use crate::codings::Coding;
+use crate::file_identity::FileIdentity;
 
 /// Source of the entity tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum EtagSource {
+pub enum EtagSource {
     Content,
     /// Time of the last modification, and the size.
     #[default]
@@ -28,7 +28,7 @@ impl EtagSource {
     ///
     /// # Errors
     /// It is unknown.
-    pub(crate) fn parse(text: &str) -> Result<Self, InvalidValue> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         match text {
             "" | "mtime-size" => Ok(Self::MtimeSize),
             "content" => Ok(Self::Content),
@@ -37,7 +37,7 @@ impl EtagSource {
         }
     }
 
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Content => "content",
             Self::MtimeSize => "mtime-size",
@@ -102,7 +102,7 @@ impl ContentDigest {
     }
 }
 
-pub(crate) fn from_content(content: &[u8]) -> String {
+pub fn from_content(content: &[u8]) -> String {
     let mut digest = ContentDigest::default();
     digest.update(content);
     digest.finish()

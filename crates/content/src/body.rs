@@ -7,20 +7,20 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::compress::Encoder;
-use super::memory_budget::MemoryPermit;
-use super::open_file::OpenFile;
-use super::ranges::ByteRange;
+use crate::compress::Encoder;
+use crate::memory_budget::MemoryPermit;
+use crate::open_file::OpenFile;
+use crate::ranges::ByteRange;
 
 /// Maximum number of bytes that are read from a file at a time. If they are not in the page cache, the core
 /// waits for no more than this.
-pub(crate) const SLICE_BYTES: usize = 64 * 1024;
+pub const SLICE_BYTES: usize = 64 * 1024;
 /// Maximum number of bytes that are encoded at a time.
 const ENCODED_SLICE_BYTES: usize = 32 * 1024;
 
 /// Content that is still to be sent.
 #[derive(Debug, Default)]
-pub(crate) struct FileBody {
+pub struct FileBody {
     pieces: VecDeque<Piece>,
     /// Bytes that were read or encoded, and the number of those that were sent.
     buffer: Vec<u8>,
@@ -50,7 +50,7 @@ enum Piece {
 
 /// State of the content after [`FileBody::prepare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Prepared {
+pub enum Prepared {
     /// [`FileBody::ready`] has bytes.
     Ready,
     /// The encoder has taken a slice and returned nothing yet.
@@ -60,14 +60,14 @@ pub(crate) enum Prepared {
 }
 
 impl FileBody {
-    pub(crate) fn from_memory(content: Arc<[u8]>) -> Self {
+    pub fn from_memory(content: Arc<[u8]>) -> Self {
         let mut body = Self::default();
         let end = content.len();
         body.push(Piece::Memory { content, start: 0, end }, end as u64);
         body
     }
 
-    pub(crate) fn from_text(text: Vec<u8>) -> Self {
+    pub fn from_text(text: Vec<u8>) -> Self {
         let mut body = Self::default();
         body.push_text(text);
         body
@@ -111,12 +111,14 @@ impl FileBody {
     }
 
     /// Returns the number of unsent bytes; `None` if only the encoder will know it.
-    pub(crate) fn remaining(&self) -> Option<u64> {
+    #[inline]
+    pub fn remaining(&self) -> Option<u64> {
         self.encoder.is_none().then_some(self.remaining)
     }
 
     /// Returns the complete content if it is one piece in memory, or nothing.
-    pub(crate) fn in_memory(&self) -> Option<&[u8]> {
+    #[inline]
+    pub fn in_memory(&self) -> Option<&[u8]> {
         if self.encoder.is_some() || self.pieces.len() > 1 {
             return None;
         }
@@ -128,17 +130,20 @@ impl FileBody {
         }
     }
 
-    pub(crate) fn sent_bytes(&self) -> u64 {
+    #[inline]
+    pub fn sent_bytes(&self) -> u64 {
         self.sent
     }
 
     /// Returns whether everything was sent.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
         self.encoder.is_none() && self.pieces.is_empty() && self.buffer_sent == self.buffer.len()
     }
 
     /// Returns the bytes that can be sent now.
-    pub(crate) fn ready(&self) -> &[u8] {
+    #[inline]
+    pub fn ready(&self) -> &[u8] {
         if self.buffer_sent < self.buffer.len() {
             return &self.buffer[self.buffer_sent..];
         }
@@ -151,13 +156,15 @@ impl FileBody {
     }
 
     /// Returns whether nothing follows [`FileBody::ready`].
-    pub(crate) fn is_last(&self) -> bool {
+    #[inline]
+    pub fn is_last(&self) -> bool {
         let has_buffered = self.buffer_sent < self.buffer.len();
         self.encoder.is_none() && self.pieces.len() <= usize::from(!has_buffered)
     }
 
     /// Returns whether [`FileBody::prepare`] will encode a slice, which takes about a millisecond.
-    pub(crate) fn is_encoding_next(&self) -> bool {
+    #[inline]
+    pub fn is_encoding_next(&self) -> bool {
         self.encoder.is_some() && self.ready().is_empty()
     }
 
@@ -165,7 +172,7 @@ impl FileBody {
     ///
     /// # Errors
     /// The file cannot be read, or has become shorter.
-    pub(crate) fn prepare(&mut self) -> io::Result<Prepared> {
+    pub fn prepare(&mut self) -> io::Result<Prepared> {
         if !self.ready().is_empty() {
             return Ok(Prepared::Ready);
         }
@@ -183,7 +190,7 @@ impl FileBody {
         let length = range.len().min(SLICE_BYTES as u64) as usize;
         file.append_to(range.start, length, &mut self.buffer)?;
         range.start += length as u64;
-        if range.len() == 0 {
+        if range.is_empty() {
             self.pieces.pop_front();
         }
         Ok(Prepared::Ready)
@@ -212,7 +219,7 @@ impl FileBody {
                 encoder.write(&self.buffer)?;
                 self.buffer.clear();
                 range.start += length as u64;
-                range.len() == 0
+                range.is_empty()
             }
         };
         encoder.take_output(&mut self.buffer);
@@ -229,7 +236,8 @@ impl FileBody {
     }
 
     /// Removes sent bytes from the front of [`FileBody::ready`].
-    pub(crate) fn advance(&mut self, sent: usize) {
+    #[inline]
+    pub fn advance(&mut self, sent: usize) {
         if sent == 0 {
             return;
         }
@@ -256,7 +264,8 @@ impl FileBody {
     }
 
     /// Returns the next range of a file that the kernel can send itself, if that is next.
-    pub(crate) fn file_range(&self) -> Option<(BorrowedFd<'_>, ByteRange)> {
+    #[inline]
+    pub fn file_range(&self) -> Option<(BorrowedFd<'_>, ByteRange)> {
         if self.encoder.is_some() || self.buffer_sent < self.buffer.len() {
             return None;
         }
@@ -267,7 +276,8 @@ impl FileBody {
     }
 
     /// Returns whether the next bytes are in a file that must be read.
-    pub(crate) fn is_reading_next(&self) -> bool {
+    #[inline]
+    pub fn is_reading_next(&self) -> bool {
         self.file_range().is_some()
     }
 
@@ -275,7 +285,7 @@ impl FileBody {
     ///
     /// # Errors
     /// The file cannot be read, or has become shorter.
-    pub(crate) fn read_range(&mut self, bytes_max: usize, slice: &mut Vec<u8>) -> io::Result<()> {
+    pub fn read_range(&mut self, bytes_max: usize, slice: &mut Vec<u8>) -> io::Result<()> {
         slice.clear();
         let Some(Piece::File { file, range }) = self.pieces.front() else { return Ok(()) };
         let length = range.len().min(bytes_max as u64);
@@ -285,7 +295,7 @@ impl FileBody {
     }
 
     /// Releases the memory of bytes that were sent, for a stream that waits.
-    pub(crate) fn release_memory(&mut self) {
+    pub fn release_memory(&mut self) {
         if self.buffer_sent == self.buffer.len() && self.buffer.capacity() > 0 {
             self.buffer = Vec::new();
             self.buffer_sent = 0;
@@ -293,12 +303,13 @@ impl FileBody {
     }
 
     /// Removes bytes from the front of [`FileBody::file_range`], which the kernel has sent.
-    pub(crate) fn advance_range(&mut self, sent: u64) {
+    #[inline]
+    pub fn advance_range(&mut self, sent: u64) {
         let Some(Piece::File { range, .. }) = self.pieces.front_mut() else { return };
         range.start += sent;
         self.remaining = self.remaining.saturating_sub(sent);
         self.sent += sent;
-        if range.len() == 0 {
+        if range.is_empty() {
             self.pieces.pop_front();
         }
     }

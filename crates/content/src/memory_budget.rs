@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::codings::Coding;
+use crate::codings::Coding;
 
 /// Memory of a brotli encoder with a window of 256 KiB, by its level, in KiB. As measured, with a margin.
 const BROTLI_KIB: [u64; 12] =
@@ -18,7 +18,7 @@ const ZSTD_KIB: [u64; 20] = [
 const GZIP_KIB: u64 = 448;
 
 /// Returns the memory of an encoder, at most.
-pub(crate) fn encoder_bytes(coding: Coding, level: u8) -> u64 {
+pub fn encoder_bytes(coding: Coding, level: u8) -> u64 {
     let of_level =
         |table: &[u64]| table.get(usize::from(level)).or_else(|| table.last()).copied().unwrap_or(0);
     let kib = match coding {
@@ -30,7 +30,7 @@ pub(crate) fn encoder_bytes(coding: Coding, level: u8) -> u64 {
 }
 
 #[derive(Debug)]
-pub(crate) struct MemoryBudget {
+pub struct MemoryBudget {
     bytes_max: u64,
     used_bytes: Cell<u64>,
     permits: Cell<u64>,
@@ -39,21 +39,26 @@ pub(crate) struct MemoryBudget {
 
 /// Part of the budget that one response holds.
 #[derive(Debug)]
-pub(crate) struct MemoryPermit {
+pub struct MemoryPermit {
     budget: Rc<MemoryBudget>,
     bytes: u64,
 }
 
 impl MemoryBudget {
-    pub(crate) fn new(bytes_max: u64) -> Self {
+    pub fn new(bytes_max: u64) -> Self {
         Self { bytes_max, used_bytes: Cell::new(0), permits: Cell::new(0), refused: Cell::new(0) }
     }
 
     /// Takes memory; `None`, which is counted: the budget is used up. A single response always fits, so that
     /// a high level of an encoder is not off.
-    pub(crate) fn acquire(self: &Rc<Self>, bytes: u64) -> Option<MemoryPermit> {
+    pub fn acquire(self: &Rc<Self>, bytes: u64) -> Option<MemoryPermit> {
+        self.acquire_within(bytes, self.bytes_max)
+    }
+
+    /// Takes memory as long as less than `bytes_max` is used, whatever the maximum of the budget.
+    pub fn acquire_within(self: &Rc<Self>, bytes: u64, bytes_max: u64) -> Option<MemoryPermit> {
         let used_bytes = self.used_bytes.get().saturating_add(bytes);
-        if self.permits.get() > 0 && used_bytes > self.bytes_max {
+        if self.permits.get() > 0 && used_bytes > bytes_max {
             self.refused.set(self.refused.get() + 1);
             return None;
         }
@@ -62,13 +67,18 @@ impl MemoryBudget {
         Some(MemoryPermit { budget: Rc::clone(self), bytes })
     }
 
+    /// Returns the memory that is taken now.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.get()
+    }
+
     /// Returns the number of responses with a part of the budget now.
-    pub(crate) fn permits(&self) -> u64 {
+    pub fn permits(&self) -> u64 {
         self.permits.get()
     }
 
     /// Returns the number of responses that got nothing.
-    pub(crate) fn refused(&self) -> u64 {
+    pub fn refused(&self) -> u64 {
         self.refused.get()
     }
 }
