@@ -9,6 +9,9 @@ use crate::left::Kind;
 use crate::rules::{Action, Condition, RouteSetting, Rule, Test, ValueTest};
 use crate::text::{Part, Template, Variable};
 
+/// Maximum number of limits of a location.
+const LIMITS_MAX: usize = 8;
+
 impl Converter<'_, '_> {
     /// Returns the rules that forward to a pool within the limits of a scope.
     pub(super) fn limited(
@@ -20,7 +23,12 @@ impl Converter<'_, '_> {
     ) -> Vec<Rule> {
         // Limits of requests with a condition: a variable with an empty value is no key.
         let mut all: Vec<(Condition, Vec<Value>)> = vec![(Condition::Always, Vec::new())];
-        for limit in scope.limits.iter() {
+        for (index, limit) in scope.limits.iter().enumerate() {
+            if index >= LIMITS_MAX {
+                let text = format!("more than {LIMITS_MAX} limits of a location");
+                self.draft.leave(Kind::NotSupported, &limit.origin, text);
+                break;
+            }
             let Some(keys) = self.limit_keys(scope, limit).filter(|keys| all.len() * keys.len() <= 8) else {
                 let text = "weir has no such key or rate of a limit: `rate-limit` of a route";
                 self.draft.leave(Kind::NotSupported, &limit.origin, text);

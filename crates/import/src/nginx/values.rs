@@ -231,8 +231,13 @@ fn is_met(text: &str, operator: &str, value: &str) -> Option<bool> {
 
 fn condition_of(resolved: &Resolved, operator: &str, value: &str) -> Option<Condition> {
     let (_, default) = resolved.alternatives.last()?;
-    if let (Some(map), "~" | "~*") = (resolved.literal_map(), operator) {
-        let regex = portable(value, operator == "~*")?;
+    let is_long = operator.is_empty() && resolved.alternatives.len() > 8;
+    if let (Some(map), true) = (resolved.literal_map(), is_long || operator.starts_with('~')) {
+        let regex = match operator {
+            // Neither empty nor 0.
+            "" => "..|[^0]".to_owned(),
+            operator => portable(value, operator == "~*")?,
+        };
         // Of all entries, one has the key.
         let Some((Condition::Test(first), _)) = resolved.alternatives.first() else { return None };
         let Test::Map(MapTest { key, .. }) = &**first else { return None };
