@@ -67,7 +67,7 @@ fn compare(config: &str, files: &[(&str, &str)]) {
         let expected = outcome(&original.authority, &request);
         assert_eq!(outcome(&weir.authority, &request), expected, "{request}\n{}", imported.stdout);
         let served = expected.iter().find(|line| line.starts_with("x-origin: "));
-        *outcomes.entry(served.or(expected.first()).cloned()).or_insert(0) += 1;
+        *outcomes.entry(served.or_else(|| expected.first()).cloned()).or_insert(0) += 1;
     }
     assert!(outcomes.len() > 2, "the config has several outcomes: {outcomes:?}");
 }

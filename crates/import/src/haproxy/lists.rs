@@ -36,6 +36,7 @@ pub(super) fn condition(
     let mut patterns: Vec<String> = expression.patterns.iter().map(|text| (*text).to_owned()).collect();
     for file in files {
         let text = draft.read_file(file)?;
+        draft.spend(text.len() / 4, origin);
         let content = files::patterns(&text);
         let kind = match expression.manner {
             Manner::Equals => Ok("exact"),

@@ -67,6 +67,7 @@ impl Lookup {
             return Self::of_constant(&unquoted(text), &converters, (&file, manner), default, origin, draft);
         }
         let text = draft.read_file(&file)?;
+        draft.spend(text.len() / 4, origin);
         let content = files::entries(&text);
         let key = match Key::parse(fetch, &converters, place) {
             Ok(key) => key,

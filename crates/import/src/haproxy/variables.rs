@@ -14,11 +14,13 @@ struct Variable {
 /// one where it is used.
 pub(super) fn replaced(lines: &[Line]) -> Vec<Line> {
     let variables = variables(lines);
+    let mut room = GROWTH_BYTES_MAX;
     let replaced = lines.iter().map(|line| {
-        if variables.is_empty() || !line.words.iter().any(|word| word.contains("var(")) {
+        if room == 0 || variables.is_empty() || !line.words.iter().any(|word| word.contains("var(")) {
             return line.clone();
         }
-        let words = line.words.iter().map(|word| replaced_word(word, &variables)).collect();
+        let words: Vec<String> = line.words.iter().map(|word| replaced_word(word, &variables)).collect();
+        room = room.saturating_sub(words.iter().map(String::len).sum());
         Line { words, is_complete: line.is_complete, origin: Rc::clone(&line.origin) }
     });
     replaced.collect()
@@ -37,6 +39,8 @@ fn replaced_word(word: &str, variables: &[Variable]) -> String {
     text
 }
 
+/// Bytes of lines of a section with variables; further lines stay as they are.
+const GROWTH_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of variables of a section, and of bytes of an expression.
 const VARIABLES_MAX: usize = 32;
 const EXPRESSION_BYTES_MAX: usize = 512;
