@@ -51,6 +51,16 @@ impl Value {
         Self::Table(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
+    /// Returns a measure of its text, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Bool(_) | Self::Number(_) | Self::Hundredths(_) => 0,
+            Self::List(values) => values.iter().map(|value| 4 + value.weight()).sum(),
+            Self::Table(entries) => entries.iter().map(|(_, value)| 16 + value.weight()).sum(),
+        }
+    }
+
     fn write(&self, out: &mut String) {
         match self {
             // `${` begins a variable of the environment.

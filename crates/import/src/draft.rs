@@ -467,18 +467,25 @@ fn clean_start(wanted: &str) -> &str {
     &wanted[..end]
 }
 
+fn write_settings(settings: &[RouteSetting], section: &mut Section) {
+    for RouteSetting { table, key, value, origin } in settings {
+        let origins = std::slice::from_ref(origin);
+        match *table {
+            "" => section.set(key, value.clone(), origins),
+            table => section.set_in(table, key, value.clone(), origins),
+        }
+    }
+}
+
 fn write_action(action: &Action, section: &mut Section) {
     let (key, value) = match action {
         Action::Pool(name, settings) => {
             section.set("pool", Value::text(name), &[]);
-            for RouteSetting { table, key, value, origin } in settings {
-                let origins = std::slice::from_ref(origin);
-                match *table {
-                    "" => section.set(key, value.clone(), origins),
-                    table => section.set_in(table, key, value.clone(), origins),
-                }
-            }
-            return;
+            return write_settings(settings, section);
+        }
+        Action::Files(entries, settings) => {
+            section.set("files", Value::Table(entries.clone()), &[]);
+            return write_settings(settings, section);
         }
         Action::Deny(403) => ("deny", Value::Bool(true)),
         Action::Deny(status) => ("deny", Value::Number(u64::from(*status))),

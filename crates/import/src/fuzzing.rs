@@ -2,7 +2,10 @@
 
 use crate::{IncludeError, Program, Surroundings, convert};
 
-/// Machine without files, with one variable and all users.
+/// Directory of [`NoSurroundings`].
+pub const DIRECTORY: &str = "/usr/share";
+
+/// Machine with one directory, without files, with one variable.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSurroundings;
 
@@ -14,8 +17,8 @@ impl Surroundings for NoSurroundings {
         }
     }
 
-    fn exists(&mut self, _: &str) -> bool {
-        false
+    fn exists(&mut self, path: &str) -> bool {
+        path.trim_end_matches('/') == DIRECTORY
     }
 
     fn is_page(&mut self, _: &str) -> bool {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod caddy;
+mod content;
 mod detect;
 mod directive;
 mod document;

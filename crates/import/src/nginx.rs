@@ -1,6 +1,8 @@
 //! nginx: blocks of directives, servers by name, locations by path.
 
+mod compression;
 mod fields;
+mod files;
 mod lexer;
 mod limits;
 mod location;
@@ -75,7 +77,7 @@ pub(crate) fn convert(
             ("worker_processes", _) => add_threads(directive, &mut draft),
             (
                 "location" | "return" | "rewrite" | "if" | "break" | "set" | "try_files" | "proxy_pass"
-                | "root" | "index",
+                | "root" | "index" | "autoindex",
                 _,
             ) => {
                 locations.push(directive.clone());

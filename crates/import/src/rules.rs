@@ -19,6 +19,8 @@ use crate::text::Template;
 pub(crate) enum Action {
     /// Forwards to a pool, with the settings of the route.
     Pool(String, Vec<RouteSetting>),
+    /// Responds with files, by the keys of `files`, with the settings of the route.
+    Files(Vec<(String, Value)>, Vec<RouteSetting>),
     Redirect {
         status: u16,
         location: Template,
@@ -53,6 +55,11 @@ impl Action {
         matches!(self, Self::Pool(..))
     }
 
+    /// Returns whether the path of the request decides on its response.
+    pub(crate) fn uses_path(&self) -> bool {
+        matches!(self, Self::Pool(..) | Self::Files(..))
+    }
+
     /// Returns its text with values of the request.
     fn template(&self) -> Option<&Template> {
         match self {
@@ -68,7 +75,11 @@ impl Action {
             Self::Redirect { location, .. } => 64 + location.weight(),
             Self::ReturnText { body, .. } => 64 + body.weight(),
             Self::ReturnFile { file, .. } => 64 + file.len(),
-            Self::Pool(_, settings) => 32 + 64 * settings.len(),
+            Self::Pool(_, settings) => 32 + settings.iter().map(|setting| 64 + setting.value.weight()).sum::<usize>(),
+            Self::Files(entries, settings) => {
+                let own = entries.iter().map(|(_, value)| 16 + value.weight()).sum::<usize>();
+                own + settings.iter().map(|setting| 64 + setting.value.weight()).sum::<usize>()
+            }
             _ => 32,
         }
     }

@@ -13,11 +13,11 @@ use crate::text::{Part, Template, Variable};
 const LIMITS_MAX: usize = 8;
 
 impl Converter<'_, '_> {
-    /// Returns the rules that forward to a pool within the limits of a scope.
+    /// Returns the rules of an action within the limits of a scope.
     pub(super) fn limited(
         &mut self,
         scope: &Scope,
-        pool: &str,
+        action: &dyn Fn(Vec<RouteSetting>) -> Action,
         settings: &[RouteSetting],
         origin: &Rc<Origin>,
     ) -> Vec<Rule> {
@@ -51,7 +51,7 @@ impl Converter<'_, '_> {
             if let Some(limit) = scope.limits.first().filter(|_| !limits.is_empty()) {
                 settings.push(RouteSetting::new("rate-limit", Value::List(limits), &limit.origin));
             }
-            let rule = Rule::Act(Action::Pool(pool.to_owned(), settings), vec![Rc::clone(origin)]);
+            let rule = Rule::Act(action(settings), vec![Rc::clone(origin)]);
             match condition {
                 Condition::Always => rule,
                 condition => Rule::When(condition, [rule].into(), Vec::new()),

@@ -36,7 +36,7 @@ pub(super) struct Location {
     pub(super) path: String,
     pub(super) scope: Scope,
     pub(super) directives: Vec<Directive>,
-    inner: Vec<Self>,
+    pub(super) inner: Vec<Self>,
     pub(super) origin: Rc<Origin>,
     /// True if it is the server itself, whose directives it has.
     pub(super) is_server: bool,
@@ -67,6 +67,14 @@ impl Location {
         for inner in directive.inner().iter().filter(|inner| inner.name() != "location") {
             if is_of_location(inner.name()) {
                 location.directives.push(inner.clone());
+                match inner.name() {
+                    "root" | "index" | "autoindex" => drop(location.scope.apply(inner, draft)),
+                    "alias" => {
+                        let alias = (location.path.clone(), inner.argument(0).to_owned());
+                        location.scope.files.alias = Some(Rc::new(alias));
+                    }
+                    _ => {}
+                }
             } else {
                 location.scope.apply_or_leave(inner, draft);
             }
@@ -126,18 +134,9 @@ impl Location {
 
     /// Returns the file of a path in this location; `None`: it is not a fixed one.
     pub(super) fn file_of(&self, path: &str) -> Option<String> {
-        let file = match (self.directive("alias"), self.directive("root")) {
-            (Some(alias), _) => {
-                let alias = alias.argument(0);
-                match self.kind {
-                    LocationKind::Exact => alias.to_owned(),
-                    _ => format!("{alias}{}", path.strip_prefix(&self.path)?),
-                }
-            }
-            (None, root) => {
-                let root = root.map(|root| root.argument(0)).or(self.scope.root.as_deref())?;
-                format!("{}{path}", root.trim_end_matches('/'))
-            }
+        let file = match self.scope.files.alias.as_deref() {
+            Some((location, alias)) => format!("{alias}{}", path.strip_prefix(location.as_str())?),
+            None => format!("{}{path}", self.scope.root.as_deref()?.trim_end_matches('/')),
         };
         (file.starts_with('/') && !file.contains('$')).then_some(file)
     }

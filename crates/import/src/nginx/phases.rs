@@ -18,8 +18,7 @@ use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
 use crate::text::{Part, Template, Variable};
 
 /// Reason for files.
-pub(super) const FILES: &str =
-    "weir proxy forwards requests, and has no files: weir serve has. The route responds 501";
+pub(super) const FILES: &str = "weir does not serve the files of the location, and responds 501";
 /// Reason for authentication.
 const PROTECTED: &str = "weir has no authentication: the route refuses all requests with 501";
 /// Maximum number of fallbacks behind each other.
@@ -126,9 +125,10 @@ impl Converter<'_, '_> {
         let fallback = Location::fallback(self.server);
         let has_files = ["root", "index", "try_files", "proxy_pass", "alias", "autoindex"]
             .iter()
-            .any(|name| fallback.directive(name).is_some());
+            .any(|name| fallback.directive(name).is_some())
+            || fallback.scope.root.is_some();
         self.enter(&fallback);
-        let mut rules = self.page_rules(&fallback.scope);
+        let mut rules = self.response_changes(&fallback.scope);
         rules.extend(self.access_phase(&fallback.scope));
         match has_files {
             true => rules.extend(self.content(&fallback, 0)),
@@ -432,7 +432,11 @@ impl Converter<'_, '_> {
         match (other, location.directive("stub_status")) {
             (Some(directive), _) => leave(directive, self.draft),
             (None, Some(directive)) => leave(directive, self.draft),
-            (None, None) => self.draft.leave(Kind::NotSupported, &location.origin, FILES),
+            (None, None) => {
+                if let Some(rules) = self.files(location) {
+                    return rules;
+                }
+            }
         }
         vec![Rule::refuse(Condition::Always, &location.origin)]
     }
@@ -501,7 +505,8 @@ impl Converter<'_, '_> {
             rules.extend(self.rewrite_of_uri(location, uri, origin));
         }
         let settings = route_settings(&location.scope, self.common, &location.origin, self.draft);
-        rules.extend(self.limited(&location.scope, &pool, &settings, origin));
+        let action = |settings| Action::Pool(pool.clone(), settings);
+        rules.extend(self.limited(&location.scope, &action, &settings, origin));
         rules
     }
 

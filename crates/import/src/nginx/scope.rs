@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::compression::Gzip;
+use super::files::{FileScope, changes_files};
 use super::log::LogFormat;
 use super::maps::Variables;
 use super::variables::{bytes, milliseconds, seconds};
@@ -97,6 +99,8 @@ pub(super) struct Scope {
     pub(super) pages: Rc<Vec<PageRule>>,
     pub(super) intercepts_errors: bool,
     pub(super) root: Option<String>,
+    pub(super) files: FileScope,
+    pub(super) gzip: Gzip,
     pub(super) limit_zones: Rc<BTreeMap<String, LimitZone>>,
     pub(super) limits: Rc<Vec<Limit>>,
     pub(super) limit_status: Option<u64>,
@@ -134,6 +138,9 @@ impl Scope {
         }
         if has("error_page") {
             scope.pages = Rc::default();
+        }
+        if has("gzip_types") {
+            scope.gzip.types = Rc::default();
         }
         if has("limit_req") {
             scope.limits = Rc::default();
@@ -194,12 +201,14 @@ impl Scope {
             "log_format" => self.add_log_format(directive),
             "root" => {
                 self.root = Some(first.to_owned());
-                leave(directive, draft);
+                self.files.alias = None;
             }
             "proxy_intercept_errors" => self.intercepts_errors = first == "on",
             "error_page" => return self.add_page(directive),
             _ => {
                 return self.apply_client(directive, draft)
+                    || self.gzip.apply(directive, draft)
+                    || self.files.apply(directive)
                     || self.apply_tls(directive)
                     || self.apply_limit(directive);
             }
@@ -386,6 +395,9 @@ impl Scope {
         if directive.name() != "include" {
             leave(directive, draft);
         }
+        if !has_no_effect(directive) && changes_files(directive) {
+            self.files.changed = Some(Rc::clone(&directive.origin));
+        }
         if may_restrict(directive) {
             self.refused = Some(Rc::clone(&directive.origin));
         }
@@ -408,9 +420,13 @@ fn may_restrict(directive: &Directive) -> bool {
     !is_known && !is_harmless && (!is_tls || TLS.contains(&name))
 }
 
+/// Returns whether a directive has no effect in weir, by its row.
+fn has_no_effect(directive: &Directive) -> bool {
+    row::find(super::TABLE, &[directive.name()]).is_some_and(|row| row.kind == Some(Kind::NoEffect))
+}
+
 /// Directives that do nothing if they are off.
-const OPTIONAL: [&str; 8] =
-    ["gzip", "gzip_static", "proxy_cache", "proxy_store", "expires", "autoindex", "mirror", "ssl_stapling"];
+const OPTIONAL: [&str; 5] = ["proxy_cache", "proxy_store", "expires", "mirror", "ssl_stapling"];
 
 /// Reports a directive by its row, or as an unknown one.
 pub(super) fn leave(directive: &Directive, draft: &mut Draft<'_>) {

@@ -4,9 +4,10 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use super::compression::write_compression;
 use super::location::{Location, server_rules};
 use super::pool::Upstream;
-use super::scope::{Scope, Time, leave};
+use super::scope::{Scope, Time};
 use super::settings::{Common, body_max, size_value};
 use super::variables::host_regex;
 use crate::directive::Directive;
@@ -105,10 +106,8 @@ impl Server {
                 }
                 "return" | "rewrite" | "if" | "break" | "set" | "root" | "index" | "try_files"
                 | "proxy_pass" | "alias" | "autoindex" => {
-                    match directive.name() {
-                        "index" => leave(directive, draft),
-                        "root" => drop(self.scope.apply(directive, draft)),
-                        _ => {}
+                    if matches!(directive.name(), "root" | "index" | "autoindex") {
+                        self.scope.apply(directive, draft);
                     }
                     self.directives.push(directive.clone());
                 }
@@ -241,7 +240,7 @@ pub(super) fn assemble(servers: &[Server], upstreams: &[Upstream], draft: &mut D
         super::add_log(&server.scope, draft);
     }
     for group in groups(servers) {
-        let listener = add_listener(&group, servers, draft);
+        let listener = add_listener(&group, servers, common, draft);
         let mut taken = TakenNames::default();
         let mut units: Vec<(Rank, usize, Condition)> = Vec::new();
         let mut own: Vec<(Rank, Condition)> = Vec::new();
@@ -487,7 +486,7 @@ fn groups(servers: &[Server]) -> Vec<Group> {
     joined
 }
 
-fn add_listener(group: &Group, servers: &[Server], draft: &mut Draft<'_>) -> String {
+fn add_listener(group: &Group, servers: &[Server], common: Common, draft: &mut Draft<'_>) -> String {
     let first = &group.addresses[0];
     let wanted = match (first.has_tls, first.port) {
         (true, Some(443)) => "https".to_owned(),
@@ -533,6 +532,7 @@ fn add_listener(group: &Group, servers: &[Server], draft: &mut Draft<'_>) -> Str
         }
     }
     write_body_max(&members, &mut section);
+    write_compression(&members, common, &mut section, draft);
     for (time, key) in [
         (Time::ClientHeader, "head"),
         (Time::ClientBody, "body-idle"),

@@ -18,6 +18,7 @@ pub(super) struct Common {
     pub(super) has_body_limits: bool,
     has_body_times: bool,
     pub(super) has_server_times: bool,
+    pub(super) has_compressions: bool,
 }
 
 impl Common {
@@ -36,6 +37,12 @@ impl Common {
             has_body_times: differ(&|scope| time(scope, Time::ClientBody)),
             has_server_times: differ(&|scope| time(scope, Time::Read))
                 || differ(&|scope| time(scope, Time::Connect)),
+            has_compressions: {
+                let value = |scope: &Scope| scope.gzip.value().map(|(value, _)| value);
+                let mut values = scopes().map(value);
+                let first = values.next();
+                values.any(|other| Some(other) != first)
+            },
         }
     }
 }
@@ -77,6 +84,10 @@ pub(super) fn route_settings(
     if common.has_server_times {
         set_time(Time::Connect, &["timeouts.connect"]);
         set_time(Time::Read, &["timeouts.first-byte", "timeouts.idle", "timeouts.tunnel"]);
+    }
+    if let Some((value, origin)) = scope.gzip.value().filter(|_| common.has_compressions) {
+        settings.push(RouteSetting::new("compression", value, origin));
+        scope.gzip.report(draft);
     }
     settings.extend(retry_settings(scope, draft));
     settings

@@ -1,10 +1,7 @@
 //! The directives of nginx: what each becomes.
 
-use super::phases::FILES;
 use crate::row::{Row, idle, needs, no, to};
 
-/// Reason for compression.
-const COMPRESSION: &str = "weir proxy does not compress responses";
 /// Reason for a cache.
 const CACHE: &str = "weir proxy has no cache";
 /// Reason for settings of buffers and files.
@@ -126,11 +123,11 @@ pub(crate) const TABLE: &[Row] = &[
     idle("proxy_cache_methods", CACHE, "location / { proxy_cache_methods GET; proxy_pass http://10.0.0.1; }"),
     idle("proxy_ignore_headers", CACHE, "location / { proxy_ignore_headers Expires; proxy_pass http://10.0.0.1; }"),
     no("proxy_store", CACHE, "location / { proxy_store on; proxy_pass http://10.0.0.1; }"),
-    idle("root", "weir proxy has no files, see the report of the location", "root /a; location / { proxy_pass http://10.0.0.1; }"),
-    idle("index", "weir proxy has no files, see the report of the location", "index a; location / { proxy_pass http://10.0.0.1; }"),
-    no("alias", FILES, "location /x/ { alias /a/; }"),
-    no("autoindex", FILES, "location /x/ { autoindex on; }"),
-    no("try_files", FILES, "location /x/ { try_files $uri =404; }"),
+    to("root", "`files` with `root`, for a location that does not forward: if the directory is there, and weir has all directives about its content", "location /doc/ { root /usr/share; }", "files = { root = \"/usr/share\", hidden = true, precompressed = false }"),
+    to("index", "`index` of files; where another location may have it, directories are 501", "location /doc/ { root /usr/share; index a.html b.html; }", "index = [\"a.html\", \"b.html\"]"),
+    to("alias", "`files` with `root` and `rewrite-prefix`, of a prefix with a slash at its end as at that of the directory, or of neither", "location /x/ { alias /usr/share/; }", "rewrite-prefix = \"/\""),
+    to("autoindex", "`list` of files, without hidden names", "location /x/ { root /usr/share; autoindex on; }", "list = true"),
+    to("try_files", "files for $uri, $uri/ and then =404, or with `spa` the index of the same location; with a named location, all requests go there", "location / { root /usr/share; try_files $uri $uri/ /index.html; }", "spa = true"),
     no("fastcgi_pass", PROTOCOLS, "location /x/ { fastcgi_pass 127.0.0.1:9000; }"),
     no("uwsgi_pass", PROTOCOLS, "location /x/ { uwsgi_pass 127.0.0.1:9000; }"),
     no("scgi_pass", PROTOCOLS, "location /x/ { scgi_pass 127.0.0.1:9000; }"),
@@ -141,18 +138,18 @@ pub(crate) const TABLE: &[Row] = &[
     idle("uwsgi_param", "a parameter of another protocol", "location / { uwsgi_param A b; proxy_pass http://10.0.0.1; }"),
     needs("stub_status", "`admin`, which has the metrics: the route responds 501", "location /s { stub_status; }"),
     to("error_page", "`error-page` of routes, for a file that is there and the same status; a jump to a named location by `return` and `=`", "location / { error_page 418 = @b; return 418; } location @b { return 200 jumped; }", "body = \"jumped\""),
-    no("gzip", COMPRESSION, "gzip on; server { return 404; }"),
-    idle("gzip_types", COMPRESSION, "gzip_types text/css; server { return 404; }"),
-    idle("gzip_vary", COMPRESSION, "gzip_vary on; server { return 404; }"),
-    idle("gzip_proxied", COMPRESSION, "gzip_proxied any; server { return 404; }"),
-    idle("gzip_comp_level", COMPRESSION, "gzip_comp_level 6; server { return 404; }"),
-    idle("gzip_min_length", COMPRESSION, "gzip_min_length 1; server { return 404; }"),
-    idle("gzip_buffers", COMPRESSION, "gzip_buffers 16 8k; server { return 404; }"),
-    idle("gzip_disable", COMPRESSION, "gzip_disable msie6; server { return 404; }"),
-    idle("gzip_http_version", COMPRESSION, "gzip_http_version 1.1; server { return 404; }"),
-    no("gzip_static", COMPRESSION, "location / { gzip_static on; proxy_pass http://10.0.0.1; }"),
+    to("gzip", "`compression` of the listener, or of the routes where it differs, and of files", "gzip on; location / { proxy_pass http://10.0.0.1; }", "compression = { codings = \"gzip\", min-size = 20, level = { gzip = 1 }, types = \"text/html\", with-credentials = true }"),
+    to("gzip_types", "`types`, and text/html", "gzip on; gzip_types text/css; location / { proxy_pass http://10.0.0.1; }", "types = [\"text/html\", \"text/css\"]"),
+    to("gzip_vary", "weir adds Vary: Accept-Encoding in any case", "gzip_vary on; gzip on; location / { proxy_pass http://10.0.0.1; }", "compression"),
+    to("gzip_proxied", "weir compresses also for requests with Via, as with `any`", "gzip_proxied any; gzip on; location / { proxy_pass http://10.0.0.1; }", "compression"),
+    to("gzip_comp_level", "`level`; without it, 1", "gzip on; gzip_comp_level 6; location / { proxy_pass http://10.0.0.1; }", "level = { gzip = 6 }"),
+    to("gzip_min_length", "`min-size`; without it, 20", "gzip on; gzip_min_length 1k; location / { proxy_pass http://10.0.0.1; }", "min-size = 1024"),
+    idle("gzip_buffers", BUFFERS, "gzip_buffers 16 8k; server { return 404; }"),
+    idle("gzip_disable", "all clients that accept gzip get it", "gzip_disable msie6; server { return 404; }"),
+    idle("gzip_http_version", "clients of HTTP/1.1 and HTTP/2 get compressed responses", "gzip_http_version 1.1; server { return 404; }"),
+    to("gzip_static", "`precompressed` of files", "location /doc/ { root /usr/share; gzip_static on; }", "files = { root = \"/usr/share\", hidden = true }"),
     to("expires", "`Cache-Control` in `[[route.response]]`, without Expires", "location / { expires 1d; proxy_pass http://10.0.0.1; }", "set-header = { cache-control = \"max-age=86400\" }"),
-    no("etag", FILES, "location / { etag off; proxy_pass http://10.0.0.1; }"),
+    idle("etag", "files have a tag of weir", "location / { etag off; proxy_pass http://10.0.0.1; }"),
     to("map", "`[map.NAME]`, whose value is `{map.NAME}` in texts and a condition in `if`; values with variables become routes; the map of Connection for upgrades needs none", "map $http_x_key $tier { default free; a1 gold; ~^b silver; } server { return 200 $tier; }", "\"(?i)^a1$\" = \"gold\", \"^b\" = \"silver\""),
     to("geo", "`[map.NAME]` of networks, with the uses of `map`; not ranges", "geo $inside { default 0; 10.0.0.0/8 1; } server { if ($inside) { return 403; } return 404; }", "match = \"network\""),
     to("split_clients", "`percent` with `key`: the shares are the same, and other clients are in them", "split_clients $remote_addr $half { 50% a; * b; } server { return 200 $half; }", "percent = 50, key = \"source\""),
@@ -185,7 +182,7 @@ pub(crate) const TABLE: &[Row] = &[
     idle("directio", BUFFERS, "directio 1m; server { return 404; }"),
     idle("output_buffers", BUFFERS, "output_buffers 1 32k; server { return 404; }"),
     idle("open_file_cache", BUFFERS, "open_file_cache off; server { return 404; }"),
-    idle("types", FILES, "types { text/html html; } server { return 404; }"),
+    to("types", "types are those of weir; with a table in which HTML is not html, files are 501", "types { text/html html; } location /doc/ { root /usr/share; }", "files"),
     idle("types_hash_max_size", BUFFERS, "types_hash_max_size 2048; server { return 404; }"),
     idle("types_hash_bucket_size", BUFFERS, "types_hash_bucket_size 64; server { return 404; }"),
     idle("server_names_hash_bucket_size", BUFFERS, "server_names_hash_bucket_size 64; server { return 404; }"),

@@ -214,7 +214,8 @@ impl Compiler {
         }
         let mut changes: Vec<(Change, Rc<Origin>)> = Vec::new();
         for (change, origin) in &world.changes {
-            if !matches!(change, Change::Mark(_)) && (!change.is_of_request() || action.forwards()) {
+            let is_used = !change.is_of_request() || action.forwards() || (action.uses_path() && change.is_rewrite());
+            if is_used && !matches!(change, Change::Mark(_)) {
                 add_change(&mut changes, change, origin, report);
             }
         }
@@ -229,7 +230,7 @@ impl Compiler {
                 false => sure.and(&Condition::path(PathTest::Prefix(prefix))),
             };
         }
-        if action.forwards() && changes.iter().any(|(change, _)| *change == Change::Refuse) {
+        if action.uses_path() && world.changes.iter().any(|(change, _)| *change == Change::Refuse) {
             sure = Condition::Never;
         }
         if sure != Condition::Never {
