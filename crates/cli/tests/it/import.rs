@@ -317,8 +317,8 @@ fn what_is_left_is_listed_and_the_config_is_valid() {
     let (source, output) = (directory.path().join("nginx.conf"), directory.path().join("weir.toml"));
     let (source, output) = (source.to_str().unwrap(), output.to_str().unwrap());
     fs::create_dir(directory.path().join("conf.d")).unwrap();
-    fs::write(directory.path().join("conf.d/a.conf"), "location /files/ { root /srv; }\n").unwrap();
-    fs::write(source, "server {\n  listen 127.0.0.1:18999;\n  gzip on;\n  include conf.d/*.conf;\n  location / { proxy_pass http://127.0.0.1:9; }\n}\n").unwrap();
+    fs::write(directory.path().join("conf.d/a.conf"), "location /files/ { root /no/such; }\n").unwrap();
+    fs::write(source, "server {\n  listen 127.0.0.1:18999;\n  proxy_store on;\n  include conf.d/*.conf;\n  location / { proxy_pass http://127.0.0.1:9; }\n}\n").unwrap();
     let import = run_weir(&["proxy", "import", "--output", output, source]);
     assert_eq!(import.code, 3, "{}", import.stderr);
     assert!(import.stderr.contains("nginx.conf:3: not supported: "), "{}", import.stderr);

@@ -17,6 +17,7 @@ mod hostile_h2;
 mod http2_serve;
 mod import;
 mod import_access;
+mod import_content;
 mod import_files;
 mod lab;
 mod lab_experiment;

@@ -122,8 +122,8 @@ impl Converter<'_, '_> {
         let index = scope.files.index();
         let mut rules = Vec::new();
         let methods = Condition::tests(["GET", "HEAD"].map(|method| Test::Method(method.to_owned())));
-        rules.push(Rule::act_when(methods.negate(), Action::Deny(405), &location.origin));
         rules.extend(self.directory_rule(location, &missing, &index)?);
+        rules.push(Rule::act_when(methods.negate(), Action::Deny(405), &location.origin));
         if let Some(bare) = place.strips.as_deref().filter(|path| !path.ends_with('/') && !place.is_file) {
             let mut template = Template::from(format!("{bare}/").as_str());
             template.push(Variable::Query);
@@ -220,7 +220,7 @@ impl Converter<'_, '_> {
     fn report_differences(&mut self, location: &Location, missing: &Missing) {
         let mut text = String::from(
             "types are those of weir, with X-Content-Type-Options; a method but GET and HEAD is 405, a directory without an \
-             index 404, and so is a link out of the root",
+             index 404, and so are a link out of the root and an empty segment",
         );
         if location.scope.files.lists {
             text.push_str("; a list has another form, and names that begin with a dot are 404");

@@ -93,7 +93,9 @@ impl Converter<'_, '_> {
             return vec![Rule::refuse(Condition::Always, origin)];
         }
         if let Some(directive) = location.directive("internal") {
-            return vec![Rule::Act(Action::Deny(404), vec![Rc::clone(&directive.origin)])];
+            let mut rules = self.page_rules(&location.scope);
+            rules.push(Rule::Act(Action::Deny(404), vec![Rc::clone(&directive.origin)]));
+            return rules;
         }
         self.worlds = 1;
         self.phases(location, 0)
@@ -105,7 +107,9 @@ impl Converter<'_, '_> {
             return vec![Rule::refuse(Condition::Always, origin)];
         }
         let mut behind = Vec::new();
-        let is_elsewhere = location.destination().is_none() && location.directive("try_files").is_some();
+        let is_jump = |inner: &Directive| inner.arguments().last().is_some_and(|last| last.starts_with('@'));
+        let is_elsewhere =
+            location.destination().is_none() && location.directive("try_files").is_some_and(is_jump);
         if !always_returns(&location.directives) {
             behind = self.access_of(location);
             let is_closed = matches!(behind.last(), Some(Rule::Act(..)));
