@@ -1,5 +1,6 @@
 //! Caddy: sites with addresses, directives in Caddy's own order, matchers.
 
+mod compression;
 mod lexer;
 mod matcher;
 mod pages;

@@ -2,6 +2,10 @@
 
 use crate::Surroundings;
 
+/// Types of every content.
+pub(crate) const ALL_TYPES: &str =
+    "text/* application/* image/* font/* audio/* video/* message/* model/* multipart/*";
+
 /// Maximum number of types of one directive.
 const TYPES_MAX: usize = 64;
 

@@ -292,6 +292,7 @@ impl<'a> Draft<'a> {
             }
             Change::RemoveResponse(name) => return section.append("remove-response-header", name, origins),
             Change::RewritePrefix(_, to) => return section.set("rewrite-prefix", Value::text(to), origins),
+            Change::Compress(value) => return section.set("compression", value.clone(), origins),
             Change::RewritePath(to) => return section.set("rewrite-path", Value::text(to), origins),
             Change::SetRequest(name, template) => ("set-request-header", name, template),
             Change::AddRequest(name, template) => ("add-request-header", name, template),

@@ -3,6 +3,7 @@
 mod acl;
 mod actions;
 mod assemble;
+mod compression;
 #[cfg(test)]
 mod file_tests;
 mod files;

@@ -141,6 +141,8 @@ pub(crate) enum Change {
     ResponseOf(StatusField),
     /// Replaces the content of error responses.
     Page(ErrorPage),
+    /// Compresses responses, with the keys of `compression`.
+    Compress(Value),
     /// Replaces a prefix at segments.
     RewritePrefix(String, String),
     RewritePath(String),
@@ -159,6 +161,7 @@ impl Change {
                 | Self::RemoveResponse(_)
                 | Self::ResponseOf(_)
                 | Self::Page(_)
+                | Self::Compress(_)
         )
     }
 
@@ -208,6 +211,7 @@ impl Change {
             Self::RewritePath(to) => to.len(),
             Self::ResponseOf(field) => field.name.len() + field.text.weight(),
             Self::Page(page) => page.status.len() + page.file.len(),
+            Self::Compress(value) => value.weight(),
             Self::Refuse | Self::Mark(_) => 0,
         }
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::leave;
 use super::matcher::{Matchers, is_matcher, template};
-use super::{pages, proxy, values};
+use super::{compression, pages, proxy, values};
 use crate::directive::Directive;
 use crate::document::Origin;
 use crate::draft::{Draft, VALUE_OF_REQUEST, fixed_response, is_changeable, redirect};
@@ -273,7 +273,6 @@ impl Converter<'_, '_> {
                 | "log_name"
                 | "fs"
                 | "tracing"
-                | "encode"
                 | "push"
                 | "templates"
                 | "intercept"
@@ -324,6 +323,12 @@ impl Converter<'_, '_> {
             }
             "header" | "request_header" => {
                 self.fields(directive, &words, rules);
+                return condition;
+            }
+            "encode" => {
+                if let Some(value) = compression::compression(directive, &words, self.draft) {
+                    rules.push(Rule::Change(Condition::Always, Change::Compress(value), Rc::clone(origin)));
+                }
                 return condition;
             }
             "respond" => responded(&words, directive)

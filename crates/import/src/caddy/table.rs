@@ -46,7 +46,7 @@ pub(crate) const TABLE: &[Row] = &[
     no("php_fastcgi", "weir speaks HTTP to servers: the route responds 501", ":80 {\n  php_fastcgi localhost:9000\n}"),
     no("try_files", "weir proxy has no files", ":80 {\n  try_files {path} /index.html\n  reverse_proxy a:1\n}"),
     idle("root", "weir proxy has no files", ":80 {\n  root * /srv\n  reverse_proxy a:1\n}"),
-    no("encode", "weir proxy does not compress responses", ":80 {\n  encode gzip\n  reverse_proxy a:1\n}"),
+    to("encode", "`compression` of routes, with the types of weir unless `match` has others", ":80 {\n  encode gzip zstd\n  reverse_proxy a:1\n}", "compression = { codings = [\"gzip\", \"zstd\"], min-size = 512, level = { gzip = 5, zstd = 3 }, with-credentials = true }"),
     no("basic_auth", AUTH, ":80 {\n  basic_auth /x {\n    a b\n  }\n  reverse_proxy a:1\n}"),
     no("basicauth", AUTH, ":80 {\n  basicauth /x {\n    a b\n  }\n  reverse_proxy a:1\n}"),
     no("forward_auth", AUTH, ":80 {\n  forward_auth a:1 {\n    uri /auth\n  }\n  reverse_proxy a:1\n}"),

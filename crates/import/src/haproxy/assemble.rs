@@ -409,6 +409,11 @@ fn route_settings(
     if parts.has_own_pages {
         settings.extend(pages::route_setting(backend, frontend, draft));
     }
+    if backend.compression != frontend.compression
+        && let Some((value, origin)) = backend.compression.value(draft)
+    {
+        settings.push(RouteSetting::new("compression", value, &origin));
+    }
     // HAProxy sends the field if one of both says so.
     if let (None, Some((words, origin))) = (&frontend.forwardfor, &backend.forwardfor) {
         match parse_forwardfor(words) {

@@ -147,6 +147,9 @@ fn write_listener(proxy: &Proxy, section: &mut Section, draft: &mut Draft<'_>) {
             Err(reason) => draft.leave(Kind::NotSupported, origin, reason),
         }
     }
+    if let Some((value, origin)) = proxy.compression.value(draft) {
+        section.set("compression", value, &[origin]);
+    }
     section.set_in("forwarding", "via", Value::Bool(false), &[]);
     match &proxy.unique_id {
         Some((name, origin)) if is_field_name(name) => {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::acl::Acls;
 use super::actions::Phases;
+use super::compression::Compression;
 use super::lexer::Line;
 use super::pages::{self, Pages};
 use super::server::{Bind, ServerLine};
@@ -84,6 +85,7 @@ pub(super) struct Proxy {
     /// Words of `errorfiles`.
     pub(super) shared_pages: Vec<Set<Vec<String>>>,
     pub(super) stick: StickLines,
+    pub(super) compression: Compression,
     pub(super) source: Option<Set<String>>,
     /// Field with an id of the request.
     pub(super) unique_id: Option<Set<String>>,
@@ -152,6 +154,7 @@ impl Proxy {
                 pages::add(&mut self.pages, line, draft);
             }
             "errorfiles" => self.shared_pages.push((line.rest(1).to_vec(), Rc::clone(origin))),
+            "compression" => self.compression.apply(line, draft),
             "stick" => self.stick.add_rule(line),
             "stick-table" => self.stick.table = Some((line.rest(1).to_vec(), Rc::clone(origin))),
             "monitor-uri" => self.add_monitor(value, origin, draft),

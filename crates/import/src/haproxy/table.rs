@@ -2,8 +2,6 @@
 
 use crate::row::{Row, idle, needs, no, to};
 
-/// Reason for compression.
-const COMPRESSION: &str = "weir proxy does not compress responses";
 /// Reason for sample counters.
 pub(super) const COUNTERS: &str =
     "counters of clients are `per-source` of a listener and `rate-limit` of a route";
@@ -135,7 +133,7 @@ pub(crate) const TABLE: &[Row] = &[
     to("errorloc302", "a redirect instead of a refusal; weir's own errors have none", "frontend f\n  mode http\n  bind :80\n  errorloc302 403 http://a.example/\n  http-request deny if { path /x }", "redirect = { status = 302, location = \"http://a.example/\" }"),
     to("errorloc303", "a redirect instead of a refusal; weir's own errors have none", "frontend f\n  mode http\n  bind :80\n  errorloc303 403 http://a.example/\n  http-request deny if { path /x }", "redirect = { status = 303, location = \"http://a.example/\" }"),
     to("http-error", "the content of refusals (`return`); with `file`, that of weir's own errors, too (`[[error-page]]`)", "frontend f\n  mode http\n  bind :80\n  http-error status 403 content-type text/plain string no\n  http-request deny if { path /x }", "return = { status = 403, content-type = \"text/plain\", body = \"no\" }"),
-    no("compression", COMPRESSION, "compression algo gzip"),
+    to("compression", "`compression` of the listener, or of the routes to a backend: gzip, and its types", "frontend f\n  mode http\n  bind :80\n  compression algo gzip\n  compression type text/html text/\n  default_backend b\nbackend b\n  mode http\n  server s 10.0.0.1:80", "types = [\"text/*\", \"text/html\"]"),
     no("filter", "weir has no filters", "filter compression"),
     no("log-format", "logs have the formats json, combined and haproxy", "log-format %ci"),
     no("log-format-sd", "logs have the formats json, combined and haproxy", "log-format-sd %ci"),

@@ -8,14 +8,12 @@ use super::settings::Common;
 use super::variables::bytes;
 use crate::directive::Directive;
 use crate::document::{Origin, Section, Value};
-use crate::content::media_types;
+use crate::content::{ALL_TYPES, media_types};
 use crate::draft::Draft;
 use crate::left::Kind;
 
 /// Maximum of `gzip_min_length`, in bytes.
 const MIN_LENGTH_MAX: u64 = 1 << 30;
-/// Types of `*`.
-const ALL_TYPES: &str = "text/* application/* image/* font/* audio/* video/* message/* model/* multipart/*";
 
 /// Coded files beside a file (`gzip_static`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

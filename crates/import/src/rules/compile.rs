@@ -215,7 +215,9 @@ impl Compiler {
         let mut changes: Vec<(Change, Rc<Origin>)> = Vec::new();
         for (change, origin) in &world.changes {
             let is_used = !change.is_of_request() || action.forwards() || (action.uses_path() && change.is_rewrite());
-            if is_used && !matches!(change, Change::Mark(_)) {
+            let is_idle = matches!(change, Change::Mark(_))
+                || (matches!(change, Change::Compress(_)) && !action.forwards());
+            if is_used && !is_idle {
                 add_change(&mut changes, change, origin, report);
             }
         }
@@ -453,7 +455,7 @@ fn add_change(
     origin: &Rc<Origin>,
     report: &mut Report,
 ) {
-    use Change::{AddRequest, AddResponse, RemoveRequest, RemoveResponse, SetRequest, SetResponse};
+    use Change::{AddRequest, AddResponse, Compress, RemoveRequest, RemoveResponse, SetRequest, SetResponse};
     let is_replaced = |old: &Change| match (change, old) {
         (
             SetRequest(new, _) | RemoveRequest(new),
@@ -463,6 +465,7 @@ fn add_change(
             SetResponse(new, _) | RemoveResponse(new),
             SetResponse(name, _) | AddResponse(name, _) | RemoveResponse(name),
         ) => new.eq_ignore_ascii_case(name),
+        (Compress(_), Compress(_)) => true,
         (new, old) => new.is_rewrite() && old.is_rewrite(),
     };
     if matches!(change, Change::Page(_) | Change::ResponseOf(_)) && kept.iter().any(|(old, _)| old == change)
