@@ -1,6 +1,8 @@
 //! nginx: blocks of directives, servers by name, locations by path.
 
 mod compression;
+#[cfg(test)]
+mod content_tests;
 mod fields;
 mod files;
 mod lexer;

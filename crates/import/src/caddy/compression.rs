@@ -109,3 +109,41 @@ impl Encode {
         Value::Table(entries)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fuzzing::NoSurroundings;
+    use crate::{Program, convert};
+
+    fn config(encode: &str) -> (String, Vec<String>) {
+        let text = format!(":80 {{\n  {encode}\n  respond /up ok\n  reverse_proxy a:1\n}}\n");
+        let import = convert(Program::Caddy, "t", &text, &mut NoSurroundings).unwrap();
+        (import.config, import.report.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn codings_have_their_order_and_levels() {
+        for (encode, part) in [
+            ("encode", "codings = [\"zstd\", \"gzip\"], min-size = 512, level = { zstd = 3, gzip = 5 }, with"),
+            ("encode gzip", "codings = \"gzip\", min-size = 512, level = { gzip = 5 }, with"),
+            ("encode {\n gzip 9\n zstd best\n minimum_length 0\n }", "min-size = 0, level = { gzip = 9, zstd = 11 }"),
+            (
+                "encode gzip {\n match header Content-Type text/* application/json*\n }",
+                "types = [\"text/*\", \"application/json\"]",
+            ),
+        ] {
+            let (text, report) = config(encode);
+            assert!(text.contains(part) && text.matches("compression").count() == 1, "{text}");
+            assert!(!report.iter().any(|line| line.contains("not supported")), "{report:?}");
+        }
+        let (text, _) = config("encode /a/* gzip");
+        assert!(text.contains("path-regex = \"(?i)^/a/\"\ncompression") || text.contains("compression"), "{text}");
+        assert_eq!(text.matches("pool = ").count(), 2, "{text}");
+        // Decoys: what weir does not compare, and no coding of it.
+        for encode in ["encode {\n gzip\n match status 2xx\n }", "encode lz4", "encode gzip {\n match header X-A b/c\n }"] {
+            let (text, report) = config(encode);
+            assert!(!text.contains("compression = "), "{text}");
+            assert!(report.iter().any(|line| line.contains("not supported")), "{report:?}");
+        }
+    }
+}

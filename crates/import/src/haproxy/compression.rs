@@ -77,3 +77,39 @@ impl Compression {
         Some((value, Rc::clone(origin)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fuzzing::NoSurroundings;
+    use crate::{Program, convert};
+
+    fn config(frontend: &str, backend: &str) -> (String, Vec<String>) {
+        let text = format!(
+            "frontend f\n  mode http\n  bind :80\n{frontend}  default_backend b\nbackend b\n  mode http\n{backend}  server s 10.0.0.1:80\n"
+        );
+        let import = convert(Program::Haproxy, "t.cfg", &text, &mut NoSurroundings).unwrap();
+        (import.config, import.report.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn compression_is_that_of_its_section() {
+        let lines = "  compression algo deflate gzip\n  compression type text/ application/json text/\n";
+        let key = "compression = { codings = \"gzip\", types = [\"text/*\", \"application/json\"], min-size = 0, \
+                   level = { gzip = 1 }, with-credentials = true }";
+        let (text, report) = config(lines, "");
+        let (listener, routes) = text.split_once("[[route]]").unwrap();
+        assert!(listener.contains(key) && !routes.contains("compression"), "{text}");
+        assert!(report.len() == 1 && report[0].contains("differs"), "{report:?}");
+        let (text, _) = config("", lines);
+        let (listener, routes) = text.split_once("[[route]]").unwrap();
+        assert!(routes.contains(key) && !listener.contains("compression"), "{text}");
+        // All types without a list, and decoys: types alone, and other codings.
+        let (text, _) = config("  compression algo gzip\n", "");
+        assert!(text.contains("types = [\"text/*\", \"application/*\""), "{text}");
+        let (text, _) = config("  compression type text/html\n", "");
+        assert!(!text.contains("compression"), "{text}");
+        let (text, report) = config("  compression algo deflate\n  compression direction request\n", "");
+        assert!(!text.contains("compression = "), "{text}");
+        assert!(report.iter().filter(|line| line.contains("not supported")).count() == 2, "{report:?}");
+    }
+}

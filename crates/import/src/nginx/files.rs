@@ -160,7 +160,7 @@ impl Converter<'_, '_> {
             return Err((Rc::clone(&location.origin), "its path is not in normal form".to_owned()));
         }
         if !is_directory(&place.root, self.draft.surroundings) {
-            let text = format!("the directory {}, missing here: `files = {{ root }}`", place.root);
+            let text = format!("the directory {}, missing here, for `files`", place.root);
             self.draft.leave(Kind::Needs, &location.origin, text);
             return Err((Rc::clone(&location.origin), "the directory is missing here".to_owned()));
         }

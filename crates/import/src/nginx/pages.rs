@@ -103,11 +103,12 @@ impl Converter<'_, '_> {
             _ => return None,
         };
         if !self.draft.surroundings.is_page(&file) {
-            let is_target = self.pages.iter().any(|page| page.target == location.path);
+            // Without a page, it may be a file of its directory.
+            self.pages.iter().find(|page| page.target == location.path)?;
             let text =
                 format!("the file {file}, missing here: text in UTF-8 of up to 64 KiB, in `body-file`");
             self.draft.leave(Kind::Needs, &location.origin, text);
-            return is_target.then(|| vec![Rule::Act(Action::Deny(404), origins)]);
+            return Some(vec![Rule::Act(Action::Deny(404), origins)]);
         }
         let is_read = Condition::tests(["GET", "HEAD"].map(|method| Test::Method(method.to_owned())));
         let action = Action::ReturnFile { status: 200, content_type: content_type.to_owned(), file };
