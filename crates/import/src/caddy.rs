@@ -1,6 +1,7 @@
 //! Caddy: sites with addresses, directives in Caddy's own order, matchers.
 
 mod compression;
+mod files;
 mod lexer;
 mod matcher;
 mod pages;

@@ -280,7 +280,7 @@ impl<'a> Draft<'a> {
     fn write_change(&mut self, change: &Change, origin: &Rc<Origin>, section: &mut Section) {
         let origins = std::slice::from_ref(origin);
         let (key, name, template) = match change {
-            Change::Refuse | Change::Mark(_) => return,
+            Change::Refuse | Change::Mark(_) | Change::FileRoot(_) => return,
             Change::ResponseOf(field) => return self.write_status_field(field, origins, section),
             Change::Page(page) => {
                 let mut table = Section::of_array("route.error-page", origins.to_vec());

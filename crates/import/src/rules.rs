@@ -143,6 +143,8 @@ pub(crate) enum Change {
     Page(ErrorPage),
     /// Compresses responses, with the keys of `compression`.
     Compress(Value),
+    /// Directory of files, for actions without one, or the reason why they are refused.
+    FileRoot(Result<String, &'static str>),
     /// Replaces a prefix at segments.
     RewritePrefix(String, String),
     RewritePath(String),
@@ -162,6 +164,7 @@ impl Change {
                 | Self::ResponseOf(_)
                 | Self::Page(_)
                 | Self::Compress(_)
+                | Self::FileRoot(_)
         )
     }
 
@@ -212,6 +215,7 @@ impl Change {
             Self::ResponseOf(field) => field.name.len() + field.text.weight(),
             Self::Page(page) => page.status.len() + page.file.len(),
             Self::Compress(value) => value.weight(),
+            Self::FileRoot(path) => path.as_ref().map_or(0, String::len),
             Self::Refuse | Self::Mark(_) => 0,
         }
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::leave;
 use super::matcher::{Matchers, is_matcher, template};
-use super::{compression, pages, proxy, values};
+use super::{compression, files, pages, proxy, values};
 use crate::directive::Directive;
 use crate::document::Origin;
 use crate::draft::{Draft, VALUE_OF_REQUEST, fixed_response, is_changeable, redirect};
@@ -78,7 +78,7 @@ pub(super) fn site_rules(
     inner.retain(|directive| directive.name() != "handle_errors");
     let errors = pages::Errors::read(&handlers, &inner, draft);
     site.rules.extend(errors.changes());
-    let mut converter = Converter { draft, order, groups: 0, errors };
+    let mut converter = Converter { draft, order, groups: 0, errors, page: None };
     let rules = converter.block(&inner, &Matchers::new(has_trusted_proxies), true);
     converter.errors.report(converter.draft);
     site.rules.extend(rules);
@@ -144,6 +144,8 @@ struct Converter<'a, 'd> {
     /// Number of groups so far of directives that exclude each other.
     groups: usize,
     errors: pages::Errors,
+    /// Page of missing files in the block.
+    page: Option<String>,
 }
 
 impl Converter<'_, '_> {
@@ -155,6 +157,10 @@ impl Converter<'_, '_> {
             block.iter().filter(|directive| !directive.name().starts_with('@')).collect();
         if is_sorted {
             ordered = self.sorted(ordered, &matchers);
+        }
+        self.page = files::fallback_page(&ordered);
+        if self.page.is_some() {
+            ordered.retain(|directive| directive.name() != "try_files");
         }
         // Of the handles, and of the rewrites, only the first one that matches is applied. Directives with the same
         // matcher behind each other are one route: it is compared once.
@@ -266,8 +272,7 @@ impl Converter<'_, '_> {
         let origin = &directive.origin;
         if matches!(
             directive.name(),
-            "root"
-                | "log_skip"
+            "log_skip"
                 | "skip_log"
                 | "log_append"
                 | "log_name"
@@ -279,6 +284,11 @@ impl Converter<'_, '_> {
                 | "request_body"
         ) {
             leave(directive, self.draft);
+            if matches!(directive.name(), "fs" | "templates" | "intercept") {
+                // The files would have other contents.
+                let change = Change::FileRoot(Err("their contents are not those of files: they are 501"));
+                rules.push(Rule::Change(Condition::Always, change, Rc::clone(origin)));
+            }
             return self.matched(directive, matchers).0;
         }
         let (condition, arguments) = self.matched(directive, matchers);
@@ -323,6 +333,16 @@ impl Converter<'_, '_> {
             }
             "header" | "request_header" => {
                 self.fields(directive, &words, rules);
+                return condition;
+            }
+            "root" => {
+                let change = files::root(words.first().copied().unwrap_or_default(), origin, self.draft);
+                rules.push(Rule::Change(Condition::Always, change, Rc::clone(origin)));
+                return condition;
+            }
+            "file_server" => {
+                let page = self.page.take();
+                rules.extend(files::rules(directive, &words, page.as_deref(), self.draft));
                 return condition;
             }
             "encode" => {
@@ -415,7 +435,7 @@ impl Converter<'_, '_> {
 /// Returns whether the first argument of a directive is a matcher.
 fn has_matcher(directive: &Directive) -> bool {
     let is_value = match directive.name() {
-        "rewrite" | "method" => directive.arguments().len() == 1,
+        "rewrite" | "method" | "root" => directive.arguments().len() == 1,
         "try_files" => true,
         _ => false,
     };

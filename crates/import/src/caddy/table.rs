@@ -2,8 +2,6 @@
 
 use crate::row::{Row, idle, needs, no, to};
 
-/// Reason for files.
-const FILES: &str = "weir proxy forwards requests, and has no files: weir serve has. The route responds 501";
 /// Reason for authentication.
 const AUTH: &str = "weir has no authentication: the route refuses all requests with 501";
 
@@ -42,10 +40,10 @@ pub(crate) const TABLE: &[Row] = &[
     to("tls", "`tls`: certificates with their keys; `internal` is a self-signed one", "localhost {\n  tls internal\n  respond x\n}", "self-signed = true"),
     to("log", "`[[log]]`, of all listeners", ":80 {\n  log\n  respond x\n}", "to = \"stdout\""),
     to("import", "the lines of the snippet or of the file", "(s) {\n  respond {args[0]}\n}\n:80 {\n  import s hello\n}", "body = \"hello\""),
-    no("file_server", FILES, ":80 {\n  file_server\n}"),
+    to("file_server", "`files`, with browse as `list`, index, precompressed, and hidden names in `hide`; without a known `root`, 501", ":80 {\n  root * /usr/share\n  file_server browse\n}", "files = { root = \"/usr/share\", index = [\"index.html\", \"index.txt\"], list = true, hidden = true, precompressed = false }"),
     no("php_fastcgi", "weir speaks HTTP to servers: the route responds 501", ":80 {\n  php_fastcgi localhost:9000\n}"),
-    no("try_files", "weir proxy has no files", ":80 {\n  try_files {path} /index.html\n  reverse_proxy a:1\n}"),
-    idle("root", "weir proxy has no files", ":80 {\n  root * /srv\n  reverse_proxy a:1\n}"),
+    no("try_files", "of fallbacks, weir has the index for {path} (`spa`), in a block that has only files: the requests get 501", ":80 {\n  try_files {path} /index.html\n  reverse_proxy a:1\n}"),
+    to("root", "`root` of `files`, if the directory is here and the config is not in it", ":80 {\n  root * /usr/share\n  file_server\n}", "root = \"/usr/share\""),
     to("encode", "`compression` of routes, with the types of weir unless `match` has others", ":80 {\n  encode gzip zstd\n  reverse_proxy a:1\n}", "compression = { codings = [\"gzip\", \"zstd\"], min-size = 512, level = { gzip = 5, zstd = 3 }, with-credentials = true }"),
     no("basic_auth", AUTH, ":80 {\n  basic_auth /x {\n    a b\n  }\n  reverse_proxy a:1\n}"),
     no("basicauth", AUTH, ":80 {\n  basicauth /x {\n    a b\n  }\n  reverse_proxy a:1\n}"),
@@ -60,7 +58,7 @@ pub(crate) const TABLE: &[Row] = &[
     needs("metrics", "`admin`, which has the metrics at /metrics: the route responds 501", ":80 {\n  metrics /m\n}"),
     no("acme_server", "weir issues no certificates", ":80 {\n  acme_server\n}"),
     to("vars", "its value where the placeholder is, if it is that of all requests", ":80 {\n  vars name app\n  header X-Name {vars.name}\n  reverse_proxy a:1\n}", "x-name = \"app\""),
-    idle("fs", "weir proxy has no files", ":80 {\n  fs x\n  reverse_proxy a:1\n}"),
+    no("fs", "files are those of directories: file_server is 501", ":80 {\n  fs x\n  reverse_proxy a:1\n}"),
     idle("tracing", "request ids are in logs", ":80 {\n  tracing\n  reverse_proxy a:1\n}"),
     idle("log_skip", "a log has all requests", ":80 {\n  log_skip /x\n  reverse_proxy a:1\n}"),
     idle("skip_log", "a log has all requests", ":80 {\n  skip_log /x\n  reverse_proxy a:1\n}"),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::write::{DEPTH_MAX, depth};
 use super::{Action, Change, Condition, PathTest, Rule, Test, ValueTest, key_reads};
-use crate::document::{Origin, Origins, add_origin};
+use crate::document::{Origin, Origins, Value, add_origin};
 use crate::left::{Kind, Report};
 use crate::text::escape_regex;
 
@@ -215,7 +215,7 @@ impl Compiler {
         let mut changes: Vec<(Change, Rc<Origin>)> = Vec::new();
         for (change, origin) in &world.changes {
             let is_used = !change.is_of_request() || action.forwards() || (action.uses_path() && change.is_rewrite());
-            let is_idle = matches!(change, Change::Mark(_))
+            let is_idle = matches!(change, Change::Mark(_) | Change::FileRoot(_))
                 || (matches!(change, Change::Compress(_)) && !action.forwards());
             if is_used && !is_idle {
                 add_change(&mut changes, change, origin, report);
@@ -235,8 +235,18 @@ impl Compiler {
         if action.uses_path() && world.changes.iter().any(|(change, _)| *change == Change::Refuse) {
             sure = Condition::Never;
         }
-        if sure != Condition::Never {
-            self.push(sure.clone(), action.clone(), changes, origins, None)?;
+        let action = match completed(action, &world.changes) {
+            Ok(action) => Some(action),
+            Err((origin, reason)) => {
+                if let Some(origin) = origin.or(origins.last()) {
+                    report.add(Kind::NotSupported, origin, reason);
+                }
+                sure = Condition::Never;
+                None
+            }
+        };
+        if let Some(action) = action.filter(|_| sure != Condition::Never) {
+            self.push(sure.clone(), action, changes, origins, None)?;
         }
         if possible != sure {
             self.push(possible, Action::Deny(501), Vec::new(), origins, Some(REFUSED))?;
@@ -339,6 +349,37 @@ fn change_worlds(
         }
     }
     changed
+}
+
+/// Returns an action with what changes say of it. An error is the reason why they refuse it, and its place.
+fn completed<'c>(
+    action: &Action,
+    changes: &'c [(Change, Rc<Origin>)],
+) -> Result<Action, (Option<&'c Rc<Origin>>, &'static str)> {
+    let Action::Files(entries, settings) = action else { return Ok(action.clone()) };
+    let mut entries = entries.clone();
+    if !entries.iter().any(|(key, _)| key == "root") {
+        let mut root = None;
+        for (change, origin) in changes {
+            match change {
+                Change::FileRoot(Ok(path)) => root = Some(path),
+                Change::FileRoot(Err(reason)) => return Err((Some(origin), reason)),
+                _ => {}
+            }
+        }
+        let root = root.ok_or((None, "files without a known `root` are 501"))?;
+        entries.insert(0, ("root".to_owned(), Value::text(root)));
+    }
+    let compression = changes.iter().rev().find_map(|(change, _)| match change {
+        Change::Compress(Value::Table(keys)) => Some(keys),
+        _ => None,
+    });
+    if let Some(keys) = compression {
+        let is_of_files = |(key, _): &&(String, Value)| !["types", "with-credentials"].contains(&key.as_str());
+        let keys = keys.iter().filter(is_of_files).cloned().collect();
+        entries.push(("compression".to_owned(), Value::Table(keys)));
+    }
+    Ok(Action::Files(entries, settings.clone()))
 }
 
 /// Returns whether all requests of a condition have exactly this prefix, because one of its parts says so.
