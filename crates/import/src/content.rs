@@ -22,8 +22,7 @@ fn is_media_type(text: &str) -> bool {
         !name.is_empty()
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
     };
-    text.len() <= 100
-        && text.split_once('/').is_some_and(|(kind, subtype)| is_name(kind) && is_name(subtype))
+    text.len() <= 100 && text.split_once('/').is_some_and(|(kind, subtype)| is_name(kind) && is_name(subtype))
 }
 
 /// Returns whether a path is that of a directory of this machine, complete and without variables.
@@ -61,7 +60,9 @@ mod tests {
 
     #[test]
     fn names_and_paths_are_fixed() {
-        for (name, expected) in [("index.html", true), (".x", false), ("a/b", false), ("", false), ("$a", false)] {
+        for (name, expected) in
+            [("index.html", true), (".x", false), ("a/b", false), ("", false), ("$a", false)]
+        {
             assert_eq!(is_index_name(name), expected, "{name}");
         }
         for (path, expected) in [("/srv", true), ("srv", false), ("/a/../b", false), ("/$host", false)] {

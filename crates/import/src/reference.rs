@@ -71,9 +71,9 @@ Files of `include` and `import` are read if they are below the directory of the 
 4 MiB. Environment variables are replaced by their values. A pool of HAProxy or nginx with a cookie gets a new key.
 
 **An import is right, or it refuses.** The requests for which a rule possibly holds, and weir cannot tell, get 501 in front
-of the rules behind it; so do those of an action, a location or a listener that weir does not have: authentication, files,
-unknown directives, unreadable included files. The report names each of them. An import whose routes would have more than
-1 MiB, and 16 bytes for each byte of the source, fails at the directive that is too much. Authorities of clients'
+of the rules behind it; so do those of an action, a location or a listener that weir does not have: authentication, files
+whose directory is missing here or whose content another directive changes, unknown directives, unreadable included files.
+The report names each of them. An import whose routes would have more than 1 MiB, and 16 bytes for each byte of the source, fails at the directive that is too much. Authorities of clients'
 certificates that are missing here stay in the config, which weir accepts only with the file.
 
 ## Differences in any case
@@ -114,11 +114,18 @@ const NGINX: &str = "\
 Times without a unit are seconds. A server is chosen by its name: exact, the longest wildcard, the expression, then the
 default server. A location is chosen as in nginx: exact, `^~`, expressions in their order, the longest prefix. A prefix
 is a prefix of bytes: `/api` is also that of `/apix`. A `Location` of a server is forwarded unchanged, as with
-`proxy_redirect off`.";
+`proxy_redirect off`.
+
+A location with `root` or `alias`, without a destination, becomes `files`. nginx looks up the index of a directory, and the
+fallback of `try_files`, as a new request: where another location may have it, the requests are 501, unless that location
+serves the same file without rules of its own. Files are 501, too, with a directive that changes contents or types and that
+weir does not have (`ssi`, `sub_filter`, `types` without HTML), and with variables in the directory.";
 const CADDY: &str = "\
 Directives are applied in Caddy's own order, not in that of the file, except in `route`. Sites with a name have HTTPS and
 a redirect from port 80, as in Caddy; the certificate needs your decision (`acme`), until then it is self-signed. Paths
-are compared without case, as in Caddy; where a prefix is removed, other spellings of it are 501.";
+are compared without case, as in Caddy; where a prefix is removed, other spellings of it are 501. `file_server` becomes
+`files` of the `root` in force; with `templates`, `fs` or `intercept`, other names than hidden ones in `hide`, or the config
+in the directory it is 501. The matcher `file` has no equivalent.";
 
 #[cfg(test)]
 mod tests {

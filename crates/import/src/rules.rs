@@ -75,7 +75,9 @@ impl Action {
             Self::Redirect { location, .. } => 64 + location.weight(),
             Self::ReturnText { body, .. } => 64 + body.weight(),
             Self::ReturnFile { file, .. } => 64 + file.len(),
-            Self::Pool(_, settings) => 32 + settings.iter().map(|setting| 64 + setting.value.weight()).sum::<usize>(),
+            Self::Pool(_, settings) => {
+                32 + settings.iter().map(|setting| 64 + setting.value.weight()).sum::<usize>()
+            }
             Self::Files(entries, settings) => {
                 let own = entries.iter().map(|(_, value)| 16 + value.weight()).sum::<usize>();
                 own + settings.iter().map(|setting| 64 + setting.value.weight()).sum::<usize>()

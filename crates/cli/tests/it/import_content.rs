@@ -55,7 +55,9 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
         stream.write_all(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n").as_bytes())?;
         match (head.starts_with("HEAD"), rest.contains("chunked")) {
             (true, _) => {}
-            (false, true) => stream.write_all(format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).as_bytes())?,
+            (false, true) => {
+                stream.write_all(format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).as_bytes())?
+            }
             (false, false) => stream.write_all(body.as_bytes())?,
         }
     }
@@ -82,7 +84,9 @@ fn outcome(authority: &str, request: &str) -> Vec<String> {
     let port = authority.rsplit(':').next().unwrap();
     let mut lines = vec![status];
     for line in head.lines().skip(1) {
-        let Some((name, value)) = line.split_once(':').filter(|(name, _)| FIELDS.contains(name)) else { continue };
+        let Some((name, value)) = line.split_once(':').filter(|(name, _)| FIELDS.contains(name)) else {
+            continue;
+        };
         let value = value.trim().replace(&format!("http://127.0.0.1:{port}/"), "/");
         let value = value.replace(&format!("http://a:{port}/"), "/");
         lines.push(format!("{name}: {value}"));
@@ -193,13 +197,47 @@ fn files_of_nginx_are_the_same() {
     fs::write(path.join("coded/a.txt.gz"), encoder.finish().unwrap()).unwrap();
     let [nginx, weir] = start(FILES, path);
     let paths = [
-        "/", "/index.html", "/style.css", "/sub", "/sub/", "/sub/a%20b.txt", "/.hidden", "/app/route", "/404.html",
-        "/private/a.html", "/private/", "/priv%61te/a.html", "/private/a.css", "/plain/", "/plain/start.html",
-        "/plain/deep", "/plain/deep/", "/plain/none", "/plain/long.txt", "/alias/", "/alias/start.html", "/alias/deep",
-        "/alias/deep/", "/alias/none", "/bare", "/bare/", "/bare/deep", "/bare/start.html", "/checked/",
-        "/checked/start.html", "/checked/none.html", "/one.txt", "/coded/a.txt", "/missing.css", "/a/../style.css",
-        "/alias/../outside.html", "/plain/%2e%2e/outside.html", "/api/text_plain/20", "/alias",
-        "/sub/index.html?x=1", "/sub?x=1",
+        "/",
+        "/index.html",
+        "/style.css",
+        "/sub",
+        "/sub/",
+        "/sub/a%20b.txt",
+        "/.hidden",
+        "/app/route",
+        "/404.html",
+        "/private/a.html",
+        "/private/",
+        "/priv%61te/a.html",
+        "/private/a.css",
+        "/plain/",
+        "/plain/start.html",
+        "/plain/deep",
+        "/plain/deep/",
+        "/plain/none",
+        "/plain/long.txt",
+        "/alias/",
+        "/alias/start.html",
+        "/alias/deep",
+        "/alias/deep/",
+        "/alias/none",
+        "/bare",
+        "/bare/",
+        "/bare/deep",
+        "/bare/start.html",
+        "/checked/",
+        "/checked/start.html",
+        "/checked/none.html",
+        "/one.txt",
+        "/coded/a.txt",
+        "/missing.css",
+        "/a/../style.css",
+        "/alias/../outside.html",
+        "/plain/%2e%2e/outside.html",
+        "/api/text_plain/20",
+        "/alias",
+        "/sub/index.html?x=1",
+        "/sub?x=1",
     ];
     let methods = ["GET", "GET", "HEAD", "GET", "DELETE"];
     let mut statuses = BTreeMap::new();
@@ -223,7 +261,9 @@ fn files_of_nginx_are_the_same() {
             lines
         };
         // nginx looks for the file before it refuses the method, and has ranges of HEAD.
-        if request.starts_with("DELETE /checked/none.html") || (request.starts_with("HEAD") && request.contains("Range")) {
+        if request.starts_with("DELETE /checked/none.html")
+            || (request.starts_with("HEAD") && request.contains("Range"))
+        {
             continue;
         }
         let expected = own(outcome(&nginx.authority, &request));
@@ -233,12 +273,23 @@ fn files_of_nginx_are_the_same() {
     }
     // An ambiguous path is none.
     for path in ["/plain/%2e%2e%2foutside.html", "/alias/..%2foutside.html"] {
-        let found = outcome(&weir.authority, &format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        let found =
+            outcome(&weir.authority, &format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         assert_eq!(found[0], "400", "{path}");
     }
-    for path in ["//private/a.html", "/private//a.html", "/sub/..//private/a.html", "/PRIVATE/a.html", "/private/a.html/"] {
-        let found = outcome(&weir.authority, &format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+    for path in [
+        "//private/a.html",
+        "/private//a.html",
+        "/sub/..//private/a.html",
+        "/PRIVATE/a.html",
+        "/private/a.html/",
+    ] {
+        let found =
+            outcome(&weir.authority, &format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         assert!(["403", "404"].contains(&&*found[0]), "{path}: {found:?}");
     }
-    assert!(["200", "206", "301", "403", "404", "405"].iter().all(|status| statuses.contains_key(*status)), "{statuses:?}");
+    assert!(
+        ["200", "206", "301", "403", "404", "405"].iter().all(|status| statuses.contains_key(*status)),
+        "{statuses:?}"
+    );
 }

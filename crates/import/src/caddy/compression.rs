@@ -31,7 +31,11 @@ pub(super) fn compression(directive: &Directive, words: &[&str], draft: &mut Dra
     }
     if encode.codings.is_empty() {
         if !words.is_empty() {
-            draft.leave(Kind::NotSupported, &directive.origin, "of the codings, weir makes br, zstd and gzip");
+            draft.leave(
+                Kind::NotSupported,
+                &directive.origin,
+                "of the codings, weir makes br, zstd and gzip",
+            );
             return None;
         }
         ["zstd", "gzip"].iter().for_each(|coding| encode.add_coding(coding, ""));
@@ -80,7 +84,10 @@ impl Encode {
     fn add_types(&mut self, name: &str, types: &[String]) -> bool {
         let bare: Vec<String> = types
             .iter()
-            .map(|own| own.strip_suffix("/*").map_or(own.trim_end_matches('*').to_owned(), |kind| format!("{kind}/x")))
+            .map(|own| {
+                own.strip_suffix("/*")
+                    .map_or_else(|| own.trim_end_matches('*').to_owned(), |kind| format!("{kind}/x"))
+            })
             .collect();
         let known = media_types(&bare).filter(|known| {
             known.len() == types.len() && !known.is_empty() && name.eq_ignore_ascii_case("content-type")
@@ -124,9 +131,15 @@ mod tests {
     #[test]
     fn codings_have_their_order_and_levels() {
         for (encode, part) in [
-            ("encode", "codings = [\"zstd\", \"gzip\"], min-size = 512, level = { zstd = 3, gzip = 5 }, with"),
+            (
+                "encode",
+                "codings = [\"zstd\", \"gzip\"], min-size = 512, level = { zstd = 3, gzip = 5 }, with",
+            ),
             ("encode gzip", "codings = \"gzip\", min-size = 512, level = { gzip = 5 }, with"),
-            ("encode {\n gzip 9\n zstd best\n minimum_length 0\n }", "min-size = 0, level = { gzip = 9, zstd = 11 }"),
+            (
+                "encode {\n gzip 9\n zstd best\n minimum_length 0\n }",
+                "min-size = 0, level = { gzip = 9, zstd = 11 }",
+            ),
             (
                 "encode gzip {\n match header Content-Type text/* application/json*\n }",
                 "types = [\"text/*\", \"application/json\"]",
@@ -137,10 +150,17 @@ mod tests {
             assert!(!report.iter().any(|line| line.contains("not supported")), "{report:?}");
         }
         let (text, _) = config("encode /a/* gzip");
-        assert!(text.contains("path-regex = \"(?i)^/a/\"\ncompression") || text.contains("compression"), "{text}");
+        assert!(
+            text.contains("path-regex = \"(?i)^/a/\"\ncompression") || text.contains("compression"),
+            "{text}"
+        );
         assert_eq!(text.matches("pool = ").count(), 2, "{text}");
         // Decoys: what weir does not compare, and no coding of it.
-        for encode in ["encode {\n gzip\n match status 2xx\n }", "encode lz4", "encode gzip {\n match header X-A b/c\n }"] {
+        for encode in [
+            "encode {\n gzip\n match status 2xx\n }",
+            "encode lz4",
+            "encode gzip {\n match header X-A b/c\n }",
+        ] {
             let (text, report) = config(encode);
             assert!(!text.contains("compression = "), "{text}");
             assert!(report.iter().any(|line| line.contains("not supported")), "{report:?}");

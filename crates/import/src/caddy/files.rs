@@ -7,10 +7,11 @@ use crate::directive::Directive;
 use crate::document::{Origin, Value};
 use crate::draft::Draft;
 use crate::left::Kind;
-use crate::rules::{Action, Change, Condition, Rule, Test};
+use crate::rules::{Action, Change, Condition, Rule};
 
 /// Directives beside `try_files` for which the rewritten path is that of the files alone.
-const BESIDE_FALLBACK: &str = "root encode header request_header file_server try_files log_skip skip_log log_append log_name";
+const BESIDE_FALLBACK: &str =
+    "root encode header request_header file_server try_files log_skip skip_log log_append log_name";
 
 /// Returns the change for a directory.
 pub(super) fn root(path: &str, origin: &Rc<Origin>, draft: &mut Draft<'_>) -> Change {
@@ -90,11 +91,13 @@ pub(super) fn rules(
         return refused();
     }
     let fallback = match page {
-        Some(_) => "; the fallback is for names without an extension, and for clients that accept HTML by name",
+        Some(_) => {
+            "; the fallback is for names without an extension, and for clients that accept HTML by name"
+        }
         None => "",
     };
     let text = format!(
-        "types are those of weir, with X-Content-Type-Options; a method but GET and HEAD is 405, a redirect to the slash 301, \
+        "types are those of weir, with X-Content-Type-Options; a method but GET and HEAD is 405 (OPTIONS 204), a redirect to the slash 301, \
          and a link out of the root 404{fallback}"
     );
     draft.leave(Kind::Differs, origin, text);
@@ -107,10 +110,9 @@ pub(super) fn rules(
     if !precompressed {
         entries.push(("precompressed".to_owned(), Value::Bool(false)));
     }
-    let changes = changes.into_iter().map(|change| Rule::Change(Condition::Always, change, Rc::clone(origin)));
-    let methods = Condition::tests(["GET", "HEAD"].map(|method| Test::Method(method.to_owned())));
-    let mut rules = vec![Rule::act_when(methods.negate(), Action::Deny(405), origin)];
-    rules.extend(changes);
+    let changes =
+        changes.into_iter().map(|change| Rule::Change(Condition::Always, change, Rc::clone(origin)));
+    let mut rules: Vec<Rule> = changes.collect();
     rules.push(Rule::Act(Action::Files(entries, Vec::new()), vec![Rc::clone(origin)]));
     rules
 }
@@ -130,17 +132,29 @@ mod tests {
     fn a_file_server_is_files() {
         let root = "root * /usr/share\n";
         for (site, part) in [
-            ("file_server", "index = [\"index.html\", \"index.txt\"], hidden = true, precompressed = false }"),
+            (
+                "file_server",
+                "index = [\"index.html\", \"index.txt\"], hidden = true, precompressed = false }",
+            ),
             ("file_server browse", "list = true"),
             ("file_server {\n index a.html\n precompressed br gzip\n hide .git\n }", "index = \"a.html\" }"),
-            ("encode gzip\nfile_server", "compression = { codings = \"gzip\", min-size = 512, level = { gzip = 5 } } }"),
+            (
+                "encode gzip\nfile_server",
+                "compression = { codings = \"gzip\", min-size = 512, level = { gzip = 5 } } }",
+            ),
             ("try_files {path} /index.html\nfile_server", "spa = true"),
             ("handle_path /a/* {\n file_server\n }\n respond x", "rewrite-prefix = \"/\""),
-            ("handle /api/* {\n reverse_proxy a:1\n }\nhandle {\n try_files {path} /index.html\n file_server\n }", "spa = true"),
+            (
+                "handle /api/* {\n reverse_proxy a:1\n }\nhandle {\n try_files {path} /index.html\n file_server\n }",
+                "spa = true",
+            ),
         ] {
             let (text, is_left) = config(&format!("{root}{site}"));
-            assert!(text.contains("files = { root = \"/usr/share\"") && text.contains(part), "{site}\n{text}");
-            assert!(!is_left && text.contains("deny = 405"), "{site}\n{text}");
+            assert!(
+                text.contains("files = { root = \"/usr/share\"") && text.contains(part),
+                "{site}\n{text}"
+            );
+            assert!(!is_left, "{site}\n{text}");
         }
     }
 
@@ -159,7 +173,9 @@ mod tests {
             &format!("{root}file_server {{\n root /no/such\n }}"),
             &format!("{root}try_files {{path}} /other.html\nfile_server"),
             &format!("{root}try_files {{path}} /index.php\nfile_server"),
-            &format!("{root}try_files {{path}} /index.html\nhandle /api/* {{\n reverse_proxy a:1\n }}\nfile_server"),
+            &format!(
+                "{root}try_files {{path}} /index.html\nhandle /api/* {{\n reverse_proxy a:1\n }}\nfile_server"
+            ),
         ] {
             let (text, is_left) = config(site);
             assert!(!text.contains("files = {") && text.contains("deny = 501") && is_left, "{site}\n{text}");

@@ -21,7 +21,9 @@ impl Compression {
         let origin = &line.origin;
         let words = line.rest(2);
         match line.word(1) {
-            "algo" | "algo-res" if words.iter().any(|word| word == "gzip") => self.gzip = Some(Rc::clone(origin)),
+            "algo" | "algo-res" if words.iter().any(|word| word == "gzip") => {
+                self.gzip = Some(Rc::clone(origin))
+            }
             "algo" | "algo-res" if words == ["identity"] => self.gzip = None,
             "algo" | "algo-res" => {
                 draft.leave(Kind::NotSupported, origin, "of the codings of HAProxy, weir makes gzip");

@@ -6,9 +6,9 @@ use super::scope::Scope;
 use super::server::Server;
 use super::settings::Common;
 use super::variables::bytes;
+use crate::content::{ALL_TYPES, media_types};
 use crate::directive::Directive;
 use crate::document::{Origin, Section, Value};
-use crate::content::{ALL_TYPES, media_types};
 use crate::draft::Draft;
 use crate::left::Kind;
 

@@ -21,9 +21,13 @@ fn the_same_compression_everywhere_is_that_of_the_listener() {
     assert!(listener.contains(key) && !routes.contains("compression"), "{text}");
     assert!(left(&report).is_empty(), "{report:?}");
     let differs = report.iter().filter(|line| line.contains("differs"));
-    assert!(differs.clone().count() == 1 && report[0].contains("Vary") && report[0].contains("Via"), "{report:?}");
+    assert!(
+        differs.clone().count() == 1 && report[0].contains("Vary") && report[0].contains("Via"),
+        "{report:?}"
+    );
     // Nothing is said of what has no difference, or is off.
-    let (_, report) = config("gzip on; gzip_vary on; gzip_proxied any; location / { proxy_pass http://10.0.0.1; }");
+    let (_, report) =
+        config("gzip on; gzip_vary on; gzip_proxied any; location / { proxy_pass http://10.0.0.1; }");
     assert!(!report[0].contains("Vary") && !report[0].contains("Via"), "{report:?}");
     let (text, report) = config("gzip off; gzip_types text/css; location / { proxy_pass http://10.0.0.1; }");
     assert!(!text.contains("compression") && report.is_empty(), "{text}\n{report:?}");
@@ -41,7 +45,8 @@ fn other_compressions_are_those_of_routes() {
     assert!(text.contains("types = [\"text/*\", \"application/*\","), "{text}");
     // Decoys: types that are none, and too many.
     let types: String = (0..70).map(|number| format!(" a/t{number}")).collect();
-    let (text, report) = config(&format!("gzip on; gzip_types{types}; location / {{ proxy_pass http://10.0.0.1; }}"));
+    let (text, report) =
+        config(&format!("gzip on; gzip_types{types}; location / {{ proxy_pass http://10.0.0.1; }}"));
     assert!(text.contains("types = \"text/html\"") && left(&report).len() == 1, "{text}\n{report:?}");
     let (text, _) = config("gzip on; gzip_types x */* text/*; location / { proxy_pass http://10.0.0.1; }");
     assert!(text.contains("types = \"text/html\""), "{text}");
@@ -57,13 +62,21 @@ fn directories_are_files() {
         ("try_files $uri $uri/ =404;", "", "files = { root = \"/usr/share\", hidden"),
         ("try_files $uri =404;", "", "path-regex = \"/$\"\ndeny = 404"),
         ("try_files $uri /index.html;", "", "spa = true"),
-        ("gzip on; gzip_types text/css;", "", "compression = { codings = \"gzip\", min-size = 20, level = { gzip = 1 } }"),
+        (
+            "gzip on; gzip_types text/css;",
+            "",
+            "compression = { codings = \"gzip\", min-size = 20, level = { gzip = 1 } }",
+        ),
         ("gzip_static on;", "", "files = { root = \"/usr/share\", hidden = true }"),
         ("expires 1h;", "", "cache-control = \"max-age=3600\""),
         ("limit_except GET { deny all; }", "", "not = { method = [\"GET\", \"HEAD\"] }"),
         ("", "location ~ \\.(css|js)$ { deny all; }", "files = { root"),
         ("log_not_found off;", "types { text/html html; }", "files = { root"),
-        ("try_files $uri $uri/ /index.html;", "location = /index.html { root /usr/share; expires 1h; }", "spa = true"),
+        (
+            "try_files $uri $uri/ /index.html;",
+            "location = /index.html { root /usr/share; expires 1h; }",
+            "spa = true",
+        ),
     ] {
         let (text, report) = config(&server(location, others));
         assert!(text.contains(part) && left(&report).is_empty(), "{location} {others}\n{text}\n{report:?}");
@@ -109,9 +122,14 @@ fn files_that_weir_would_serve_in_another_way_stay_refused() {
     ] {
         let (text, report) = config(&server(location, others));
         assert!(!text.contains("files = {"), "{location} {others}\n{text}");
-        assert!(text.contains("deny = 501") && !left(&report).is_empty(), "{location} {others}\n{text}\n{report:?}");
+        assert!(
+            text.contains("deny = 501") && !left(&report).is_empty(),
+            "{location} {others}\n{text}\n{report:?}"
+        );
     }
-    for location in ["/x/ { alias /usr/share; }", "~ ^/x/(.*)$ { alias /usr/share/$1; }", "= /x/ { alias /usr/share/; }"] {
+    for location in
+        ["/x/ { alias /usr/share; }", "~ ^/x/(.*)$ { alias /usr/share/$1; }", "= /x/ { alias /usr/share/; }"]
+    {
         let (text, _) = config(&format!("location {location}"));
         assert!(!text.contains("files = {") && text.contains("deny = 501"), "{text}");
     }

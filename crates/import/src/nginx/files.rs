@@ -12,11 +12,12 @@ use crate::document::{Origin, Value};
 use crate::draft::redirect;
 use crate::left::Kind;
 use crate::paths::{decoded_exact, is_normal_path, is_unreserved_path};
-use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
+use crate::rules::{Action, Change, Condition, PathTest, Rule};
 use crate::text::{Template, Variable};
 
 /// Directives of a location whose content weir has as files.
-const OF_FILES: &str = "return set break rewrite if try_files root alias index autoindex limit_except internal";
+const OF_FILES: &str =
+    "return set break rewrite if try_files root alias index autoindex limit_except internal";
 /// Directives of a page of its own location.
 const OF_PAGE: &str = "root alias index internal";
 /// Maximum number of names of an index.
@@ -93,6 +94,8 @@ impl Converter<'_, '_> {
     pub(super) fn files(&mut self, location: &Location) -> Option<Vec<Rule>> {
         match self.try_files(location) {
             Ok(rules) => Some(rules),
+            // It is reported already.
+            Err((_, reason)) if reason.is_empty() => None,
             Err((origin, reason)) => {
                 let text = format!("{}: {reason}", super::phases::FILES);
                 self.draft.leave(Kind::NotSupported, &origin, text);
@@ -121,9 +124,7 @@ impl Converter<'_, '_> {
         let place = self.place(location, &missing)?;
         let index = scope.files.index();
         let mut rules = Vec::new();
-        let methods = Condition::tests(["GET", "HEAD"].map(|method| Test::Method(method.to_owned())));
         rules.extend(self.directory_rule(location, &missing, &index)?);
-        rules.push(Rule::act_when(methods.negate(), Action::Deny(405), &location.origin));
         if let Some(bare) = place.strips.as_deref().filter(|path| !path.ends_with('/') && !place.is_file) {
             let mut template = Template::from(format!("{bare}/").as_str());
             template.push(Variable::Query);
@@ -152,17 +153,18 @@ impl Converter<'_, '_> {
 
     /// Returns the directory of a location, and the part of the path that it does not have.
     fn place(&mut self, location: &Location, missing: &Missing) -> Result<Place, Refusal> {
-        let place = place_of(location, missing)
-            .ok_or_else(|| (Rc::clone(&location.origin), "the directory depends on the request".to_owned()))?;
+        let place = place_of(location, missing).ok_or_else(|| {
+            (Rc::clone(&location.origin), "the directory depends on the request".to_owned())
+        })?;
         if let Some(path) = &place.strips
             && !is_normal_path(path)
         {
             return Err((Rc::clone(&location.origin), "its path is not in normal form".to_owned()));
         }
         if !is_directory(&place.root, self.draft.surroundings) {
-            let text = format!("the directory {}, missing here, for `files`", place.root);
+            let text = format!("the directory {}, missing here: its files are 501", place.root);
             self.draft.leave(Kind::Needs, &location.origin, text);
-            return Err((Rc::clone(&location.origin), "the directory is missing here".to_owned()));
+            return Err((Rc::clone(&location.origin), String::new()));
         }
         if let Missing::Page(page) = missing {
             let names = location.scope.files.index();
@@ -219,8 +221,8 @@ impl Converter<'_, '_> {
 
     fn report_differences(&mut self, location: &Location, missing: &Missing) {
         let mut text = String::from(
-            "types are those of weir, with X-Content-Type-Options; a method but GET and HEAD is 405, a directory without an \
-             index 404, and so are a link out of the root and an empty segment",
+            "types are those of weir, with X-Content-Type-Options; a method but GET and HEAD is 405 (OPTIONS 204), also of \
+             a missing file, a directory without an index 404, and so are a link out of the root and an empty segment",
         );
         if location.scope.files.lists {
             text.push_str("; a list has another form, and names that begin with a dot are 404");
@@ -229,7 +231,9 @@ impl Converter<'_, '_> {
             text.push_str("; .br and .zst beside a file are served, too, but none without the file");
         }
         if let Missing::Page(_) = missing {
-            text.push_str("; the fallback is for names without an extension, and for clients that accept HTML by name");
+            text.push_str(
+                "; the fallback is for names without an extension, and for clients that accept HTML by name",
+            );
         }
         self.draft.leave(Kind::Differs, &location.origin, text);
     }
@@ -327,7 +331,8 @@ fn is_regex(location: &Location) -> bool {
 /// Returns the extensions of an expression that matches exactly the paths with one of them; `None`: it is another one.
 fn extensions(regex: &str) -> Option<Vec<&str>> {
     let end = EXTENSION_STARTS.iter().find_map(|start| regex.strip_prefix(start))?.strip_suffix('$')?;
-    let list = end.strip_prefix("(?:").or_else(|| end.strip_prefix('(')).and_then(|list| list.strip_suffix(')'));
+    let list =
+        end.strip_prefix("(?:").or_else(|| end.strip_prefix('(')).and_then(|list| list.strip_suffix(')'));
     let extensions: Vec<&str> = list.unwrap_or(end).split('|').collect();
     let is_name = |name: &&str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     extensions.iter().all(is_name).then_some(extensions)
@@ -375,6 +380,9 @@ impl Location {
             && scope.files.changed.is_none();
         let is_of_page = |inner: &Directive| OF_PAGE.split(' ').any(|name| name == inner.name());
         let file = self.file_of(&self.path);
-        is_open && self.directives.iter().all(is_of_page) && file.is_some() && file == other.file_of(&self.path)
+        is_open
+            && self.directives.iter().all(is_of_page)
+            && file.is_some()
+            && file == other.file_of(&self.path)
     }
 }

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use super::write::{DEPTH_MAX, depth};
-use super::{Action, Change, Condition, PathTest, Rule, Test, ValueTest, key_reads};
+use super::{Action, Change, Condition, PathTest, Rule, StatusField, Test, ValueTest, key_reads};
 use crate::document::{Origin, Origins, Value, add_origin};
 use crate::left::{Kind, Report};
 use crate::text::escape_regex;
@@ -214,10 +214,12 @@ impl Compiler {
         }
         let mut changes: Vec<(Change, Rc<Origin>)> = Vec::new();
         for (change, origin) in &world.changes {
-            let is_used = !change.is_of_request() || action.forwards() || (action.uses_path() && change.is_rewrite());
+            let is_used =
+                !change.is_of_request() || action.forwards() || (action.uses_path() && change.is_rewrite());
             let is_idle = matches!(change, Change::Mark(_) | Change::FileRoot(_))
                 || (matches!(change, Change::Compress(_)) && !action.forwards());
             if is_used && !is_idle {
+                let change = &without_nosniff(change, action);
                 add_change(&mut changes, change, origin, report);
             }
         }
@@ -238,7 +240,7 @@ impl Compiler {
         let action = match completed(action, &world.changes) {
             Ok(action) => Some(action),
             Err((origin, reason)) => {
-                if let Some(origin) = origin.or(origins.last()) {
+                if let Some(origin) = origin.or_else(|| origins.last()) {
                     report.add(Kind::NotSupported, origin, reason);
                 }
                 sure = Condition::Never;
@@ -351,6 +353,19 @@ fn change_worlds(
     changed
 }
 
+/// Returns a change that does not repeat the field `X-Content-Type-Options` of files.
+fn without_nosniff(change: &Change, action: &Action) -> Change {
+    let is_own = |name: &str| name.eq_ignore_ascii_case("x-content-type-options");
+    match change {
+        _ if !matches!(action, Action::Files(..)) => change.clone(),
+        Change::AddResponse(name, text) if is_own(name) => Change::SetResponse(name.clone(), text.clone()),
+        Change::ResponseOf(field) if is_own(&field.name) => {
+            Change::ResponseOf(StatusField { is_added: false, ..field.clone() })
+        }
+        other => other.clone(),
+    }
+}
+
 /// Returns an action with what changes say of it. An error is the reason why they refuse it, and its place.
 fn completed<'c>(
     action: &Action,
@@ -375,7 +390,8 @@ fn completed<'c>(
         _ => None,
     });
     if let Some(keys) = compression {
-        let is_of_files = |(key, _): &&(String, Value)| !["types", "with-credentials"].contains(&key.as_str());
+        let is_of_files =
+            |(key, _): &&(String, Value)| !["types", "with-credentials"].contains(&key.as_str());
         let keys = keys.iter().filter(is_of_files).cloned().collect();
         entries.push(("compression".to_owned(), Value::Table(keys)));
     }
