@@ -322,7 +322,7 @@ fn what_is_left_is_listed_and_the_config_is_valid() {
     let import = run_weir(&["proxy", "import", "--output", output, source]);
     assert_eq!(import.code, 3, "{}", import.stderr);
     assert!(import.stderr.contains("nginx.conf:3: not supported: "), "{}", import.stderr);
-    assert!(import.stderr.contains("conf.d/a.conf:1: not supported: "), "{}", import.stderr);
+    assert!(import.stderr.contains("conf.d/a.conf:1: needs: "), "{}", import.stderr);
     assert_eq!(run_weir(&["proxy", "--config", output, "--check"]).code, 0);
     let config = fs::read_to_string(output).unwrap();
     assert!(config.contains("# nginx.conf:2: listen 127.0.0.1:18999;\nbind"), "{config}");

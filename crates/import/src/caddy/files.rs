@@ -32,6 +32,14 @@ pub(super) fn root(path: &str, origin: &Rc<Origin>, draft: &mut Draft<'_>) -> Ch
     Change::FileRoot(Ok(path.to_owned()))
 }
 
+/// Returns the refusal of files whose contents a directive changes.
+pub(super) fn refusal(directive: &Directive) -> Option<Rule> {
+    let reason = "their contents are not those of files: they are 501";
+    let change = Change::FileRoot(Err(reason));
+    matches!(directive.name(), "fs" | "templates" | "intercept")
+        .then(|| Rule::Change(Condition::Always, change, Rc::clone(&directive.origin)))
+}
+
 /// Returns the page of `try_files` in a block that has only files: the index for missing paths.
 pub(super) fn fallback_page(block: &[&Directive]) -> Option<String> {
     let count = |name: &str| block.iter().filter(|directive| directive.name() == name).count();
@@ -90,17 +98,7 @@ pub(super) fn rules(
         draft.leave(Kind::NotSupported, origin, text);
         return refused();
     }
-    let fallback = match page {
-        Some(_) => {
-            "; the fallback is for names without an extension, and for clients that accept HTML by name"
-        }
-        None => "",
-    };
-    let text = format!(
-        "types are those of weir, with X-Content-Type-Options; a method but GET and HEAD is 405 (OPTIONS 204), a redirect to the slash 301, \
-         and a link out of the root 404{fallback}"
-    );
-    draft.leave(Kind::Differs, origin, text);
+    report_differences(origin, page.is_some(), draft);
     let mut entries = vec![("index".to_owned(), Value::texts(index))];
     for (key, value) in [("list", lists), ("spa", page.is_some()), ("hidden", hidden)] {
         if value {
@@ -115,6 +113,18 @@ pub(super) fn rules(
     let mut rules: Vec<Rule> = changes.collect();
     rules.push(Rule::Act(Action::Files(entries, Vec::new()), vec![Rc::clone(origin)]));
     rules
+}
+
+fn report_differences(origin: &Origin, has_fallback: bool, draft: &mut Draft<'_>) {
+    let fallback = match has_fallback {
+        true => "; the fallback is for names without an extension, and for clients that accept HTML by name",
+        false => "",
+    };
+    let text = format!(
+        "types are those of weir, with X-Content-Type-Options; a method but GET and HEAD is 405 (OPTIONS 204), a redirect to the slash 301, \
+         and a link out of the root 404{fallback}"
+    );
+    draft.leave(Kind::Differs, origin, text);
 }
 
 #[cfg(test)]

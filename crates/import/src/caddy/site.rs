@@ -284,11 +284,7 @@ impl Converter<'_, '_> {
                 | "request_body"
         ) {
             leave(directive, self.draft);
-            if matches!(directive.name(), "fs" | "templates" | "intercept") {
-                // The files would have other contents.
-                let change = Change::FileRoot(Err("their contents are not those of files: they are 501"));
-                rules.push(Rule::Change(Condition::Always, change, Rc::clone(origin)));
-            }
+            rules.extend(files::refusal(directive));
             return self.matched(directive, matchers).0;
         }
         let (condition, arguments) = self.matched(directive, matchers);
@@ -335,20 +331,8 @@ impl Converter<'_, '_> {
                 self.fields(directive, &words, rules);
                 return condition;
             }
-            "root" => {
-                let change = files::root(words.first().copied().unwrap_or_default(), origin, self.draft);
-                rules.push(Rule::Change(Condition::Always, change, Rc::clone(origin)));
-                return condition;
-            }
-            "file_server" => {
-                let page = self.page.take();
-                rules.extend(files::rules(directive, &words, page.as_deref(), self.draft));
-                return condition;
-            }
-            "encode" => {
-                if let Some(value) = compression::compression(directive, &words, self.draft) {
-                    rules.push(Rule::Change(Condition::Always, Change::Compress(value), Rc::clone(origin)));
-                }
+            "root" | "file_server" | "encode" => {
+                rules.extend(self.content(directive, &words));
                 return condition;
             }
             "respond" => responded(&words, directive)
@@ -371,6 +355,17 @@ impl Converter<'_, '_> {
         let is_known = row::find(super::TABLE, &[directive.name()]).is_some();
         rules.push(Rule::Act(action, vec![Rc::clone(origin)]));
         if is_known { condition } else { Condition::Always }
+    }
+
+    /// Converts `root`, `file_server` and `encode`.
+    fn content(&mut self, directive: &Directive, words: &[&str]) -> Vec<Rule> {
+        let change = match directive.name() {
+            "root" => Some(files::root(words.first().unwrap_or(&""), &directive.origin, self.draft)),
+            "encode" => compression::compression(directive, words, self.draft).map(Change::Compress),
+            _ => return files::rules(directive, words, self.page.take().as_deref(), self.draft),
+        };
+        let rule = |change| Rule::Change(Condition::Always, change, Rc::clone(&directive.origin));
+        change.map(rule).into_iter().collect()
     }
 
     /// Converts `header` and `request_header`.

@@ -12,7 +12,7 @@ use crate::document::{Origin, Value};
 use crate::draft::redirect;
 use crate::left::Kind;
 use crate::paths::{decoded_exact, is_normal_path, is_unreserved_path};
-use crate::rules::{Action, Change, Condition, PathTest, Rule};
+use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
 use crate::text::{Template, Variable};
 
 /// Directives of a location whose content weir has as files.
@@ -130,7 +130,8 @@ impl Converter<'_, '_> {
             template.push(Variable::Query);
             let origin = implied(&location.origin, "a directory is redirected to the slash at its end");
             let action = redirect(301, template).unwrap_or(Action::Deny(501));
-            rules.push(Rule::act_when(decoded_exact(bare), action, &origin));
+            let is_read = Condition::tests(["GET", "HEAD"].map(|method| Test::Method(method.to_owned())));
+            rules.push(Rule::act_when(decoded_exact(bare).and(&is_read), action, &origin));
         }
         let origin = &location.origin;
         match &place.strips {

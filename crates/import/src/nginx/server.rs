@@ -533,6 +533,13 @@ fn add_listener(group: &Group, servers: &[Server], common: Common, draft: &mut D
     }
     write_body_max(&members, &mut section);
     write_compression(&members, common, &mut section, draft);
+    write_times(scope, &mut section);
+    write_forwarding(&members, &mut section);
+    draft.document.listeners.push(section);
+    name
+}
+
+fn write_times(scope: &Scope, section: &mut Section) {
     for (time, key) in [
         (Time::ClientHeader, "head"),
         (Time::ClientBody, "body-idle"),
@@ -543,9 +550,6 @@ fn add_listener(group: &Group, servers: &[Server], common: Common, draft: &mut D
             section.set_in("timeouts", key, time_value(ms), &[origin]);
         }
     }
-    write_forwarding(&members, &mut section);
-    draft.document.listeners.push(section);
-    name
 }
 
 fn write_body_max(members: &[&Server], section: &mut Section) {
