@@ -102,6 +102,7 @@ fn files_that_weir_would_serve_in_another_way_stay_refused() {
         ("disable_symlinks on;", ""),
         ("auth_basic x;", ""),
         ("gzip_static always;", ""),
+        ("error_page 404 = @app;", "location @app { proxy_pass http://10.0.0.1; }"),
         // Fallbacks to other places.
         ("try_files $uri.html =404;", ""),
         ("try_files $uri /index.php?$args;", ""),

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::compression::CodedFiles;
 use super::location::{Location, LocationKind};
 use super::phases::Converter;
+use super::scope::PageRule;
 use super::variables::implied;
 use crate::content::{is_directory, is_fixed_path, is_index_name};
 use crate::directive::Directive;
@@ -119,6 +120,12 @@ impl Converter<'_, '_> {
         }
         if let Some(origin) = &scope.files.changed {
             return Err(fault(origin, "this changes contents or types"));
+        }
+        let is_jump = |page: &&PageRule| {
+            page.target.starts_with('@') && page.statuses.iter().any(|status| (403..=405).contains(status))
+        };
+        if let Some(page) = scope.pages.iter().find(is_jump) {
+            return Err(fault(&page.origin, "missing files go to another location"));
         }
         let missing = missing_of(location)?;
         let place = self.place(location, &missing)?;
