@@ -59,10 +59,8 @@ impl Lookup {
         };
         let Some(manner) = manner else { return no_equivalent(format!("the converter '{name}'")) };
         let unquoted = |text: &str| text.trim_matches(['"', '\'']).to_owned();
-        let (file, default) = match arguments.split_once(',') {
-            Some((file, default)) => (unquoted(file), Some(unquoted(default))),
-            None => (unquoted(arguments), None),
-        };
+        let (file, default) = arguments.split_once(',').unzip();
+        let (file, default) = (unquoted(file.unwrap_or(arguments)), default.map(unquoted));
         if let Some(text) = fetch.strip_prefix("str(").and_then(|rest| rest.strip_suffix(')')) {
             return Self::of_constant(&unquoted(text), &converters, (&file, manner), default, origin, draft);
         }
