@@ -334,11 +334,22 @@ fn values_of_responses_and_exceptions_are_those_of_routes() {
         None,
     );
     assert_becomes("http-response set-header X-S %[res.hdr(x)]", &["pool = \"a\""], Some("the value"));
-    let import = import("http-response set-header X-S %[res.hdr(x)]");
-    assert!(!import.config.contains("deny = 501"), "{}", import.config);
+    for (lines, part) in [
+        ("http-response set-header X-S %[res.hdr(x)]", "deny = 501"),
+        // Servers get only the line of weir.
+        ("option forwardfor|http-request del-header X-Forwarded-For", "remove-request-header"),
+    ] {
+        let config = import(lines).config;
+        assert!(!config.contains(part), "{config}");
+    }
     assert_becomes(
         "option forwardfor except 10.0.0.0/8",
         &["source = \"10.0.0.0/8\"\npool = \"a\"", "forwarding = { x-forwarded = false }"],
+        None,
+    );
+    assert_becomes(
+        "http-request set-header X-Forwarded-Proto https|http-request del-header X-Forwarded-Proto",
+        &["remove-request-header = [\"X-Forwarded-Proto\"]"],
         None,
     );
     assert_becomes("option forwardfor header X-Real", &["x-forwarded = true"], Some("another name"));
