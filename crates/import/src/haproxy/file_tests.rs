@@ -223,8 +223,12 @@ fn refusals_have_the_pages_of_their_section() {
     let page = "return = { status = 403, content-type = \"text/html\", body = \"<p>no</p>\" }";
     assert_becomes(
         "errorfile 403 /403.http|http-request deny if { path /x }",
-        &[page, "set-response-header = { x-page = \"1\" }"],
-        Some("a file with the content behind the head of /403.http"),
+        &[
+            page,
+            "set-response-header = { x-page = \"1\" }",
+            "error-page = [{ status = \"403\", html = \"/403.http\", skip-head = true }]",
+        ],
+        None,
     );
     assert_becomes("http-request deny errorfile /403.http if { path /x }", &[page], None);
     assert_becomes(
@@ -243,6 +247,8 @@ fn refusals_have_the_pages_of_their_section() {
     assert_becomes(error, &["error-page = [{ status = \"503\", html = \"/page.html\" }]"], None);
     for (line, reason) in [
         ("errorfile 503 /missing", "behind the head of /missing"),
+        ("errorfile 503 /403.http", "the page has the status 403"),
+        ("errorfile 503 /page.html", "the page has no complete head"),
         ("errorloc 503 http://a.example/", "has a page, no redirect"),
         ("http-error status 503 lf-file /page.html", "'lf-file' of a page"),
         ("http-error status 503 content-type text/css file /page.html", "not text/css"),

@@ -129,7 +129,7 @@ pub(crate) const TABLE: &[Row] = &[
     idle("tcp-request content accept", "`sni` waits for the ClientHello", "tcp-request content accept if { req_ssl_hello_type 1 }"),
     no("tcp-request", "conditions of connections are server names (`sni`)", "tcp-request content reject"),
     no("tcp-response", "bytes of a connection are forwarded unchanged", "tcp-response content accept"),
-    to("errorfile", "the content of refusals (`return`), if the file is here; for weir's own errors, `[[error-page]]` needs a file without the head", "frontend f\n  mode http\n  bind :80\n  errorfile 503 /etc/haproxy/errors/503.http", ""),
+    to("errorfile", "the content of refusals (`return`), and of weir's own errors (`[[error-page]]` with `skip-head`), if the file is here", "frontend f\n  mode http\n  bind :80\n  errorfile 503 /etc/haproxy/errors/503.http", ""),
     to("errorfiles", "the pages of a section `http-errors`", "http-errors e\n  errorloc 403 http://a.example/\nfrontend f\n  mode http\n  bind :80\n  errorfiles e\n  http-request deny if { path /x }", "location = \"http://a.example/\""),
     to("errorloc", "a redirect instead of a refusal; weir's own errors have none", "frontend f\n  mode http\n  bind :80\n  errorloc 403 http://a.example/\n  http-request deny if { path /x }", "redirect = { status = 302, location = \"http://a.example/\" }"),
     to("errorloc302", "a redirect instead of a refusal; weir's own errors have none", "frontend f\n  mode http\n  bind :80\n  errorloc302 403 http://a.example/\n  http-request deny if { path /x }", "redirect = { status = 302, location = \"http://a.example/\" }"),
