@@ -90,10 +90,48 @@ impl std::fmt::Display for CompressionLevels {
     }
 }
 
-pub enum Encoder {
-    Gzip(flate2::write::GzEncoder<Vec<u8>>),
-    Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
-    Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
+/// Encoder of one content.
+///
+/// The libraries are behind a vtable: they are generic, and to drop one of their encoders is to end its content, so that
+/// each crate that drops one would have the whole encoder again.
+pub struct Encoder(Box<dyn StreamEncoder>);
+
+trait StreamEncoder: Write {
+    /// Returns the encoded bytes so far.
+    fn output(&mut self) -> &mut Vec<u8>;
+
+    /// Ends the content, and returns the rest of the encoded bytes.
+    fn finish(self: Box<Self>) -> io::Result<Vec<u8>>;
+}
+
+impl StreamEncoder for flate2::write::GzEncoder<Vec<u8>> {
+    fn output(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Vec<u8>> {
+        (*self).finish()
+    }
+}
+
+impl StreamEncoder for brotli::CompressorWriter<Vec<u8>> {
+    fn output(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Vec<u8>> {
+        Ok((*self).into_inner())
+    }
+}
+
+impl StreamEncoder for zstd::stream::write::Encoder<'static, Vec<u8>> {
+    fn output(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Vec<u8>> {
+        (*self).finish()
+    }
 }
 
 impl std::fmt::Debug for Encoder {
@@ -113,23 +151,23 @@ impl Encoder {
     /// # Errors
     /// The library has no memory left.
     pub fn new(coding: Coding, level: u8, size: Option<u64>) -> io::Result<Self> {
-        Ok(match coding {
+        Ok(Self(match coding {
             Coding::Gzip => {
                 let level = flate2::Compression::new(u32::from(level));
-                Self::Gzip(flate2::write::GzEncoder::new(Vec::new(), level))
+                Box::new(flate2::write::GzEncoder::new(Vec::new(), level))
             }
-            Coding::Brotli => Self::Brotli(Box::new(brotli::CompressorWriter::new(
+            Coding::Brotli => Box::new(brotli::CompressorWriter::new(
                 Vec::new(),
                 BROTLI_BUFFER_BYTES,
                 u32::from(level),
                 BROTLI_WINDOW_BITS,
-            ))),
+            )),
             Coding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), i32::from(level))?;
                 encoder.set_pledged_src_size(size)?;
-                Self::Zstd(encoder)
+                Box::new(encoder)
             }
-        })
+        }))
     }
 
     /// Encodes a part of the content.
@@ -137,11 +175,7 @@ impl Encoder {
     /// # Errors
     /// Those of the library.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Gzip(encoder) => encoder.write_all(bytes),
-            Self::Brotli(encoder) => encoder.write_all(bytes),
-            Self::Zstd(encoder) => encoder.write_all(bytes),
-        }
+        self.0.write_all(bytes)
     }
 
     /// Encodes what was held back, so that the output so far decodes to everything that was written.
@@ -149,20 +183,12 @@ impl Encoder {
     /// # Errors
     /// Those of the library.
     pub fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Gzip(encoder) => encoder.flush(),
-            Self::Brotli(encoder) => encoder.flush(),
-            Self::Zstd(encoder) => encoder.flush(),
-        }
+        self.0.flush()
     }
 
     /// Moves the encoded bytes so far to `out`.
     pub fn take_output(&mut self, out: &mut Vec<u8>) {
-        match self {
-            Self::Gzip(encoder) => out.append(encoder.get_mut()),
-            Self::Brotli(encoder) => out.append(encoder.get_mut()),
-            Self::Zstd(encoder) => out.append(encoder.get_mut()),
-        }
+        out.append(self.0.output());
     }
 
     /// Ends the content, and appends the rest of the encoded bytes to `out`.
@@ -170,11 +196,7 @@ impl Encoder {
     /// # Errors
     /// Those of the library.
     pub fn finish(self, out: &mut Vec<u8>) -> io::Result<()> {
-        match self {
-            Self::Gzip(encoder) => out.append(&mut encoder.finish()?),
-            Self::Brotli(encoder) => out.append(&mut encoder.into_inner()),
-            Self::Zstd(encoder) => out.append(&mut encoder.finish()?),
-        }
+        out.append(&mut self.0.finish()?);
         Ok(())
     }
 }

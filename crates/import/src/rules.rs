@@ -273,6 +273,19 @@ pub(crate) fn count_rules(rules: &[Rule], limit: usize) -> usize {
     count
 }
 
+impl Rule {
+    /// Returns whether it changes the lines of a field of requests.
+    pub(crate) fn touches_field(&self, field: &str) -> bool {
+        match self {
+            Self::Act(..) => false,
+            Self::Change(_, change, _) => change.touches_field(field),
+            Self::When(_, inner, _) | Self::Scope(_, inner) => {
+                inner.iter().any(|rule| rule.touches_field(field))
+            }
+        }
+    }
+}
+
 /// Returns whether a rule has such a test.
 pub(crate) fn has_test(rules: &[Rule], is_wanted: fn(&Test) -> bool) -> bool {
     let has = |condition: &Condition| {

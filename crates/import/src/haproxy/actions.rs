@@ -7,7 +7,7 @@ use super::acl::{Acls, NoEquivalent, no_equivalent};
 use super::formats::Formats;
 use super::lexer::Line;
 use super::pages;
-use crate::draft::{Draft, fixed_response, is_changeable, redirect};
+use crate::draft::{Draft, fixed_response, is_changeable, is_hidden, redirect};
 use crate::left::Kind;
 use crate::paths::is_normal_path;
 use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
@@ -151,6 +151,9 @@ impl Phases {
             Ok(Effect::Rules(rules)) => {
                 steps.push(&condition, |when| Rule::When(when, rules.into(), vec![Rc::clone(origin)]))
             }
+            Ok(Effect::Change(_, Change::RemoveRequest(name))) if is_never_forwarded(&name, &steps.rules) => {
+                return Added::Nothing;
+            }
             Ok(Effect::Change(own, change)) if is_of_connection(directive, &condition) => {
                 steps.push(&condition.and(&own), |when| Rule::Change(when, change, Rc::clone(origin)))
             }
@@ -176,6 +179,13 @@ impl Phases {
         };
         Added::Rule { is_known }
     }
+}
+
+/// Returns whether clients' lines of a field never reach a server, and no rule in front sets one: to remove it would
+/// only remove the line of weir itself, which HAProxy adds behind its rules.
+fn is_never_forwarded(name: &str, before: &[Rule]) -> bool {
+    let name = name.to_ascii_lowercase();
+    is_hidden(&name) && !before.iter().any(|rule| rule.touches_field(&name))
 }
 
 /// Returns the status of responses whose content a line replaces: `http-response return … if { status 404 }`.

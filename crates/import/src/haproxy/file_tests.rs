@@ -223,8 +223,12 @@ fn refusals_have_the_pages_of_their_section() {
     let page = "return = { status = 403, content-type = \"text/html\", body = \"<p>no</p>\" }";
     assert_becomes(
         "errorfile 403 /403.http|http-request deny if { path /x }",
-        &[page, "set-response-header = { x-page = \"1\" }"],
-        Some("a file with the content behind the head of /403.http"),
+        &[
+            page,
+            "set-response-header = { x-page = \"1\" }",
+            "error-page = [{ status = \"403\", html = \"/403.http\", skip-head = true }]",
+        ],
+        None,
     );
     assert_becomes("http-request deny errorfile /403.http if { path /x }", &[page], None);
     assert_becomes(
@@ -243,6 +247,8 @@ fn refusals_have_the_pages_of_their_section() {
     assert_becomes(error, &["error-page = [{ status = \"503\", html = \"/page.html\" }]"], None);
     for (line, reason) in [
         ("errorfile 503 /missing", "behind the head of /missing"),
+        ("errorfile 503 /403.http", "the page has the status 403"),
+        ("errorfile 503 /page.html", "the page has no complete head"),
         ("errorloc 503 http://a.example/", "has a page, no redirect"),
         ("http-error status 503 lf-file /page.html", "'lf-file' of a page"),
         ("http-error status 503 content-type text/css file /page.html", "not text/css"),
@@ -334,11 +340,22 @@ fn values_of_responses_and_exceptions_are_those_of_routes() {
         None,
     );
     assert_becomes("http-response set-header X-S %[res.hdr(x)]", &["pool = \"a\""], Some("the value"));
-    let import = import("http-response set-header X-S %[res.hdr(x)]");
-    assert!(!import.config.contains("deny = 501"), "{}", import.config);
+    for (lines, part) in [
+        ("http-response set-header X-S %[res.hdr(x)]", "deny = 501"),
+        // Servers get only the line of weir.
+        ("option forwardfor|http-request del-header X-Forwarded-For", "remove-request-header"),
+    ] {
+        let config = import(lines).config;
+        assert!(!config.contains(part), "{config}");
+    }
     assert_becomes(
         "option forwardfor except 10.0.0.0/8",
         &["source = \"10.0.0.0/8\"\npool = \"a\"", "forwarding = { x-forwarded = false }"],
+        None,
+    );
+    assert_becomes(
+        "http-request set-header X-Forwarded-Proto https|http-request del-header X-Forwarded-Proto",
+        &["remove-request-header = [\"X-Forwarded-Proto\"]"],
         None,
     );
     assert_becomes("option forwardfor header X-Real", &["x-forwarded = true"], Some("another name"));

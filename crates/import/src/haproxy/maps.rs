@@ -59,10 +59,8 @@ impl Lookup {
         };
         let Some(manner) = manner else { return no_equivalent(format!("the converter '{name}'")) };
         let unquoted = |text: &str| text.trim_matches(['"', '\'']).to_owned();
-        let (file, default) = match arguments.split_once(',') {
-            Some((file, default)) => (unquoted(file), Some(unquoted(default))),
-            None => (unquoted(arguments), None),
-        };
+        let (file, default) = arguments.split_once(',').unzip();
+        let (file, default) = (unquoted(file.unwrap_or(arguments)), default.map(unquoted));
         if let Some(text) = fetch.strip_prefix("str(").and_then(|rest| rest.strip_suffix(')')) {
             return Self::of_constant(&unquoted(text), &converters, (&file, manner), default, origin, draft);
         }
@@ -79,14 +77,7 @@ impl Lookup {
                 return Ok(Self { values, default, doubt: Condition::Never });
             }
         };
-        let kind = match (manner, name) {
-            (Manner::Equals, "map_ip") if key.text == "source" => Ok("network"),
-            (Manner::Equals, "map_ip") => no_equivalent("'map_ip' of another text than 'src'"),
-            (Manner::Equals, _) => Ok("exact"),
-            (Manner::Begins, _) => Ok("prefix"),
-            (Manner::Ends, _) => Ok("suffix"),
-            _ => no_equivalent(format!("'{name}' with more than {INLINE_MAX} entries")),
-        };
+        let kind = kind_of(manner, name, &key);
         let usable = kind.and_then(|kind| match fault(&content, &key, kind) {
             Some(fault) => no_equivalent(fault),
             None => Ok(kind),
@@ -228,6 +219,18 @@ impl Lookup {
     /// Returns whether a request may have no value, and then the text is empty.
     pub(super) fn may_be_missing(&self) -> bool {
         self.default.is_none()
+    }
+}
+
+/// Returns the `match` of a map of weir that a converter becomes.
+fn kind_of(manner: Manner, name: &str, key: &Key) -> Result<&'static str, NoEquivalent> {
+    match (manner, name) {
+        (Manner::Equals, "map_ip") if key.text == "source" => Ok("network"),
+        (Manner::Equals, "map_ip") => no_equivalent("'map_ip' of another text than 'src'"),
+        (Manner::Equals, _) => Ok("exact"),
+        (Manner::Begins, _) => Ok("prefix"),
+        (Manner::Ends, _) => Ok("suffix"),
+        _ => no_equivalent(format!("'{name}' with more than {INLINE_MAX} entries")),
     }
 }
 

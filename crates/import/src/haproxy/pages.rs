@@ -94,25 +94,46 @@ pub(super) fn add_shared(proxy: &mut Proxy, sections: &BTreeMap<String, Pages>, 
     }
 }
 
+/// A complete response of HAProxy, a file with a head, in its parts.
+struct Head<'a> {
+    status: u16,
+    media_type: Option<&'a str>,
+    /// Fields but those that weir sets itself, with names in lower case.
+    fields: Vec<(String, &'a str)>,
+    body: &'a str,
+}
+
+impl<'a> Head<'a> {
+    fn parse(text: &'a str) -> Result<Self, NoEquivalent> {
+        let end = text.find("\r\n\r\n").map(|at| (at, at + 4));
+        let end = [end, text.find("\n\n").map(|at| (at, at + 2))].into_iter().flatten().min();
+        let Some((end, start)) = end else { return no_equivalent("the page has no complete head") };
+        let mut lines = text[..end].lines();
+        let status =
+            lines.next().and_then(|line| line.strip_prefix("HTTP/")?.split(' ').nth(1)?.parse().ok());
+        let Some(status) = status else { return no_equivalent("the page has no status") };
+        let mut head = Self { status, media_type: None, fields: Vec::new(), body: &text[start..] };
+        for line in lines {
+            let Some((name, value)) = line.split_once(':') else {
+                return no_equivalent(format!("'{line}' is no field"));
+            };
+            let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
+            match name.as_str() {
+                "content-type" => head.media_type = Some(value),
+                "content-length" | "connection" | "date" | "server" => {}
+                _ => head.fields.push((name, value)),
+            }
+        }
+        Ok(head)
+    }
+}
+
 /// Returns the rules that send a complete response of HAProxy, a file with a head; fails with the reason.
 pub(super) fn response(text: &str) -> Result<Vec<Rule>, NoEquivalent> {
-    let end = text.find("\r\n\r\n").map(|at| (at, at + 4));
-    let end = [end, text.find("\n\n").map(|at| (at, at + 2))].into_iter().flatten().min();
-    let Some((end, start)) = end else { return no_equivalent("the page has no complete head") };
-    let (head, body) = (&text[..end], &text[start..]);
-    let mut lines = head.lines();
-    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/")?.split(' ').nth(1)?.parse().ok());
-    let Some(status) = status else { return no_equivalent("the page has no status") };
-    let (mut rules, mut media_type) = (Vec::new(), None);
-    for line in lines {
-        let Some((name, value)) = line.split_once(':') else {
-            return no_equivalent(format!("'{line}' is no field"));
-        };
-        let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
+    let Head { status, media_type, fields, body } = Head::parse(text)?;
+    let mut rules = Vec::new();
+    for (name, value) in fields {
         match name.as_str() {
-            "content-type" => media_type = Some(value),
-            // weir sets them itself.
-            "content-length" | "connection" | "date" | "server" => {}
             name if is_changeable(name) => {
                 let change = Change::SetResponse(name.to_owned(), Template::from(value));
                 let origin =
@@ -190,10 +211,25 @@ fn own_pages(pages: &Pages, draft: &mut Draft<'_>) -> Vec<(Value, Rc<Origin>)> {
                     continue;
                 }
             },
-            Page::Raw(file) => format!(
-                "a file with the content behind the head of {file}, as html = \"FILE\" of an [[error-page]] with \
-                 status = \"{status}\""
-            ),
+            Page::Raw(file) => match draft
+                .read_file(file)
+                .map_err(NoEquivalent::from)
+                .and_then(|text| raw_form(*status, &text))
+            {
+                Ok(form) => {
+                    let text = "the head of the page is weir's own, with the type of its content";
+                    draft.leave(Kind::Differs, origin, text);
+                    let status = Value::text(status.to_string());
+                    let pairs =
+                        [("status", status), (form, Value::text(file)), ("skip-head", Value::Bool(true))];
+                    own.push((Value::table(pairs), Rc::clone(origin)));
+                    continue;
+                }
+                Err(reason) => format!(
+                    "{reason}: a file with the content behind the head of {file}, as html = \"FILE\" of an \
+                     [[error-page]] with status = \"{status}\""
+                ),
+            },
             Page::Text(..) => format!(
                 "a file with this text, as text = \"FILE\" of an [[error-page]] with status = \"{status}\""
             ),
@@ -206,6 +242,21 @@ fn own_pages(pages: &Pages, draft: &mut Draft<'_>) -> Vec<(Value, Rc<Origin>)> {
         draft.leave(Kind::Needs, origin, left);
     }
     own
+}
+
+/// Returns the key for a file with a head, if the response in it is one of that status; fails with the reason.
+fn raw_form(status: u16, text: &str) -> Result<&'static str, NoEquivalent> {
+    if text.len() > PAGE_BYTES_MAX {
+        return no_equivalent("a page has at most 64 KiB");
+    }
+    let Head { status: own, media_type, .. } = Head::parse(text)?;
+    if own != status {
+        return no_equivalent(format!("the page has the status {own}"));
+    }
+    match form(media_type.unwrap_or("text/html")) {
+        Some(form) => Ok(form),
+        None => no_equivalent("weir has pages in HTML, JSON and plain text"),
+    }
 }
 
 /// Returns the key of a page with this type.

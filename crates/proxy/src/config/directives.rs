@@ -154,6 +154,7 @@ directives! {
         "json", Text("a file"), Unset("none"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with the content in JSON.";
         "text", Text("a file"), Unset("none"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with the content in plain text.";
         "values", Bool, Literal("false"), "true", "'yes'", "The files have values (see \"Values\" below), escaped by their form. Values of the request are missing without a route.";
+        "skip-head", Bool, Literal("false"), "false", "'yes'", "The files begin with the head of a response, as those of `errorfile` of HAProxy: it is skipped, and weir sends its own.";
     }
     "map.*" {
         "key", Text("a value, or a text with values"), Required, "'header.x-key'", "'hosts'", "Text of a request that the map is searched for. If it is `host`, `path`, or one of `header.NAME`, `cookie.NAME` and `query.NAME` alone, it is compared as the conditions on these: a host without case and port, a path in normal form, and each of several fields, cookies or parameters. It cannot have values of maps.";

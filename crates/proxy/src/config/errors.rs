@@ -91,6 +91,8 @@ pub(super) enum ValueError {
     Authority(Box<str>),
     #[error("'{0}' is not a host")]
     Host(Box<str>),
+    #[error("{}: no head of a response, which begins with HTTP/ and ends with an empty line: remove skip-head", .0.display())]
+    NoHead(PathBuf),
     #[error("'{}' is not a file in a directory that exists", .0.display())]
     StateFile(PathBuf),
     #[error("'{0}' is not a path of a cookie: write visible ASCII characters without ';' and ','")]
