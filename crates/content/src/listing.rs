@@ -1,4 +1,4 @@
-//! Lists of directories, as HTML and as JSON. Everything that is not markup passes through [`Escaped`].
+//! Lists of directories, as HTML and as JSON. Everything that is not markup passes through `Escaped`.
 
 use std::collections::BinaryHeap;
 use std::ffi::{CStr, CString};

@@ -1,5 +1,7 @@
 //! Percentages of conditions that have a name, which operators change while the proxy runs (`weir ctl percent`).
 
+#![expect(clippy::disallowed_types, reason = "taken when a config is read; requests read an atomic value")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

@@ -158,7 +158,7 @@ pub(super) fn response_cookie(
     };
     let token = pool.tokens()?.token(*server);
     let has_cookie = lookup == Some(StickyLookup::Hit) && requirements.pinned == Some(*server);
-    let times = plan.limits.map_or(CookieTimes::default(), |_| {
+    let times = plan.limits.map_or_else(CookieTimes::default, |_| {
         let last_s = unix_s();
         // A cookie without times begins now.
         let is_old = has_cookie && requirements.pinned_since_s > 0;

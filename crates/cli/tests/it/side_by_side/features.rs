@@ -183,7 +183,6 @@ const FEATURES: &[Feature] = &[
             steps::changed_entries,
             "gold, none; added gold, silver; changed gold, bronze; deleted gold, none",
         )),
-        ..EMPTY
     },
     Feature {
         title: "Sessions by a text",
@@ -203,7 +202,6 @@ const FEATURES: &[Feature] = &[
             |side| side.request("/", &["x-site", "x-region"]).split_off(2).join(", "),
             "< x-site: north, < x-region: unknown",
         )),
-        ..EMPTY
     },
 ];
 
