@@ -71,8 +71,8 @@ async fn digest_of(file: &OpenFile, slice: &mut Vec<u8>) -> Option<String> {
     Some(digest.finish())
 }
 
-/// Lets the connections of the core have their turn.
-async fn end_turn() {
+/// Lets the other connections of the core have their turn.
+pub async fn end_turn() {
     let mut is_first = true;
     poll_fn(|cx| {
         if !std::mem::take(&mut is_first) {

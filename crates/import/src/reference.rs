@@ -90,6 +90,7 @@ certificates that are missing here stay in the config, which weir accepts only w
 - A queue has a length (`queue.limit`), and every timeout has a default.
 - A failed server is ejected after 5 failures (`outlier`), with or without checks.
 - Responses of weir itself have its own texts; there is no field `Server`.
+- Upgrades (WebSocket) are forwarded, as by HAProxy and Caddy; nginx forwards them only with `proxy_set_header Upgrade`.
 - A host keeps its case in fields and redirects; `$host` of nginx is in lower case.
 - Caddy ends the TLS handshake for a name that no site has; weir has the listener's first certificate.
 - A field with several lines is compared line by line, as in HAProxy and Caddy.

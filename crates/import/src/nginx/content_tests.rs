@@ -25,7 +25,7 @@ fn the_same_compression_everywhere_is_that_of_the_listener() {
         differs.clone().count() == 1 && report[0].contains("Vary") && report[0].contains("Via"),
         "{report:?}"
     );
-    // Nothing is said of what has no difference, or is off.
+    // Settings that weir has in the same way are not reported, nor is compression that is off.
     let (_, report) =
         config("gzip on; gzip_vary on; gzip_proxied any; location / { proxy_pass http://10.0.0.1; }");
     assert!(!report[0].contains("Vary") && !report[0].contains("Via"), "{report:?}");

@@ -16,6 +16,7 @@ use crate::output::Outgoing;
 use crate::stats::{CloseReason, add};
 use content::body::{FileBody, Prepared, SLICE_BYTES};
 use content::ranges::ByteRange;
+use content::tagging::end_turn;
 
 /// Maximum number of bytes that the kernel is asked to send at a time, if they are in the page cache. Others
 /// are sent by [`SLICE_BYTES`].
@@ -108,19 +109,6 @@ fn count_failed(conn: &Conn) -> CloseReason {
 
 async fn send_all(conn: &mut Conn, bytes: &[u8]) -> Result<(), CloseReason> {
     send(conn, Outgoing::new(bytes, RemainingBody::default())).await
-}
-
-/// Lets the other connections of the core have their turn.
-async fn end_turn() {
-    let mut is_first = true;
-    poll_fn(|cx| {
-        if !std::mem::take(&mut is_first) {
-            return Poll::Ready(());
-        }
-        yield_turn(cx);
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Sends the head, and the range of a file by the kernel.
