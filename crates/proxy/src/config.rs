@@ -36,6 +36,7 @@ mod sni;
 mod sources;
 mod templates;
 mod tls;
+mod traffic;
 mod validate;
 mod value;
 mod variables;

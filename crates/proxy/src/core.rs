@@ -29,6 +29,7 @@ use crate::admission::ListenerLimits;
 pub(crate) use crate::config_generation::ConfigGeneration;
 use crate::exchange_state::Exchange;
 use crate::log::{self, CapturedValue, CoreLog, LoadCounts};
+use crate::mirror::MirrorLoad;
 use crate::metrics::{Metrics, ServerSlots, Snapshot};
 use crate::outcome::{Outcome, RejectReason};
 use crate::plan::{ListenerPlan, Plan};
@@ -118,6 +119,8 @@ pub(crate) struct CoreLoad {
     pub(crate) abandoned: Cell<usize>,
     /// Requests of the proxy's own.
     pub(crate) subrequests: Cell<usize>,
+    /// Copies of requests for other pools.
+    pub(crate) mirrors: Rc<MirrorLoad>,
     /// Connections that are rejected and only get an error response.
     pub(crate) rejected: Cell<usize>,
     /// Streams of HTTP/2 that are in progress.
@@ -531,6 +534,7 @@ impl Core {
         metrics.set_encoder_bytes(self.memory.encoders.used_bytes());
         metrics.set_requests(self.load.in_flight.get() as u64, self.load.abandoned.get() as u64);
         metrics.set_subrequests(self.load.subrequests.get() as u64);
+        metrics.set_mirrors(self.load.mirrors.copies.get() as u64, self.load.mirrors.bytes.get() as u64);
         // The streams of one connection count once.
         let busy =
             self.load.in_flight.get().saturating_sub(self.load.h2_streams.get()) + self.load.h2_busy.get();

@@ -28,6 +28,7 @@ mod files;
 mod finish;
 mod grpc;
 mod local_responses;
+mod mirroring;
 mod progress_limits;
 mod queued;
 mod recoding;

@@ -17,6 +17,7 @@ pub(crate) use stages::{Connecting, DetachedNames};
 
 use crate::accept::AcceptedForms;
 use crate::config_generation::ConfigGeneration;
+use crate::mirror::MirroredRequest;
 use crate::outcome::EndReason;
 use crate::plan::{Priority, RouteSettings, ServerId};
 use crate::pool::{NO_DEADLINE, Pool, Ticket};
@@ -56,6 +57,8 @@ pub(crate) struct Exchange {
     pub(crate) outcome: OutcomeBuilder,
     /// `None`: the request is a client's.
     pub(crate) subrequest: Option<Rc<SubrequestReport>>,
+    /// Copies for other pools.
+    pub(crate) mirrored: Option<Box<MirroredRequest>>,
 }
 
 /// End of a subrequest, for its caller.
@@ -121,6 +124,7 @@ impl Exchange {
             kept: KeptValues::default(),
             outcome: OutcomeBuilder::default(),
             subrequest: None,
+            mirrored: None,
         }
     }
 

@@ -335,6 +335,8 @@ directives! {
         "retry-on", Texts("statuses, or `timeout`"), Unset("none"), "['502-504', 'timeout']", "'5y'", "Results after which an idempotent request is sent to another server: responses with these statuses, and no response within `first-byte` or `per-try` (`timeout`). Only while retries, the retry budget and `total` allow it, and the request is still held; otherwise the client gets the response.";
         "forwarding", Table("route[].forwarding"), Unset("`forwarding` of the listener"), "{ via = false }", "false", "Fields that inform servers about the origin of a request.";
         "compression", TableOrBool("route[].compression"), Unset("`compression` of the listener"), "{ level = { gzip = 1 } }", "'gzip'", "Compresses the responses of its servers, with what is not given from the listener, or else the defaults there; `false`: not.";
+        "hedge", Table("route[].hedge"), Unset("none"), "{ after = '50ms' }", "'50ms'", "Sends an idempotent request whose response is late to a second server, too (see \"Hedging\" below).";
+        "mirror", ValueKind::TableOrTables("route[].mirror"), Unset("none"), "[{ pool = 'app', percent = 10 }]", "'app'", "Sends copies of its requests to other pools, whose responses are counted and discarded (see \"Mirroring\" below); at most 4.";
         "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
         "files", Table("route[].files"), Unset("another action"), "{ root = '/etc/weir/certs' }", "'/etc/weir/certs'", "Action: responds with files of a directory (see \"Files\" below).";
@@ -360,6 +362,22 @@ directives! {
         "forwarded", Bool, Unset("that of the listener"), "true", "'for'", "Sends `Forwarded` (RFC 7239).";
         "via", TextOrFalse("a pseudonym"), Unset("that of the listener"), "false", "'two words'", "Pseudonym in `Via`; `false`: no `Via` is added.";
         "request-id", TextOrFalse("a field name"), Unset("that of the listener"), "'x-id'", "'x id'", "Name of the field with the request id; `false`: none.";
+    }
+    "route[].hedge" {
+        "after", Text("a time, or a percentile such as `p95`"), Literal("'p95'"), "'p99.5'", "'soon'", "Time from the choice of a server without a response head, after which the request is sent to a second server: fixed, or a percentile (50 to 99.9) of the route's response times of the last 10 to 20 seconds on the same core.";
+        "after-min", Time, Literal("'1ms'"), "'20ms'", "20", "Minimum of a time from a percentile.";
+        "samples-min", Integer(1, 1_000_000), Literal("100"), "1000", "0", "Minimum number of these response times; with fewer ones no request is sent twice.";
+    }
+    "route[].mirror" {
+        "pool", Text("a pool's name"), Required, "'app'", "'ap'", "Pool that gets the copies. It has limits, checks and connections of its own.";
+        "percent", Ratio(0.0, 100.0), Literal("100.0"), "12.5", "101", "Percentage of the requests that are copied.";
+        "key", Text("the name of a value, or a text with values"), Unset("each request has the same chance"), "'source'", "'user'", "Key of `percent`: a request is copied if its key is in the percentage, as with `when`.";
+        "name", Text("a name"), Unset("fixed"), "'shadow'", "'a b'", "Name of `percent`, by which `weir ctl percent NAME N` changes it.";
+        "host", Text("a host"), Unset("that of the request"), "'shadow.example.org:8080'", "'a b'", "`Host` of the copies.";
+        "mark", TextOrFalse("a field name"), Literal("'x-mirror'"), "'x-shadow'", "'a b'", "Name of the field, with the value 1, by which a server knows a copy. The copy has no other field of that name. `false`: none.";
+        "in-flight", Count(1, 1024), Literal("64"), "8", "0", "Number of copies in flight on a core, of all mirrors, at which this one makes none.";
+        "body-max", Size(0, 1 << 20), Literal("'64k'"), "'1k'", "'2m'", "Maximum size of a body: a request with a longer one is not copied.";
+        "timeout", Time, Literal("'5s'"), "'500ms'", "5", "Maximum time of a copy, from the end of the request to the end of its response.";
     }
     "route[].compression" {
         "codings", Texts("a coding"), Unset("those of the listener"), "['zstd', 'gzip']", "'deflate'", "Content codings, the preferred one first.";

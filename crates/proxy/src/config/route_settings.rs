@@ -1,16 +1,19 @@
 //! Settings of a route instead of those of its listeners and its pool.
 
+use std::sync::Arc;
+
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    Action, ErrorPage, Forwarding, GivenSettings, Id as _, OwnSettings, PoolPlan, RetryOn, RouteSettings,
-    SETTINGS, SettingOwner, Statuses,
+    Action, ErrorPage, Forwarding, GivenSettings, HedgeDelay, Id as _, MirrorPlan, OwnSettings, PoolPlan,
+    RetryOn, RouteSettings, SETTINGS, SettingOwner, Statuses,
 };
 
 use super::compression::{GivenCompression, parse_compression};
 use super::health::parse_statuses;
 use super::listeners::parse_field_of_forwarding;
 use super::routes::KnownNames;
+use super::traffic::{parse_hedge, parse_mirrors};
 use super::value::Section;
 
 /// Word of `retry-on` for a server without a response in time.
@@ -56,7 +59,7 @@ pub(super) fn parse_settings(
         return of_others(names, (action, pages));
     }
     let pool = pool_of(names, action);
-    let own = parse_own(section, problems);
+    let own = parse_own(section, names, problems);
     let replaced = replaced_statuses(pages);
     let resolve = |listener| {
         let settings = own.apply_to(RouteSettings::inherited(listener, pool));
@@ -64,7 +67,7 @@ pub(super) fn parse_settings(
     };
     let settings = OwnSettings { given, by_listener: names.listeners.iter().map(resolve).collect() };
     if let Some((resolved, pool)) = settings.by_listener.first().zip(pool) {
-        warn_of_effects(section, resolved, problems);
+        warn_of_effects(section, resolved, pool, problems);
         warn_of_buffering(section, pool, problems);
     }
     settings
@@ -110,9 +113,11 @@ struct OwnValues {
     via: Option<Option<Box<str>>>,
     request_id: Option<Option<Box<str>>>,
     compression: Option<GivenCompression>,
+    mirrors: Arc<[MirrorPlan]>,
+    hedge: Option<HedgeDelay>,
 }
 
-fn parse_own(section: &Section, problems: &mut Problems) -> OwnValues {
+fn parse_own(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> OwnValues {
     let forwarding = section.table("forwarding");
     let mut name =
         |key: &str| forwarding.key_offset(key).map(|_| parse_field_of_forwarding(&forwarding, key, problems));
@@ -121,6 +126,8 @@ fn parse_own(section: &Section, problems: &mut Problems) -> OwnValues {
         timeouts: section.table("timeouts"),
         retry_on: section.key_offset("retry-on").map(|_| parse_retry_on(section, problems)),
         compression: parse_compression(section, problems),
+        mirrors: parse_mirrors(section, names, problems),
+        hedge: parse_hedge(section, problems),
         section: section.clone(),
         forwarding,
         via,
@@ -156,6 +163,8 @@ impl OwnValues {
                 Some(given) => given.over(settings.compression.as_deref()),
                 None => settings.compression,
             },
+            mirrors: Arc::clone(&self.mirrors),
+            hedge: self.hedge,
             ..settings
         }
     }
@@ -206,11 +215,14 @@ fn warn_of_buffering(section: &Section, pool: &PoolPlan, problems: &mut Problems
 }
 
 /// Warns about settings that have no effect with others.
-fn warn_of_effects(section: &Section, settings: &RouteSettings, problems: &mut Problems) {
+fn warn_of_effects(section: &Section, settings: &RouteSettings, pool: &PoolPlan, problems: &mut Problems) {
     for key in RETRY_KEYS {
         if let Some(offset) = find_offset(section, key).filter(|_| settings.retries_max == 0) {
             problems.warn(offset, format!("'{key}' has no effect with retries = 0"));
         }
+    }
+    if let Some(offset) = section.key_offset("hedge").filter(|_| pool.has_one_server()) {
+        problems.warn(offset, format!("'hedge' has no effect: pool '{}' has one server", pool.name));
     }
     let Some(total_ns) = settings.total_ns else { return };
     let parts = [

@@ -34,8 +34,10 @@ pub(super) struct KnownNames<'a> {
 /// Keys for a route's action; a route has exactly one of them.
 const ACTION_KEYS: [&str; 7] = ["pool", "files", "redirect", "return", "deny", "silent-drop", "tarpit"];
 /// Keys that have an effect only if the request is forwarded.
-const FORWARD_ONLY_KEYS: [&str; 12] = [
+const FORWARD_ONLY_KEYS: [&str; 14] = [
     "compression",
+    "mirror",
+    "hedge",
     "timeouts",
     "buffer-request",
     "retries",

@@ -79,6 +79,8 @@ fn config(row: &Directive, line: &str) -> String {
             format!("{page}{LISTENER}{POOL}")
         }
         "route[].timeouts" => format!("{}{POOL}", route("[route.timeouts]\n@\n")),
+        "route[].hedge" => format!("{}{POOL}", route("[route.hedge]\n@\n")),
+        "route[].mirror" => format!("{}{POOL}", route("[route.mirror]\npool = 'app'\n@\n")),
         "route[].compression" => format!("{}{POOL}", route("[route.compression]\n@\n")),
         "route[].compression.level" => format!("{}{POOL}", route("[route.compression.level]\n@\n")),
         "route[].forwarding" => format!("{}{POOL}", route("[route.forwarding]\n@\n")),

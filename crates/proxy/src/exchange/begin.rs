@@ -235,6 +235,9 @@ impl Exchange {
         let is_written = self.write_upstream_head(ctx.work, client, generation, pool, request);
         drop(writing);
         if is_written {
+            if self.own_settings.is_some() {
+                self.begin_mirrors(ctx, client, generation, request);
+            }
             let pool = Rc::clone(&generation.pools[pool]);
             self.buffer_or_acquire(ctx, client, pool, now);
         } else {

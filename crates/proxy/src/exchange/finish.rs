@@ -326,6 +326,9 @@ impl Exchange {
         let _section = core.profile.enter(ProfilePhase::Metrics);
         self.outcome.times.end = MonotonicTime::now();
         self.attach(client);
+        if self.mirrored.is_some() {
+            self.end_mirrors();
+        }
         let Some(generation) = self.generation.take() else {
             return;
         };

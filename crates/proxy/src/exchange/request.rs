@@ -82,6 +82,9 @@ impl Exchange {
         if batch.is_last {
             self.filter_trailers(client);
         }
+        if self.mirrored.is_some() {
+            self.mirror_content(client, input, &batch);
+        }
         Ok(batch)
     }
 

@@ -79,6 +79,13 @@ metrics! {
     Subrequests, "weir_subrequests_total", Counter, ["pool", "end"], "Ended requests of the proxy's own (subrequests) to a pool, by end code. The metrics of listeners and routes, and the access logs, do not include them; those of pools and servers do.";
     SubrequestsRefused, "weir_subrequests_refused_total", Counter, [], "Subrequests that were not made, because 1024 were in flight on their core.";
     SubrequestsInFlight, "weir_subrequests_in_flight", Gauge, [], "Subrequests in flight.";
+    MirroredRequests, "weir_mirrored_requests_total", Counter, ["route", "mirror", "original", "mirrored"], "Requests that were copied to a pool (mirror), when both have ended, by class of the status of the original response and of the copy's (none: no response).";
+    MirrorComparisons, "weir_mirror_comparisons_total", Counter, ["route", "mirror", "result"], "These requests by result: equal or different status, or unanswered (the copy has no response in time).";
+    MirrorSeconds, "weir_mirror_seconds", Histogram, ["route", "mirror", "from"], "Time from the end of a copied request to the response head, from the original and from the mirror.";
+    MirrorsDropped, "weir_mirrors_dropped_total", Counter, ["route", "mirror", "reason"], "Requests that were not copied although they were selected, by reason: body_too_large (body-max), in_flight (in-flight, or 1024 subrequests of the core), memory (16 MiB of copies of the core), incomplete (the request ended before its body).";
+    MirrorsInFlight, "weir_mirrors_in_flight", Gauge, [], "Copies of requests in flight, of all mirrors.";
+    MirrorMemory, "weir_mirrors_memory_bytes", Gauge, [], "Memory that these copies may use now.";
+    Hedges, "weir_hedges_total", Counter, ["route", "result"], "Requests whose response was late (hedge): sent (to a second server, too), of which each is later won (its response was forwarded), lost (the first server's was, or the client left) or failed (no response, or one with 5xx while the first server still worked); no_budget (the retry budget was exhausted), no_server (no other server had a free slot).";
     Retries, "weir_retries_total", Counter, ["pool"], "Retries.";
     RetriesDenied, "weir_retries_denied_total", Counter, ["pool"], "Retries that were not made, because the retry budget was exhausted.";
     ServerConnections, "weir_server_requests_total", Counter, ["pool", "server", "connection"], "Requests with an established connection to the server, by connection: new or reused.";

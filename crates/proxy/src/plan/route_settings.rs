@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    ClientTimeouts, CompressionPlan, Forwarding, ListenerIndex, ListenerPlan, PoolPlan, ServerTimeouts,
-    Statuses,
+    ClientTimeouts, CompressionPlan, Forwarding, HedgeDelay, ListenerIndex, ListenerPlan, MirrorPlan, PoolPlan,
+    ServerTimeouts, Statuses,
 };
 
 /// Settings of the requests of a route, resolved: its own, or else those of the pool and the listener.
@@ -26,6 +26,10 @@ pub struct RouteSettings {
     pub replaced: Option<Statuses>,
     /// Compression of responses; `None`: they keep the coding of their server.
     pub compression: Option<Arc<CompressionPlan>>,
+    /// Copies of requests for other pools.
+    pub mirrors: Arc<[MirrorPlan]>,
+    /// Second attempt of a slow request; `None`: there is none.
+    pub hedge: Option<HedgeDelay>,
 }
 
 /// Results after which an idempotent request is sent to another server.
@@ -89,6 +93,8 @@ settings! {
     "buffer-request", Listener, |settings| format!("{} B", settings.buffer_request_bytes);
     "retries", Pool, |settings| settings.retries_max.to_string();
     "retry-on", Route, |settings| settings.retry_on.to_string();
+    "hedge", Route, |settings| settings.hedge.map_or_else(|| "false".to_owned(), hedge_delay);
+    "mirror", Route, |settings| mirrors(&settings.mirrors);
     "compression", Listener, |settings| settings.compression.as_ref().map_or_else(|| "false".to_owned(), |plan| plan.to_string());
     "forwarding.x-forwarded", Listener, |settings| settings.forwarding.x_forwarded.to_string();
     "forwarding.forwarded-for", Listener, |settings| forwarded_for(&settings.forwarding);
@@ -112,6 +118,23 @@ fn duration(ns: u64) -> String {
 
 fn optional(value: Option<u64>, format: impl Fn(u64) -> String) -> String {
     value.map_or_else(|| "no limit".to_owned(), format)
+}
+
+fn hedge_delay(delay: HedgeDelay) -> String {
+    match delay {
+        HedgeDelay::Fixed { delay_ns } => duration(delay_ns),
+        HedgeDelay::Percentile { percentile, samples_min, delay_min_ns } => {
+            let min = duration(delay_min_ns);
+            format!("p{percentile} of at least {samples_min} response times, at least {min}")
+        }
+    }
+}
+
+fn mirrors(mirrors: &[MirrorPlan]) -> String {
+    match mirrors {
+        [] => "none".to_owned(),
+        mirrors => mirrors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
 }
 
 fn forwarded_for(forwarding: &Forwarding) -> String {
@@ -139,6 +162,8 @@ impl RouteSettings {
             forwarding: listener.forwarding.clone(),
             replaced: None,
             compression: listener.compression.clone(),
+            mirrors: Arc::default(),
+            hedge: None,
         }
     }
 }
