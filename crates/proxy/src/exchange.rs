@@ -27,6 +27,7 @@ mod error_pages;
 mod files;
 mod finish;
 mod grpc;
+mod hedging;
 mod local_responses;
 mod mirroring;
 mod progress_limits;
@@ -182,6 +183,11 @@ impl Exchange {
         // Behind a request that is entirely sent only the server can move something, and it has just been asked.
         let is_blocked = !has_response_progress && (!has_request_progress || self.request_relay.is_done());
         if is_connected && is_blocked {
+            if self.own_settings.is_some()
+                && let Some(result) = self.poll_hedge(ctx, client, input)
+            {
+                return result;
+            }
             return self.poll_timeout(ctx, client, input);
         }
         StepResult::Progressed
@@ -213,6 +219,12 @@ impl Exchange {
     ) -> StepResult {
         let wait = self.current_wait(client);
         if let Some(kind) = self.expired_timeout(ctx, client, wait) {
+            if kind == TimeoutKind::FirstByte
+                && self.hedge.is_some()
+                && self.promote_hedge(ctx, client, EndReason::ServerTimeout)
+            {
+                return StepResult::Progressed;
+            }
             if kind == TimeoutKind::FirstByte && self.may_retry_timeout(ctx.core) {
                 return self.retry_result(ctx, client, EndReason::ServerTimeout);
             }

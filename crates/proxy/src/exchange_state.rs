@@ -1,6 +1,7 @@
 //! The state of one request in flight. A core keeps unused ones, so it is below the core;
 //! [`crate::exchange`] moves it from stage to stage.
 
+mod hedge;
 mod outcome_builder;
 mod stages;
 
@@ -11,6 +12,7 @@ use content::body::FileBody;
 use rt::clock::MonotonicTime;
 use rt::splice::Pipe;
 
+pub(crate) use hedge::{Hedge, HedgeAttempt, HedgeLink, HedgeState};
 use outcome_builder::OutcomeBuilder;
 use stages::{Attempt, ProgressTimers, RequestFacts, SlotTerms};
 pub(crate) use stages::{Connecting, DetachedNames};
@@ -59,6 +61,8 @@ pub(crate) struct Exchange {
     pub(crate) subrequest: Option<Rc<SubrequestReport>>,
     /// Copies for other pools.
     pub(crate) mirrored: Option<Box<MirroredRequest>>,
+    /// Second attempt; `None`: not yet, or not any more.
+    pub(crate) hedge: Option<Box<Hedge>>,
 }
 
 /// End of a subrequest, for its caller.
@@ -125,6 +129,7 @@ impl Exchange {
             outcome: OutcomeBuilder::default(),
             subrequest: None,
             mirrored: None,
+            hedge: None,
         }
     }
 

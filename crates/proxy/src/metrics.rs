@@ -39,7 +39,7 @@ pub(crate) use reload_results::ReloadResults;
 pub(crate) use snapshot::{SeriesValueRef, Snapshot, prometheus};
 pub use table::reference;
 pub(crate) use tls::{HandshakeResult, HelloResult};
-pub(crate) use traffic::{HedgeEvent, MirrorDrop, MirrorSide};
+pub(crate) use traffic::{MirrorDrop, MirrorSide};
 pub(crate) use view::{MetricTotals, MetricsSummary};
 
 use crate::log::Timers;

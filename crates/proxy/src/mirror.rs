@@ -65,7 +65,11 @@ impl MirrorPermit {
     ///
     /// # Errors
     /// The bound that is reached.
-    pub(crate) fn take(load: &Rc<MirrorLoad>, in_flight_max: usize, bytes: usize) -> Result<Self, MirrorDrop> {
+    pub(crate) fn take(
+        load: &Rc<MirrorLoad>,
+        in_flight_max: usize,
+        bytes: usize,
+    ) -> Result<Self, MirrorDrop> {
         if load.copies.get() >= in_flight_max {
             return Err(MirrorDrop::InFlight);
         }

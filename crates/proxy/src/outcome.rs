@@ -107,6 +107,17 @@ code_table! {
 }
 
 code_table! {
+    /// Event of a second attempt (hedge). Each one that was sent is later won, lost or failed.
+    pub(crate) enum HedgeEvent:
+    Sent, "sent";
+    Won, "won";
+    Lost, "lost";
+    Failed, "failed";
+    NoBudget, "no_budget";
+    NoServer, "no_server";
+}
+
+code_table! {
     /// Result of the lookup of a request's sticky cookie.
     pub(crate) enum StickyLookup:
     Hit, "hit", "Names a server that is up; the request goes there.";
@@ -193,6 +204,8 @@ pub(crate) struct Outcome<'a> {
     pub(crate) wasted: bool,
     /// Result of the sticky cookie lookup; `None`: the pool has no sticky cookie.
     pub(crate) sticky: Option<StickyLookup>,
+    /// End of the second attempt; `None`: there was none.
+    pub(crate) hedge: Option<HedgeEvent>,
     /// Version and cipher suite of the client's TLS session; `None`: a plain connection, or its
     /// handshake is not complete.
     pub(crate) tls_names: Option<(&'static str, &'static str)>,

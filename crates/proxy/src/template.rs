@@ -170,6 +170,7 @@ facts! {
     BytesContent, "bytes.content", Log, "Content bytes sent to the client.";
     Retries, "retries", Log, "The number of retries.";
     Reused, "reused", Log, "`true` if the server connection was reused.";
+    Hedge, "hedge", Log, "The end of the attempt at a second server: `won`, `lost` or `failed`; empty: none was sent.";
     TlsError, "tls.error", Log, "The reason that a TLS handshake ended the request.";
 }
 

@@ -123,7 +123,8 @@ mod tests {
         match parse("t", &text) {
             Ok(parsed) if parsed.warnings.iter().all(|warning| warning.to_string().contains("route 2")) => {
                 let settings = parsed.plan.routes[0].settings.for_listener(0).unwrap();
-                let show = |key| crate::plan::SETTINGS.iter().find(|setting| setting.key == key).unwrap().show;
+                let show =
+                    |key| crate::plan::SETTINGS.iter().find(|setting| setting.key == key).unwrap().show;
                 Ok((show("mirror")(settings), show("hedge")(settings)))
             }
             Ok(parsed) => Err(parsed.warnings.iter().map(ToString::to_string).collect()),

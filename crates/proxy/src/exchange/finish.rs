@@ -58,6 +58,12 @@ impl Exchange {
         phase: EndPhase,
     ) -> StepResult {
         let end = if end == EndReason::ClientGone { client.gone_reason() } else { end };
+        if self.hedge.is_some() {
+            if self.replaces_failed_attempt(end) && self.promote_hedge(ctx, client, end) {
+                return StepResult::Progressed;
+            }
+            self.cancel_hedge(client, &mut ctx.work.rng);
+        }
         self.outcome.end = end;
         self.outcome.phase = phase;
         let is_server_fault = matches!(
@@ -306,6 +312,7 @@ impl Exchange {
         rng: &mut fastrand::Rng,
         end: EndReason,
     ) {
+        self.cancel_hedge(client, rng);
         self.outcome.end = end;
         self.outcome.phase = self.phase();
         if let ExchangeStage::Queued(pool, ticket) = &self.stage {
@@ -353,6 +360,7 @@ impl Exchange {
             reused: builder.reused,
             wasted: builder.wasted,
             sticky: builder.sticky,
+            hedge: builder.hedge,
             tls_names: client.tls_names(),
             server_name: client.server_name(),
             tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),

@@ -33,7 +33,9 @@ impl Exchange {
         request: &RouteRequest<'_>,
     ) {
         let Some(own) = self.own_settings.clone().filter(|own| !own.mirrors.is_empty()) else { return };
-        let (Some(generation_rc), Some(route)) = (self.generation.clone(), self.outcome.route) else { return };
+        let (Some(generation_rc), Some(route)) = (self.generation.clone(), self.outcome.route) else {
+            return;
+        };
         // They have no end of their own.
         if self.facts.requests_upgrade || self.facts.kind == RequestKind::Connect {
             return;
@@ -87,7 +89,8 @@ impl Exchange {
     pub(super) fn mirror_content(&mut self, client: &ClientStream, input: &[u8], batch: &Batch) {
         let (Some(mirrored), Some(own)) = (&mut self.mirrored, self.own_settings.clone()) else { return };
         for piece in batch.pieces(input) {
-            mirrored.push(piece, |comparison| plan_of(&own, comparison).map_or(0, |plan| plan.body_bytes_max));
+            mirrored
+                .push(piece, |comparison| plan_of(&own, comparison).map_or(0, |plan| plan.body_bytes_max));
         }
         if batch.is_last {
             self.send_mirrors(client, &own);
@@ -108,7 +111,8 @@ impl Exchange {
                 content_bytes_max: DISCARDED_BYTES_MAX,
                 keeps_content: false,
             };
-            let Ok(running) = subrequest::start(client, &comparison.generation, self.listener, request) else {
+            let Ok(running) = subrequest::start(client, &comparison.generation, self.listener, request)
+            else {
                 comparison.count_drop(MirrorDrop::InFlight);
                 continue;
             };

@@ -28,6 +28,9 @@ impl Exchange {
         client: &mut ClientStream,
         Failure { end, phase }: Failure,
     ) -> StepResult {
+        if self.hedge.is_some() && self.promote_hedge(ctx, client, end) {
+            return StepResult::Progressed;
+        }
         let Some(ServerSlot { pool, server }) = &self.slot else {
             return self.fail(ctx, client, end, phase);
         };

@@ -2,7 +2,7 @@
 
 use rt::clock::MonotonicTime;
 
-use crate::outcome::{EndPhase, EndReason, LoggedRequest, Protocol, StickyLookup, Times};
+use crate::outcome::{EndPhase, EndReason, HedgeEvent, LoggedRequest, Protocol, StickyLookup, Times};
 use crate::plan::{PoolId, ServerId};
 use crate::request_view::RequestView;
 
@@ -28,6 +28,8 @@ pub(crate) struct OutcomeBuilder {
     pub(crate) wasted: bool,
     /// Result of reading the sticky cookie; `None`: the pool has none.
     pub(crate) sticky: Option<StickyLookup>,
+    /// End of the second attempt; `None`: there was none.
+    pub(crate) hedge: Option<HedgeEvent>,
     /// Fault of the last TLS handshake with a server, if it failed.
     pub(crate) tls_error: Option<Box<str>>,
     pub(crate) route: Option<usize>,
@@ -61,6 +63,7 @@ impl Default for OutcomeBuilder {
             reused: false,
             wasted: false,
             sticky: None,
+            hedge: None,
             tls_error: None,
             route: None,
             pool: None,

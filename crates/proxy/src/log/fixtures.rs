@@ -185,6 +185,7 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         reused: false,
         wasted: false,
         sticky: None,
+        hedge: None,
         tls_names: None,
         server_name: None,
         tls_error: None,

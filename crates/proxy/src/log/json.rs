@@ -38,6 +38,11 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
     ("retries", "number of retries"),
     ("reused", "true if the server connection was reused"),
     ("wasted", "true if the server completed a response after the client had left"),
+    (
+        "hedge",
+        "end of the attempt at a second server (`hedge` of a route): won (its response was forwarded), lost or failed; \
+         null: none was sent",
+    ),
     ("request_id", "the request's id; null: none"),
     ("user_agent", "the field `User-Agent`; null: none"),
     ("referer", "the field `Referer`, without secrets; null: none"),
@@ -170,6 +175,14 @@ fn push_times(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
         (true, false) => out.fixed(b",\"reused\":true,\"wasted\":false"),
         (false, true) => out.fixed(b",\"reused\":false,\"wasted\":true"),
         (true, true) => out.fixed(b",\"reused\":true,\"wasted\":true"),
+    }
+    match entry.outcome.hedge {
+        None => out.fixed(b",\"hedge\":null"),
+        Some(end) => {
+            out.fixed(b",\"hedge\":\"");
+            out.slice(end.code().as_bytes());
+            out.fixed(b"\"");
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use super::histogram::Histogram;
 use super::snapshot::Snapshot;
 use super::table::Metric;
 use super::{CLASS_TCP, CLASSES, CounterCell, Metrics, new_counters};
+use crate::outcome::HedgeEvent;
 use crate::plan::RoutePlan;
 
 code_table! {
@@ -16,17 +17,6 @@ code_table! {
     InFlight, "in_flight";
     Memory, "memory";
     Incomplete, "incomplete";
-}
-
-code_table! {
-    /// Event of a second attempt. Each one that was sent is later won, lost or failed.
-    pub(crate) enum HedgeEvent:
-    Sent, "sent";
-    Won, "won";
-    Lost, "lost";
-    Failed, "failed";
-    NoBudget, "no_budget";
-    NoServer, "no_server";
 }
 
 /// Status and time to the head of a response; 0 and `None`: there was none.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    ClientTimeouts, CompressionPlan, Forwarding, HedgeDelay, ListenerIndex, ListenerPlan, MirrorPlan, PoolPlan,
-    ServerTimeouts, Statuses,
+    ClientTimeouts, CompressionPlan, Forwarding, HedgeDelay, ListenerIndex, ListenerPlan, MirrorPlan,
+    PoolPlan, ServerTimeouts, Statuses,
 };
 
 /// Settings of the requests of a route, resolved: its own, or else those of the pool and the listener.

@@ -11,8 +11,8 @@ use crate::cookies::cookies;
 use crate::key_digest::digest;
 use crate::maps::Key;
 use crate::plan::{
-    CertificatePart, Condition, Conditions, Fact, MapPlan, PathCondition, PercentCondition, Template, TextCondition,
-    ValueCondition,
+    CertificatePart, Condition, Conditions, Fact, MapPlan, PathCondition, PercentCondition, Template,
+    TextCondition, ValueCondition,
 };
 use crate::request_view::ClientFacts;
 use crate::uri::{normalise_host, split_target};
