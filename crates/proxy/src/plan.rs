@@ -48,7 +48,7 @@ pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
     TokenRate,
 };
-pub use route_settings::{GivenSettings, OwnSettings, RetryOn, RouteSettings};
+pub use route_settings::{GivenSettings, MarkedIdempotent, OwnSettings, RetryOn, RouteSettings};
 pub(crate) use route_settings::{SETTINGS, SettingOwner};
 pub use server_shell::log::LogTarget;
 pub(crate) use sni::SniMatch;

@@ -3,6 +3,7 @@
 
 mod hedges;
 mod mirrors;
+mod retries;
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    Action, ErrorPage, Forwarding, GivenSettings, HedgeDelay, Id as _, MirrorPlan, OwnSettings, PoolPlan,
-    RetryOn, RouteSettings, SETTINGS, SettingOwner, Statuses,
+    Action, ErrorPage, Forwarding, GivenSettings, HedgeDelay, Id as _, MarkedIdempotent, MirrorPlan,
+    OwnSettings, PoolPlan, RetryOn, RouteSettings, SETTINGS, SettingOwner, Statuses,
 };
 
 use super::compression::{GivenCompression, parse_compression};
@@ -14,10 +14,13 @@ use super::health::parse_statuses;
 use super::listeners::parse_field_of_forwarding;
 use super::routes::KnownNames;
 use super::traffic::{parse_hedge, parse_mirrors};
+use super::validate;
 use super::value::Section;
 
 /// Word of `retry-on` for a server without a response in time.
 const TIMEOUT: &str = "timeout";
+/// Word of `retry-on` for a server that ends its connection before the response.
+const RESET: &str = "reset";
 /// Keys that have no effect without retries.
 const RETRY_KEYS: [&str; 2] = ["retry-on", "timeouts.per-try"];
 
@@ -110,6 +113,7 @@ struct OwnValues {
     timeouts: Section,
     forwarding: Section,
     retry_on: Option<RetryOn>,
+    idempotent: MarkedIdempotent,
     via: Option<Option<Box<str>>>,
     request_id: Option<Option<Box<str>>>,
     compression: Option<GivenCompression>,
@@ -125,6 +129,7 @@ fn parse_own(section: &Section, names: &KnownNames<'_>, problems: &mut Problems)
     OwnValues {
         timeouts: section.table("timeouts"),
         retry_on: section.key_offset("retry-on").map(|_| parse_retry_on(section, problems)),
+        idempotent: parse_idempotent(section, problems),
         compression: parse_compression(section, problems),
         mirrors: parse_mirrors(section, names, problems),
         hedge: parse_hedge(section, problems),
@@ -158,6 +163,7 @@ impl OwnValues {
             buffer_request_bytes: section.integer("buffer-request").unwrap_or(settings.buffer_request_bytes),
             retries_max: retries_max.unwrap_or(settings.retries_max),
             retry_on: self.retry_on.clone().unwrap_or_default(),
+            idempotent: self.idempotent.clone(),
             forwarding: self.forwarding(settings.forwarding),
             compression: match &self.compression {
                 Some(given) => given.over(settings.compression.as_deref()),
@@ -187,8 +193,8 @@ impl OwnValues {
 }
 
 fn parse_retry_on(section: &Section, problems: &mut Problems) -> RetryOn {
-    let (timeouts, statuses): (Vec<_>, Vec<_>) =
-        section.texts("retry-on").into_iter().partition(|text| &*text.value == TIMEOUT);
+    let (words, statuses): (Vec<_>, Vec<_>) =
+        section.texts("retry-on").into_iter().partition(|text| [TIMEOUT, RESET].contains(&&*text.value));
     let mut ranges = Vec::new();
     for Located { value, offset } in statuses {
         if let Some(statuses) = problems.ok_or_report(offset, parse_statuses(&value)) {
@@ -200,7 +206,23 @@ fn parse_retry_on(section: &Section, problems: &mut Problems) -> RetryOn {
         }
     }
     let statuses = (!ranges.is_empty()).then_some(Statuses(ranges));
-    RetryOn { statuses, timeout: !timeouts.is_empty() }
+    let has = |word| words.iter().any(|text| &*text.value == word);
+    RetryOn { statuses, timeout: has(TIMEOUT), reset: has(RESET) }
+}
+
+fn parse_idempotent(section: &Section, problems: &mut Problems) -> MarkedIdempotent {
+    let Some(text) = section.text("idempotent") else { return MarkedIdempotent::None };
+    match (&*text.value, text.value.strip_prefix("header:")) {
+        ("all", _) => MarkedIdempotent::All,
+        (_, Some(name)) => {
+            problems.ok_or_report(text.offset, validate::check_field_name(name));
+            MarkedIdempotent::Field(name.into())
+        }
+        (other, None) => {
+            problems.add_error(text.offset, format!("'{other}' is neither 'all' nor 'header:NAME'"));
+            MarkedIdempotent::None
+        }
+    }
 }
 
 /// Warns about `buffer-request` for a pool whose servers have no limit.
@@ -271,7 +293,7 @@ mod tests {
     fn settings_of_a_route_replace_those_of_pool_and_listener() {
         let plan = plan(
             "pool = 'app'\ntimeouts = { total = '9s', idle = '2s', body-idle = '3s' }\nretries = 1\n\
-             retry-on = ['502-503', 'timeout']\nforwarding = { x-forwarded = false, request-id = false }",
+             retry-on = ['502-503', 'reset', 'timeout']\nidempotent = 'header:idempotency-key'\nforwarding = { x-forwarded = false, request-id = false }",
         );
         let (web, other) = (settings(&plan, 0), settings(&plan, 1));
         assert_eq!((web.total_ns, web.server.idle_ns), (Some(9_000_000_000), 2_000_000_000));
@@ -279,13 +301,14 @@ mod tests {
         // Inherited from the pool, the listener, and the defaults.
         assert_eq!((web.server.first_byte_ns, web.body_bytes_max), (7_000_000_000, Some(1 << 20)));
         assert_eq!((web.server.connect_ns, other.body_bytes_max), (5_000_000_000, None));
-        assert_eq!(web.retry_on.to_string(), "502-503,timeout");
+        assert_eq!(web.retry_on.to_string(), "502-503,timeout,reset");
+        assert_eq!(web.idempotent.to_string(), "by method, or with idempotency-key");
         assert!(!web.forwarding.x_forwarded && web.forwarding.request_id.is_none());
         assert_eq!(
             (web.forwarding.via.as_deref(), other.forwarding.via.as_deref()),
             (Some("weir"), Some("edge"))
         );
-        assert_eq!(plan.routes[0].settings.given.len(), 7);
+        assert_eq!(plan.routes[0].settings.given.len(), 8);
         assert_eq!((plan.given.listeners.len(), plan.given.pools[0].len()), (2, 2));
     }
 
@@ -298,6 +321,8 @@ mod tests {
             ("pool = 'app'\nbuffer-request = '16k'", "no server of pool 'app' has a maxconn"),
             ("pool = 'app'\nretry-on = '200'", "no errors"),
             ("pool = 'app'\nretry-on = 'never'", "'never'"),
+            ("pool = 'app'\nidempotent = 'post'", "'post' is neither 'all' nor 'header:NAME'"),
+            ("pool = 'app'\nidempotent = 'header:a b'", "'a b'"),
             ("pool = 'app'\nforwarding = { via = 'a b' }", "'a b'"),
         ] {
             let messages = messages(route);

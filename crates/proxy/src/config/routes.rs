@@ -34,10 +34,11 @@ pub(super) struct KnownNames<'a> {
 /// Keys for a route's action; a route has exactly one of them.
 const ACTION_KEYS: [&str; 7] = ["pool", "files", "redirect", "return", "deny", "silent-drop", "tarpit"];
 /// Keys that have an effect only if the request is forwarded.
-const FORWARD_ONLY_KEYS: [&str; 14] = [
+const FORWARD_ONLY_KEYS: [&str; 15] = [
     "compression",
     "mirror",
     "hedge",
+    "idempotent",
     "timeouts",
     "buffer-request",
     "retries",

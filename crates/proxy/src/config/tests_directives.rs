@@ -80,7 +80,10 @@ fn config(row: &Directive, line: &str) -> String {
         }
         "route[].timeouts" => format!("{}{POOL}", route("[route.timeouts]\n@\n")),
         "route[].hedge" => format!("{}{POOL}", route("[route.hedge]\n@\n")),
-        "route[].mirror" => format!("{}{POOL}", route("[route.mirror]\npool = 'app'\n@\n")),
+        "route[].mirror" => {
+            // The first line with a key is the tested one.
+            format!("{LISTENER}[[route]]\n  pool = 'app'\n[route.mirror]\npool = 'app'\n@\n{POOL}")
+        }
         "route[].compression" => format!("{}{POOL}", route("[route.compression]\n@\n")),
         "route[].compression.level" => format!("{}{POOL}", route("[route.compression.level]\n@\n")),
         "route[].forwarding" => format!("{}{POOL}", route("[route.forwarding]\n@\n")),

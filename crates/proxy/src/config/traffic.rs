@@ -117,11 +117,11 @@ mod tests {
     /// Returns both settings of the route as `--explain` prints them; an error: all problems and warnings.
     fn settings(route: &str) -> Result<(String, String), Vec<String>> {
         let text = format!(
-            "[listener.web]\nbind = '127.0.0.1:0'\n[[route]]\npool = 'app'\n{route}\n\
-             [[route]]\nhost = 'other'\npool = 'shadow'\n{REST}"
+            "[listener.web]\nbind = '127.0.0.1:0'\n[[route]]\nhost = 'h'\npool = 'app'\n{route}\n\
+             [[route]]\npool = 'shadow'\n{REST}"
         );
         match parse("t", &text) {
-            Ok(parsed) if parsed.warnings.iter().all(|warning| warning.to_string().contains("route 2")) => {
+            Ok(parsed) if parsed.warnings.is_empty() => {
                 let settings = parsed.plan.routes[0].settings.for_listener(0).unwrap();
                 let show =
                     |key| crate::plan::SETTINGS.iter().find(|setting| setting.key == key).unwrap().show;
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn wrong_and_useless_values_have_a_place() {
         for (route, part) in [
-            ("mirror = { pool = 'shadw' }", "t:5:19: unknown pool 'shadw'"),
+            ("mirror = { pool = 'shadw' }", "t:6:19: unknown pool 'shadw'"),
             ("mirror = { percent = 5 }", "pool"),
             ("mirror = { pool = 'shadow', mark = 'connection' }", "'connection' belongs to the connection"),
             ("mirror = { pool = 'shadow', host = 'a b' }", "'a b'"),

@@ -391,6 +391,10 @@ impl Exchange {
                 let failure = Failure { end: EndReason::ServerClosed, phase: EndPhase::Head };
                 self.retry_connect(ctx, client, failure)
             }
+            ResponseProgress::Head if self.own_settings.is_some() && self.may_retry_reset(ctx.core) => {
+                let end = self.early_end();
+                self.retry_result(ctx, client, end)
+            }
             ResponseProgress::Head => {
                 let end = self.early_end();
                 self.fail(ctx, client, end, EndPhase::Head)

@@ -21,6 +21,7 @@ pub struct RouteSettings {
     pub buffer_request_bytes: u64,
     pub retries_max: u8,
     pub retry_on: RetryOn,
+    pub idempotent: MarkedIdempotent,
     pub forwarding: Forwarding,
     /// Statuses of servers whose content an error page replaces; `None`: none.
     pub replaced: Option<Statuses>,
@@ -38,6 +39,18 @@ pub struct RetryOn {
     pub statuses: Option<Statuses>,
     /// True if a server without a response in time counts, too.
     pub timeout: bool,
+    /// True if a server that ends its connection before the response counts, too.
+    pub reset: bool,
+}
+
+/// Requests that may be sent twice although their method is not idempotent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MarkedIdempotent {
+    #[default]
+    None,
+    All,
+    /// Those with this field.
+    Field(Box<str>),
 }
 
 /// Settings of a route.
@@ -93,6 +106,7 @@ settings! {
     "buffer-request", Listener, |settings| format!("{} B", settings.buffer_request_bytes);
     "retries", Pool, |settings| settings.retries_max.to_string();
     "retry-on", Route, |settings| settings.retry_on.to_string();
+    "idempotent", Route, |settings| settings.idempotent.to_string();
     "hedge", Route, |settings| settings.hedge.map_or_else(|| "false".to_owned(), hedge_delay);
     "mirror", Route, |settings| mirrors(&settings.mirrors);
     "compression", Listener, |settings| settings.compression.as_ref().map_or_else(|| "false".to_owned(), |plan| plan.to_string());
@@ -159,6 +173,7 @@ impl RouteSettings {
             buffer_request_bytes: listener.buffer_request_bytes,
             retries_max: pool.map_or(0, |pool| pool.retries_max),
             retry_on: RetryOn::default(),
+            idempotent: MarkedIdempotent::None,
             forwarding: listener.forwarding.clone(),
             replaced: None,
             compression: listener.compression.clone(),
@@ -176,11 +191,22 @@ impl OwnSettings {
 
 impl std::fmt::Display for RetryOn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (&self.statuses, self.timeout) {
-            (None, false) => f.write_str("none"),
-            (None, true) => f.write_str("timeout"),
-            (Some(statuses), false) => write!(f, "{statuses}"),
-            (Some(statuses), true) => write!(f, "{statuses},timeout"),
+        let statuses = self.statuses.as_ref().map(ToString::to_string);
+        let words = [(self.timeout, "timeout"), (self.reset, "reset")];
+        let words = words.into_iter().filter(|(is_on, _)| *is_on).map(|(_, word)| word.to_owned());
+        match &*statuses.into_iter().chain(words).collect::<Vec<_>>() {
+            [] => f.write_str("none"),
+            all => f.write_str(&all.join(",")),
+        }
+    }
+}
+
+impl std::fmt::Display for MarkedIdempotent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("by method"),
+            Self::All => f.write_str("all"),
+            Self::Field(name) => write!(f, "by method, or with {name}"),
         }
     }
 }
