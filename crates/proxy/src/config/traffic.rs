@@ -94,7 +94,9 @@ pub(super) fn parse_hedge(route: &Section, problems: &mut Problems) -> Option<He
 
 fn parse_delay(text: &str, section: &Section) -> Result<HedgeDelay, ValueError> {
     let Some(percentile) = text.strip_prefix('p') else {
-        let delay_ns = parse_time_in_seconds(text).map_err(|_| ValueError::HedgeDelay(text.into()))?;
+        let has_unit = text.ends_with(|last: char| last.is_ascii_alphabetic());
+        let delay_ns = parse_time_in_seconds(text).ok().filter(|_| has_unit);
+        let delay_ns = delay_ns.ok_or_else(|| ValueError::HedgeDelay(text.into()))?;
         return Ok(HedgeDelay::Fixed { delay_ns });
     };
     let is_number = percentile.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

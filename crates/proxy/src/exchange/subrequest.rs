@@ -55,6 +55,7 @@ pub(crate) struct Subrequest {
 
 /// A complete response.
 #[derive(Debug)]
+#[allow(dead_code, reason = "copies of requests need only the status; other callers read the rest")]
 pub(crate) struct SubrequestResponse {
     pub(crate) status: u16,
     /// Time when the head was complete.
