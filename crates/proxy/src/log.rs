@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use server_shell::date::milliseconds;
-use server_shell::log::LineBatches;
+use server_shell::log::{LineBatches, TargetPlan};
 
 pub(crate) use json::FIELDS;
 pub(crate) use line::{LoadCounts, Timers};
@@ -54,7 +54,8 @@ pub(crate) struct LogSender {
 /// # Errors
 /// Returns the errors of all files that could not be opened, or the error of starting the thread.
 pub(crate) fn start(logs: &[LogPlan], cores: usize) -> io::Result<(LogSender, LogWriter)> {
-    let targets: Vec<LogTarget> = logs.iter().map(|log| log.target.clone()).collect();
+    let target = |log: &LogPlan| TargetPlan { target: log.target.clone(), rotation: log.rotation };
+    let targets: Vec<TargetPlan> = logs.iter().map(target).collect();
     let (lines, writer) = server_shell::log::start(&targets, cores)?;
     Ok((LogSender { plans: logs.into(), lines }, writer))
 }

@@ -49,7 +49,7 @@ pub use overload::{
 };
 pub use route_settings::{GivenSettings, OwnSettings, RetryOn, RouteSettings};
 pub(crate) use route_settings::{SETTINGS, SettingOwner};
-pub use server_shell::log::LogTarget;
+pub use server_shell::log::{LogTarget, Rotation};
 pub(crate) use sni::SniMatch;
 pub use sni::{SniPlan, SniRoute};
 pub use tls::{ListenerTls, PoolTls};
@@ -573,6 +573,8 @@ pub struct LogPlan {
     pub sample: f64,
     /// True if only failed requests are logged (status from 500, or an end that is not regular).
     pub only_errors: bool,
+    /// Rotation of a file by its size; `None`: operators rename it.
+    pub rotation: Option<Rotation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -176,6 +176,8 @@ directives! {
         "escape", Choice(&["text", "json"]), Literal("'text'"), "'json'", "'xml'", "Escaping of the values of such a text. `text`: quotes, backslashes and all bytes but printable ASCII as `\\xNN`. `json`: as parts of strings in JSON, and a missing value is nothing.";
         "sample", Fraction, Literal("1.0"), "'10%'", "1.5", "Fraction of the requests to log, chosen at random. Errors are always logged.";
         "only-errors", Bool, Literal("false"), "true", "'no'", "Logs only requests that failed.";
+        "rotate-size", Size(1 << 10, SIZE_MAX), Unset("not rotated: rename the file and send SIGUSR1"), "'100m'", "'1'", "Size at which a file is renamed to its name with `.1`, `.1` to `.2` and so on, behind at most 32 KiB of lines. The user of the process needs write permission in the directory; a file that cannot be renamed grows, which is counted and printed.";
+        "rotate-files", Count(1, 1_000), Literal("7"), "30", "0", "With `rotate-size`: number of renamed files that are kept; the oldest is replaced.";
     }
     "listener.*" {
         "bind", Texts("an address"), Required, "['127.0.0.1:0', 'unix:/tmp/weir.sock']", "'127.0.0.1:99999'", "Addresses to listen on: `127.0.0.1:80`, `[::1]:80`, `:80` or `unix:/path`.";

@@ -207,7 +207,13 @@ fn log_entry(to: &str, format: &str) -> String {
 }
 
 fn log_plans(file: &str, format: &str) -> Vec<LogPlan> {
-    let log = |target| LogPlan { target, format: named_log_format(format), sample: 1.0, only_errors: false };
+    let log = |target| LogPlan {
+        target,
+        format: named_log_format(format),
+        sample: 1.0,
+        only_errors: false,
+        rotation: None,
+    };
     LogTarget::from_flag(file).map(log).into_iter().collect()
 }
 

@@ -20,7 +20,7 @@ const LOAD: LoadCounts =
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn log(target: LogTarget, format: LogFormat) -> LogPlan {
-    LogPlan { target, format, sample: 1.0, only_errors: false }
+    LogPlan { target, format, sample: 1.0, only_errors: false, rotation: None }
 }
 
 fn names() -> LogNames {

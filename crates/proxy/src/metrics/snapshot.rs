@@ -101,6 +101,9 @@ impl Snapshot {
             ] {
                 self.add(Metric::LogLines, &[target, result], lines);
             }
+            for (result, files) in [("rotated", log.rotated), ("failed", log.rotations_failed)] {
+                self.add(Metric::LogRotations, &[target, result], files);
+            }
         }
     }
 
