@@ -36,6 +36,7 @@ mod sni;
 mod sources;
 mod templates;
 mod tls;
+mod tracing;
 mod validate;
 mod value;
 mod variables;
@@ -148,6 +149,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
             .and_then(|text| problems.ok_or_report(text.offset, validate::parse_bind_address(&text.value))),
         admin_access: parse_admin_access(root, problems),
         control: parse_path(root, "control", validate::parse_socket_path, problems),
+        tracing: tracing::parse_tracing(root, problems).map(Arc::new),
         state_file: parse_path(root, "state-file", validate::parse_state_file, problems),
         source: "".into(),
         included: Vec::new(),

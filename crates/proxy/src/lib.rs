@@ -31,6 +31,7 @@ mod forward;
 pub mod fuzzing;
 mod h2_front;
 mod health;
+mod http_client;
 mod ipv4_fmt;
 mod key_digest;
 mod log;
@@ -56,6 +57,7 @@ mod simulation;
 mod template;
 #[cfg(test)]
 mod test_time;
+mod tracing;
 mod tunnel;
 mod uri;
 

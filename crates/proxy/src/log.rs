@@ -29,11 +29,12 @@ use server_shell::log::{LineBatches, TargetPlan};
 pub(crate) use json::FIELDS;
 pub(crate) use line::{LoadCounts, Timers};
 pub(crate) use names::LogNames;
+pub(crate) use secret::redact as redact_url;
 pub(crate) use server_shell::date::{WallClock, http_date};
 pub(crate) use server_shell::log::{LineCounters, LogTarget, LogWriter, TargetCounts};
 pub(crate) use template::{CapturedValue, append_captured, line_of_values};
 
-use crate::outcome::{EndReason, Outcome};
+use crate::outcome::Outcome;
 use crate::plan::{LogFormat, LogPlan};
 use line::{LINE_BYTES_MAX, LogEntry, SecondCache};
 use sink::LineBuffer;
@@ -149,7 +150,7 @@ impl CoreLog {
         if state.targets.is_empty() {
             return;
         }
-        let failed = is_failure(outcome);
+        let failed = outcome.is_failed();
         let entry = state.seconds.entry(outcome, names, load, clock);
         for core_target in &mut state.targets {
             if core_target.wants(failed, &mut state.rng) && core_target.batches.has_room() {
@@ -182,11 +183,6 @@ fn captured_values(logs: &[LogPlan]) -> Rc<[CapturedValue]> {
         }
     }
     captured.into()
-}
-
-/// Returns whether the request failed. `only-errors` and `sample` always log such requests.
-fn is_failure(outcome: &Outcome<'_>) -> bool {
-    outcome.status >= 500 || !matches!(outcome.end, EndReason::Done | EndReason::LocalResponse)
 }
 
 impl CoreTarget {

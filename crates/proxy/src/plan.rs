@@ -23,6 +23,7 @@ mod overload;
 mod route_settings;
 mod sni;
 mod tls;
+mod tracing;
 
 pub use crate::maps::{MapStore, MatchKind};
 pub use crate::percent::NamedPercent;
@@ -53,6 +54,7 @@ pub use server_shell::log::{LogTarget, Rotation};
 pub(crate) use sni::SniMatch;
 pub use sni::{SniPlan, SniRoute};
 pub use tls::{ListenerTls, PoolTls};
+pub use tracing::{Collector, TraceTrust, TracingPlan};
 
 /// Everything that a proxy is to do. Created by [`crate::config`]; never changes. A reload creates
 /// a new plan. So does a change of the addresses behind names, which shares all but the pools
@@ -74,6 +76,8 @@ pub struct Plan {
     pub privileges: PrivilegesPlan,
     /// Access logs; several are possible.
     pub logs: Vec<LogPlan>,
+    /// Traces; `None`: none are recorded, and contexts pass unchanged.
+    pub tracing: Option<Arc<TracingPlan>>,
     /// Address of the metrics and the admin pages; `None`: not served.
     pub admin: Option<Address>,
     /// Access rules of those pages.

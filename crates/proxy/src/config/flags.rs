@@ -109,6 +109,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         admin_access: Default::default(),
         control,
         state_file: None,
+        tracing: None,
         source: as_config(text).into(),
         included: Vec::new(),
         error_pages: Default::default(),

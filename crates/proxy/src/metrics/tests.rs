@@ -403,6 +403,7 @@ fn every_metric_of_the_table_is_exported() {
         rotated: 0,
         rotations_failed: 0,
     }]);
+    snapshot.add_traces(&Default::default());
     snapshot.add_state("app", "a", "up", true);
     snapshot.add_checks("app", "a", "passed", 1);
     snapshot.add_last_check("app", "a", "passed", true);
