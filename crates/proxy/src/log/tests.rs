@@ -10,7 +10,7 @@ use rt::clock::{MonotonicTime, SECOND_NS};
 
 use super::fixtures::{MS, malformed_request, plan, successful_request, tcp_connection};
 use super::*;
-use crate::outcome::{EndPhase, LoggedRequest};
+use crate::outcome::{EndPhase, EndReason, LoggedRequest};
 use crate::test_time::at;
 
 /// With this offset, monotonic second 1 is 2026-11-21 08:30:40.123.
