@@ -35,8 +35,10 @@ use crate::outcome::{Outcome, RejectReason};
 use crate::plan::{ListenerPlan, Plan};
 use crate::pool::{CrossCoreState, Pool};
 use crate::profile::{Profile, ProfilePhase};
+use crate::request_view::RequestView;
 use crate::route::RouteScratch;
 use crate::session::SessionDump;
+use crate::tracing::{CoreTraces, RequestTrace, TraceSender};
 use crate::tunnel::PIPE_BYTES;
 use generations::Generations;
 pub(crate) use listener_settings::{ListenerGeneration, ListenerSettings};
@@ -70,6 +72,7 @@ pub(crate) struct Core {
     /// Settings of the plan in force first, then of earlier plans that connections still use.
     listener_settings: RefCell<Vec<Rc<ListenerSettings>>>,
     logs: CoreLogs,
+    traces: CoreTraces,
     pub(crate) timers: Timers,
     pub(crate) deadlines: Deadlines,
     pub(crate) ticks: Ticks,
@@ -208,12 +211,14 @@ impl Core {
         balancer: ConnectionBalancer,
         connections_max: usize,
         log: CoreLog,
+        traces: CoreTraces,
     ) -> std::io::Result<Rc<Self>> {
         let core = Rc::new(Self {
             id,
             generations: Generations::new(generation),
             listener_settings: RefCell::default(),
             logs: CoreLogs::new(log),
+            traces,
             timers: Timers::start()?,
             deadlines: Deadlines::default(),
             ticks: Ticks { now: Cell::new(MonotonicTime::now()), count: Cell::new(0) },
@@ -312,6 +317,7 @@ impl Core {
         }
         let logging = self.profile.enter(ProfilePhase::Log);
         self.logs.hand_over();
+        self.traces.hand_over();
         drop(logging);
         self.generations.absorb_retired();
     }
@@ -347,9 +353,9 @@ impl Core {
         self.deadlines.wake_all();
     }
 
-    /// Returns whether a log needs more of a request than its first line.
+    /// Returns whether a log or a trace needs more of a request than its first line.
     pub(crate) fn needs_header_fields(&self) -> bool {
-        self.logs.needs_header_fields()
+        self.logs.needs_header_fields() || self.traces.is_on()
     }
 
     /// Returns the values that a log captures from a request's head.
@@ -366,6 +372,14 @@ impl Core {
         }
         let _section = self.profile.enter(ProfilePhase::Log);
         self.logs.record(outcome, &generation.log_names, || self.load_counts(generation, outcome));
+        if self.traces.is_on() {
+            self.traces.record(outcome, &generation.log_names, self.logs.wall_clock());
+        }
+    }
+
+    /// Returns the trace of a request; `None` if traces are off.
+    pub(crate) fn begin_trace(&self, view: &RequestView<'_>) -> Option<Box<RequestTrace>> {
+        self.traces.begin(view)
     }
 
     /// Records the outcome of a subrequest, which only its pool counts.
@@ -454,18 +468,21 @@ impl Core {
         // All cores share the logs, so the first core reports them.
         if self.id.index == 0 {
             self.logs.add_metrics(&mut snapshot);
+            snapshot.add_traces(&self.traces.counts());
         }
         snapshot
     }
 
-    /// Redirects log lines to `log`, if it is another one.
-    pub(crate) fn change_log(&self, log: log::LogSender) {
+    /// Redirects log lines and spans, if it is to others.
+    pub(crate) fn change_outputs(&self, log: log::LogSender, traces: TraceSender) {
         self.logs.change(log, self.id.index);
+        self.traces.change(traces);
     }
 
-    /// Hands the log lines over to the log thread.
-    pub(crate) fn hand_over_log(&self) {
+    /// Hands log lines and spans over to their threads.
+    pub(crate) fn hand_over_outputs(&self) {
         self.logs.hand_over();
+        self.traces.hand_over();
     }
 
     /// Returns the state for a request: a reused one, or a new one.

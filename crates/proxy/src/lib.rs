@@ -31,6 +31,7 @@ mod forward;
 pub mod fuzzing;
 mod h2_front;
 mod health;
+mod http_client;
 mod ipv4_fmt;
 mod key_digest;
 mod latency_window;
@@ -58,6 +59,7 @@ mod simulation;
 mod template;
 #[cfg(test)]
 mod test_time;
+mod tracing;
 mod tunnel;
 mod uri;
 

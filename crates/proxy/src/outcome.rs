@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use rt::clock::MonotonicTime;
 
 use crate::plan::{PoolId, ServerId};
+use crate::tracing::RequestTrace;
 
 /// Declares the reasons why a request ends. Each row has the code in metrics and JSON logs, the
 /// first letter of HAProxy's termination code (the party that caused the end), the status for the
@@ -213,6 +214,15 @@ pub(crate) struct Outcome<'a> {
     pub(crate) server_name: Option<&'a str>,
     /// Fault of the TLS handshake that ended the request.
     pub(crate) tls_error: Option<&'a str>,
+    /// Trace of the request; `None`: traces are off, or there was no head.
+    pub(crate) trace: Option<&'a RequestTrace>,
+}
+
+impl Outcome<'_> {
+    /// Returns whether the request failed: such requests are logged and recorded whatever the sample.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.status >= 500 || !matches!(self.end, EndReason::Done | EndReason::LocalResponse)
+    }
 }
 
 /// Protocol of a client's request.

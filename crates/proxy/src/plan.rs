@@ -23,6 +23,7 @@ mod overload;
 mod route_settings;
 mod sni;
 mod tls;
+mod tracing;
 mod traffic;
 
 pub use crate::maps::{MapStore, MatchKind};
@@ -50,10 +51,11 @@ pub use overload::{
 };
 pub use route_settings::{GivenSettings, MarkedIdempotent, OwnSettings, RetryOn, RouteSettings};
 pub(crate) use route_settings::{SETTINGS, SettingOwner};
-pub use server_shell::log::LogTarget;
+pub use server_shell::log::{LogTarget, Rotation};
 pub(crate) use sni::SniMatch;
 pub use sni::{SniPlan, SniRoute};
 pub use tls::{ListenerTls, PoolTls};
+pub use tracing::{Collector, TraceTrust, TracingPlan};
 pub use traffic::{HedgeDelay, MirrorPlan};
 
 /// Everything that a proxy is to do. Created by [`crate::config`]; never changes. A reload creates
@@ -76,6 +78,8 @@ pub struct Plan {
     pub privileges: PrivilegesPlan,
     /// Access logs; several are possible.
     pub logs: Vec<LogPlan>,
+    /// Traces; `None`: none are recorded, and contexts pass unchanged.
+    pub tracing: Option<Arc<TracingPlan>>,
     /// Address of the metrics and the admin pages; `None`: not served.
     pub admin: Option<Address>,
     /// Access rules of those pages.
@@ -599,6 +603,8 @@ pub struct LogPlan {
     pub sample: f64,
     /// True if only failed requests are logged (status from 500, or an end that is not regular).
     pub only_errors: bool,
+    /// Rotation of a file by its size; `None`: operators rename it.
+    pub rotation: Option<Rotation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

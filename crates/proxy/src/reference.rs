@@ -321,6 +321,27 @@ What the encoder holds back is sent as soon as the server pauses, and each part 
 read stops the server. An encoder takes 32 KiB at a time, between the turns of other connections.
 ";
 
+/// Traces of requests.
+const TRACES: &str = "
+## Traces
+
+With `[tracing]`, each request that a server gets has a `traceparent` of its own (W3C Trace Context): the trace of its caller, \
+if `context` says so, or a new one, and the span of this proxy as the parent. `tracestate` stays in a trace that is continued. \
+Without `[tracing]`, both fields pass unchanged.
+
+Requests are recorded that `sample` or a trusted caller has chosen, and those that failed or were `slow`, up to \
+`requests-rate`; all others cost their field. A recorded request has a span of the proxy (kind server, with the method and the \
+name of the route), one for each attempt at a server (kind client), one for a wait in the queue from 50 us, and below the last \
+attempt `connect`, `first byte` and `body`. Attributes have the names of OpenTelemetry's HTTP conventions, and `weir.listener`, `weir.pool`, \
+`weir.server` and `weir.end` (the end code). Values of parameters with names of secrets are `***`, and texts of clients have up to 1,024 \
+bytes.
+
+Spans are sent as OTLP/HTTP (protobuf), in requests of up to 512 KiB, one second after the first span at the latest, by a thread of their own. 64 \
+batches of 32 KiB may wait for it. Beyond that, spans are dropped and counted (`weir_trace_spans_total`): a collector that is slow or gone \
+delays no request. The end of the process waits for it for up to 2 s. Logs have the ids of traces: `trace_id` in JSON, `{trace.id}` and `{trace.span}` in \
+formats.
+";
+
 /// Files of a route.
 const FILES: &str = "
 ## Files
@@ -519,6 +540,7 @@ pub fn reference() -> String {
     let mut text = config::reference();
     text += ROUTE_SETTINGS;
     text += COMPRESSION;
+    text += TRACES;
     text += FILES;
     text += CONDITIONS;
     text += MAPS;

@@ -164,6 +164,8 @@ facts! {
     TimeClf, "time.clf", Log, "The time of the end, as in the combined format: `28/Nov/2026:12:00:00 +0000`.";
     End, "end", Log, "The end code.";
     Termination, "termination", Log, "HAProxy's termination code: cause and phase of the end.";
+    TraceId, "trace.id", Log, "The id of the trace, with `[tracing]`.";
+    SpanId, "trace.span", Log, "The id of the span of this proxy, with `[tracing]`.";
     Refusal, "refusal", Log, "The reason for rejecting a message.";
     BytesIn, "bytes.in", Log, "Bytes received from the client, including the head.";
     BytesOut, "bytes.out", Log, "Bytes sent to the client, including the head.";

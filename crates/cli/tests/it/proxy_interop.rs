@@ -41,7 +41,7 @@ fn assert_idle(proxy: &ProxyUnderTest) {
 
 /// Returns the path of the program in `proxy_interop/go`, which the first call builds; `None`, with a
 /// message, without a Go that is new enough, or without its modules.
-fn go_program() -> Option<&'static Path> {
+pub(crate) fn go_program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = PROGRAM.get_or_init(|| {
         if !is_installed("go", &["version"]) {

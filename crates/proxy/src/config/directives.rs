@@ -141,6 +141,7 @@ directives! {
         "state-file", Text("a file"), Unset("they end with the process"), "'/tmp/weir.state'", "'/no/such/directory/state'", "File that keeps the changes of operators over a restart and an upgrade: states, weights and `maxconn` of servers and pools, added and removed servers, percentages, as commands of `weir ctl`. It is replaced after each command, and applied before the first request; a line that does not fit to the config is reported and left out. Others than root and the user of the proxy must not be able to write it.";
         "privileges", Table("privileges"), Unset("the defaults below"), "{ landlock = false }", "true", "User, group and privileges of the process after its sockets are bound.";
         "log", Entries("log[]", None), Unset("no log"), "[{ to = 'stdout' }]", "'stdout'", "Request logs, any number, written `[[log]]`.";
+        "tracing", Table("tracing"), Unset("no traces; their fields pass unchanged"), "{ collector = 'http://127.0.0.1:4318' }", "true", "Traces of requests for a collector of OpenTelemetry (see \"Traces\" below).";
         "error-page", Entries("error-page[]", None), Unset("one line of text"), "[{ status = '5xx', html = '/etc/weir/networks.txt' }]", "[{ html = '/no/such/file' }]", "Contents of error responses, written `[[error-page]]` (see \"Error pages\" below).";
         "listener", Named("listener.*"), Required, "{ l = { bind = '127.0.0.1:0' } }", "[1]", "Addresses for clients, written `[listener.NAME]`; at least one.";
         "route", Entries("route[]", None), Unset("only the `pool` of each listener"), "[{ deny = true }]", "{ pool = 'app' }", "Rules for requests, written `[[route]]`, in order; the first match decides.";
@@ -176,6 +177,21 @@ directives! {
         "escape", Choice(&["text", "json"]), Literal("'text'"), "'json'", "'xml'", "Escaping of the values of such a text. `text`: quotes, backslashes and all bytes but printable ASCII as `\\xNN`. `json`: as parts of strings in JSON, and a missing value is nothing.";
         "sample", Fraction, Literal("1.0"), "'10%'", "1.5", "Fraction of the requests to log, chosen at random. Errors are always logged.";
         "only-errors", Bool, Literal("false"), "true", "'no'", "Logs only requests that failed.";
+        "rotate-size", Size(1 << 10, SIZE_MAX), Unset("not rotated: rename the file and send SIGUSR1"), "'100m'", "'1'", "Size at which a file is renamed to its name with `.1`, `.1` to `.2` and so on, behind at most 32 KiB of lines. The user of the process needs write permission in the directory; a file that cannot be renamed grows, which is counted and printed.";
+        "rotate-files", Count(1, 1_000), Literal("7"), "30", "0", "With `rotate-size`: number of renamed files that are kept; the oldest is replaced.";
+    }
+    "tracing" {
+        "collector", Text("a URL"), Required, "'http://127.0.0.1:4318'", "'127.0.0.1:4318'", "Receiver of OTLP/HTTP: `http` or `https`. Without a path, it is `/v1/traces`.";
+        "ca", Text("a file"), Unset("the authorities that the host trusts"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of a collector with `https`.";
+        "headers", Fields, Unset("none"), "{ x-api-key = '${HOME}' }", "{ a = 1 }", "Fields of the requests to the collector, such as a key.";
+        "timeout", Time, Literal("'10s'"), "'2s'", "2", "Maximum time of a request to the collector. It is sent up to 4 times if the collector cannot be reached, or answers 429, 502, 503 or 504.";
+        "service-name", Text("a name"), Literal("'weir'"), "'edge'", "1", "Attribute `service.name` of the spans.";
+        "attributes", Fields, Unset("none"), "{ 'service.namespace' = 'shop' }", "{ a = 1 }", "Further attributes of the resource.";
+        "context", Choice(&["trusted", "all", "new"]), Literal("'trusted'"), "'all'", "'none'", "Callers whose `traceparent` is continued. `trusted`: those in `trusted` of the listener, with their decision to record. `all`: everybody; `sample` decides about traces of peers that are not trusted. `new`: nobody. A request that continues no trace begins one, and `tracestate` is removed.";
+        "sample", Fraction, Literal("0.01"), "'10%'", "2", "Fraction of the traces that begin here and are recorded: by the id, as other samplers of ratios do.";
+        "slow", Time, Unset("no such time"), "'1s'", "1", "Requests that took as long are recorded, whatever `sample` has decided; servers do not know that.";
+        "failed", Bool, Literal("true"), "false", "'no'", "Requests with a status from 500, or with an end that is not regular, are recorded, whatever `sample` has decided.";
+        "requests-rate", ValueKind::Rate, Literal("'100/s'"), "'1k/s'", "0", "Maximum rate of requests that are recorded, on all threads.";
     }
     "listener.*" {
         "bind", Texts("an address"), Required, "['127.0.0.1:0', 'unix:/tmp/weir.sock']", "'127.0.0.1:99999'", "Addresses to listen on: `127.0.0.1:80`, `[::1]:80`, `:80` or `unix:/path`.";

@@ -141,6 +141,8 @@ pub(super) enum ValueError {
     ServerNameIsAddress(Box<str>),
     #[error("'{0}' needs a challenge in DNS, which weir does not support")]
     WildcardDomain(Box<str>),
+    #[error("'{0}' is not a URL of a collector: write http://host:4318, or https://host/path")]
+    CollectorUrl(Box<str>),
     #[error("'{0}' is an address: write a DNS name")]
     DomainIsAddress(Box<str>),
     #[error("'{0}' is neither includeSubDomains nor preload")]

@@ -36,7 +36,8 @@ fn config(row: &Directive, line: &str) -> String {
             format!("[map.m]\nkey = 'path'\n{entries}@\n{LISTENER}{POOL}")
         }
         "privileges" => format!("[privileges]\n@\n{LISTENER}{POOL}"),
-        "log[]" => format!("[[log]]\nto = 'stdout'\n@\n{LISTENER}{POOL}"),
+        "tracing" => format!("[tracing]\ncollector = 'https://127.0.0.1:4318'\n@\n{LISTENER}{POOL}"),
+        "log[]" => format!("[[log]]\nto = 'file:/tmp/x'\n@\n{LISTENER}{POOL}"),
         "listener.*" if row.key == "sni" => format!("{}{POOL}", listener("mode = 'tcp'\n@\n")),
         "listener.*" => format!("{}{POOL}", listener("@\n")),
         "listener.*.per-source" => {

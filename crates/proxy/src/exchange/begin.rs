@@ -374,6 +374,9 @@ impl Exchange {
         let out = self.request_relay.head_buffer();
         let id = write_request(view, origin, parts, out);
         self.outcome.note_request_id(&out[id]);
+        if let Some(trace) = &self.outcome.trace {
+            trace.context.write_fields(out);
+        }
         self.request_relay.keep_sent();
         true
     }

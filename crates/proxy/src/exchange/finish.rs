@@ -364,6 +364,7 @@ impl Exchange {
             tls_names: client.tls_names(),
             server_name: client.server_name(),
             tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),
+            trace: builder.trace.as_deref(),
         };
         match &self.subrequest {
             None => core.record(&generation, &outcome),

@@ -378,6 +378,7 @@ impl Exchange {
         match self.response {
             ResponseProgress::Head if self.may_resend(is_orderly) => {
                 self.outcome.retries += 1;
+                self.note_attempt(EndReason::ServerClosed);
                 self.attempt.unreceived_count += u8::from(self.is_unreceived(is_orderly));
                 self.rewind_request();
                 self.reconnect(client);

@@ -5,6 +5,7 @@ use rt::clock::MonotonicTime;
 use crate::outcome::{EndPhase, EndReason, HedgeEvent, LoggedRequest, Protocol, StickyLookup, Times};
 use crate::plan::{PoolId, ServerId};
 use crate::request_view::RequestView;
+use crate::tracing::RequestTrace;
 
 /// Facts collected about a request so far, for its [`Outcome`].
 #[derive(Debug)]
@@ -39,6 +40,7 @@ pub(crate) struct OutcomeBuilder {
     texts: Vec<u8>,
     text_ends: [u32; TEXT_COUNT],
     protocol: Option<Protocol>,
+    pub(crate) trace: Option<Box<RequestTrace>>,
 }
 
 const TEXT_COUNT: usize = 7;
@@ -71,6 +73,7 @@ impl Default for OutcomeBuilder {
             texts: Vec::new(),
             text_ends: [0; TEXT_COUNT],
             protocol: None,
+            trace: None,
         }
     }
 }

@@ -56,6 +56,7 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
         "tls_error",
         "reason that a TLS handshake, with the client or the server, ended the request; null: none",
     ),
+    ("trace_id", "id of the request's trace; the member is missing without `[tracing]`"),
 ];
 
 pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
@@ -71,6 +72,11 @@ pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     out.fixed(b",\"referer\":");
     push_quoted_url(out, request.map(|request| request.referer), FIELD_BYTES_MAX);
     push_tls(out, entry);
+    if let Some(trace) = entry.outcome.trace {
+        out.fixed(b",\"trace_id\":\"");
+        out.fixed(&trace.context.trace_id_text());
+        out.byte(b'"');
+    }
     out.fixed(b"}\n");
 }
 

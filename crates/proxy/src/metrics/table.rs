@@ -141,6 +141,8 @@ metrics! {
     DnsQueries, "weir_dns_queries_total", Counter, ["name", "result"], "DNS queries by result: answered, empty, no_name, refused, timeout, malformed, network.";
     DnsFailing, "weir_dns_failing", Gauge, ["name"], "Pools whose last lookup of this name failed; the previous addresses stay in use.";
     LogLines, "weir_log_lines_total", Counter, ["target", "result"], "Log lines by result: written, or lost: overflow (the target was too slow), failed (the target rejected them), backoff (the target was not tried again yet after a failure).";
+    TraceSpans, "weir_trace_spans_total", Counter, ["result"], "Spans of `[tracing]` by result: exported, or lost: overflow (the export thread was too slow), failed (the collector did not take them); and requests over `requests-rate`, which have none: rate.";
+    LogRotations, "weir_log_rotations_total", Counter, ["target", "result"], "Log files of `rotate-size` by result: rotated, failed (the file grows).";
     MapEntries, "weir_map_entries", Gauge, ["map"], "Entries of a map, or of a list of networks, which has the name of its file.";
     MapMemory, "weir_map_memory_bytes", Gauge, ["map"], "Memory of a map.";
     MapChanges, "weir_map_changes", Gauge, ["map"], "Changes of a map by operators (`weir ctl map`) since its file was read.";

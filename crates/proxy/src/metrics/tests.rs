@@ -360,6 +360,8 @@ fn the_text_is_as_prometheus_wants_it() {
         overflowed: 1,
         failed: 2,
         backoff: 3,
+        rotated: 4,
+        rotations_failed: 0,
     }]);
     snapshot.merge(self::metrics().snapshot());
     let text = prometheus(&snapshot);
@@ -398,8 +400,11 @@ fn every_metric_of_the_table_is_exported() {
         overflowed: 0,
         failed: 0,
         backoff: 0,
+        rotated: 0,
+        rotations_failed: 0,
     }]);
     snapshot.merge(traffic_metrics().snapshot());
+    snapshot.add_traces(&Default::default());
     snapshot.add_state("app", "a", "up", true);
     snapshot.add_checks("app", "a", "passed", 1);
     snapshot.add_last_check("app", "a", "passed", true);
