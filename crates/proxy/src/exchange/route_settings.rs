@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use rt::clock::MonotonicTime;
-use wire::Framing;
+use wire::{Framing, ResponseHead};
 
 use super::StepResult;
+use super::response::HeadResult;
 use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::config_generation::ConfigGeneration;
 use crate::core::{Core, PollContext};
@@ -133,6 +134,23 @@ impl Exchange {
                 // At least 1 ns, or the wait would not count as begun.
                 own.server.connect_ns.min(due.since(core.ticks.now.get()).max(1))
             }
+        }
+    }
+
+    /// Applies the settings of a route to the head of a response, of `used` bytes at the start of `input`. `None`: the response is
+    /// forwarded as it is.
+    #[cold]
+    pub(super) fn apply_own_settings(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        head: &ResponseHead<'_, '_>,
+        (input, used): (&[u8], usize),
+    ) -> Option<HeadResult> {
+        self.settle_hedge(client, &mut ctx.work.rng);
+        match self.replace_content(ctx, client, head, &input[used..]) {
+            Some(result) => Some(HeadResult::Failed(result)),
+            None => self.write_recoded_head(ctx.core, client, head, used),
         }
     }
 
