@@ -9,6 +9,7 @@
 //! `record::document` has the positions and the syntax errors.
 
 mod acme;
+mod revocation;
 mod balance;
 mod compression;
 mod conditions;

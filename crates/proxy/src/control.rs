@@ -44,6 +44,7 @@ mod file_watch;
 pub mod handover;
 mod listeners;
 mod map_watch;
+mod revocation_watch;
 mod owner;
 mod reload;
 mod runtime_servers;
@@ -74,6 +75,7 @@ use self::ctl::{CommandContext, ControlCommand, ControlSocket, OwnerTask, TryLoc
 use self::handover::{Handoff, InheritedSockets, OfferedSocket};
 use self::listeners::{AdminSocket, ListenAddresses};
 use self::map_watch::MapWatch;
+use self::revocation_watch::RevocationWatch;
 use self::runtime_servers::RuntimeServers;
 use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
@@ -98,6 +100,7 @@ pub struct RunningProxy {
     listeners: ListenAddresses,
     health: Health,
     map_watch: MapWatch,
+    revocation_watch: RevocationWatch,
     /// `None`: no listener had automatic certificates at the start.
     acme: Option<Acme>,
     /// The plan as configured, without the servers that host names resolve to.
@@ -193,6 +196,7 @@ pub fn start(
         listeners,
         health,
         map_watch: MapWatch::default(),
+        revocation_watch: RevocationWatch::default(),
         acme,
         template,
         plan,
@@ -373,6 +377,7 @@ impl RunningProxy {
         self.listeners.close_expired(MonotonicTime::now());
         self.apply_new_certificates();
         self.map_watch.poll(&self.plan, MonotonicTime::now());
+        self.revocation_watch.poll(&self.plan, MonotonicTime::now());
     }
 
     /// Asks all cores, and waits until they have executed the command. Without a deadline: a core that

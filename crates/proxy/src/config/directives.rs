@@ -218,6 +218,10 @@ directives! {
         "acme", Table("listener.*.tls.acme"), Unset("none"), "{ directory = 'https://localhost/dir', domains = 'a.example.org', storage = '/tmp', agree-to-terms = true }", "true", "Certificate that is ordered and renewed automatically (ACME).";
         "client-ca", Text("a file"), Unset("clients need no certificate"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of clients' certificates.";
         "client-certificate", Choice(&["required", "optional"]), Literal("'required'"), "'optional'", "'none'", "With `client-ca`: `required` fails the handshake of a client without a certificate. A certificate of another authority always fails it.";
+        "client-crl", Texts("a file"), Unset("revocation is not checked"), "['/etc/weir/clients.crl']", "'/no/such/file'", "Files with certificate revocation lists (CRL) in PEM or DER, 8 MiB together: clients whose certificate is on the list of its issuer are rejected. A change of a file is read within 2 s; see \"Revoked certificates\" below.";
+        "client-crl-depth", Choice(&["chain", "leaf"]), Literal("'chain'"), "'leaf'", "'all'", "With `client-crl`, the certificates that are checked: `chain`, that of the client and those of the intermediate authorities; `leaf`, that of the client alone.";
+        "client-crl-unknown", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `client-crl`, the action on a certificate whose issuer has no list.";
+        "client-crl-expired", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `client-crl`, the action on a certificate whose issuer's list has expired (nextUpdate).";
         "client-certificate-header", Text("a field name"), Unset("none"), "'x-ssl-client-s-dn'", "'host'", "Field of requests with the subject of the verified certificate (RFC 4514: `CN=a,O=b`, bytes beyond ASCII escaped); absent without a certificate. It is removed from the requests of clients.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
         "cipher-suites", Texts("a cipher suite"), Unset("all"), "['TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256']", "'AES128-SHA'", "Cipher suites, the preferred one first, by their names at IANA or in OpenSSL; without suites of a version of TLS, that version is off.";
@@ -405,7 +409,7 @@ directives! {
         "cookie", Matchers, Unset("any"), "{ beta = '1' }", "{ beta = 1 }", "Cookies, all of them, with matchers as in `header`.";
         "tls", Bool, Unset("either"), "true", "'1.3'", "`true`: only with TLS, `false`: only without.";
         "sni", Texts("a host name"), Unset("any"), "'*.example.org'", "'*'", "Server names that the client asked for (SNI), any of them.";
-        "tls-client", Matchers, Unset("any"), "{ subject = true, san = { regex = '^DNS:a' } }", "{ issuer = true }", "Parts of the client's verified certificate, all of them: `subject`, `san` (one of the names, as in `DNS:a.example`), `serial`, `fingerprint`, as the values `tls.client.*`, with matchers as in `header`.";
+        "tls-client", Matchers, Unset("any"), "{ subject = true, san = { regex = '^DNS:a' } }", "{ key = true }", "Parts of the client's verified certificate, all of them: `subject`, `issuer`, `common-name`, `san` (one of the names, as in `DNS:a.example`), `dns`, `uri`, `email` (one of the names of this kind), `serial`, `fingerprint`, as the values `tls.client.*`, with matchers as in `header`.";
         "time", Texts("a part of the day"), Unset("any"), "['08:00-12:00', '22:00-06:00']", "'8-12'", "Parts of the day in UTC, any of them; over midnight if the end is before the start.";
         "weekday", Texts("a day"), Unset("any"), "['sat', 'sun']", "'sunday'", "Days of the week in UTC, any of them: `mon`, `tue`, `wed`, `thu`, `fri`, `sat`, `sun`.";
         "percent", Ratio(0.0, 100.0), Unset("100"), "12.5", "101", "Percentage of the keys. A key is in the same percentile everywhere, so 20 % include the keys of 10 %, on all routes and machines.";
@@ -479,6 +483,10 @@ directives! {
     "pool.*.tls" {
         "verify", Bool, Literal("true"), "false", "'no'", "Verifies the servers' certificates. Without it, any server is accepted.";
         "ca", Text("a file"), Unset("the authorities that this host trusts"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of the servers' certificates.";
+        "crl", Texts("a file"), Unset("revocation is not checked"), "['/etc/weir/clients.crl']", "'/no/such/file'", "Files with certificate revocation lists (CRL) in PEM or DER, 8 MiB together: servers whose certificate is on the list of its issuer are rejected. A change of a file is read within 2 s; sessions are not resumed. See \"Revoked certificates\" below.";
+        "crl-depth", Choice(&["chain", "leaf"]), Literal("'chain'"), "'leaf'", "'all'", "With `crl`, the certificates that are checked: `chain`, that of the server and those of the intermediate authorities; `leaf`, that of the server alone.";
+        "crl-unknown", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `crl`, the action on a certificate whose issuer has no list.";
+        "crl-expired", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `crl`, the action on a certificate whose issuer's list has expired (nextUpdate).";
         "server-name", Text("a host name"), Unset("each server's own host name or address"), "'app.internal'", "'a b'", "Name that the servers have to prove, and that they get as server name (SNI).";
         "certificate", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the proxy's own certificate for the servers, and its chain.";
         "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with its private key.";

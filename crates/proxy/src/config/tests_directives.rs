@@ -138,6 +138,7 @@ fn config(row: &Directive, line: &str) -> String {
     let text = text + &line + after;
     let (ticket_key, ocsp) = TestCertificates::shared_extras();
     let text = text
+        .replace("/etc/weir/clients.crl", TestCertificates::shared_revocation_list())
         .replace("/etc/weir/ticket.key", ticket_key)
         .replace("/etc/weir/networks.txt", empty_file())
         .replace("/etc/weir/hosts.map", empty_file())

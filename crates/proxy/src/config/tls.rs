@@ -18,7 +18,7 @@ use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerHttp, ServerPl
 use super::errors::ValueError;
 use super::validate;
 use super::value::Section;
-use super::{acme, hsts};
+use super::{acme, hsts, revocation};
 
 /// Protocols that clients of HTTP listeners negotiate (RFC 7301).
 const HTTP_ALPN: &[u8] = b"http/1.1";
@@ -28,7 +28,7 @@ const CLIENT_KEYS: [&str; 2] = ["client-certificate", "client-certificate-header
 
 /// Files that a table names, with the positions of their names.
 #[derive(Default)]
-struct NamedFiles(Vec<(PathBuf, usize)>);
+pub(super) struct NamedFiles(Vec<(PathBuf, usize)>);
 
 impl NamedFiles {
     /// Reports faults of files at the positions of their names, all others at `offset`.
@@ -42,7 +42,7 @@ impl NamedFiles {
         self.0.iter().find(|(path, _)| Some(path) == fault.path.as_ref()).map(|(_, offset)| *offset)
     }
 
-    fn add(&mut self, text: Located<Box<str>>) -> PathBuf {
+    pub(super) fn add(&mut self, text: Located<Box<str>>) -> PathBuf {
         let path = PathBuf::from(&*text.value);
         self.0.push((path.clone(), text.offset));
         path
@@ -112,6 +112,7 @@ pub(super) fn parse_listener_tls(
     let client_header = parse_client_header(&section, mode, problems);
     let algorithms = parse_algorithms(&section, problems);
     let hsts = parse_hsts(&section, mode, problems);
+    let client_revocation = revocation::CLIENT_KEYS.parse(&section, &mut files, problems);
     let mut options = ServerTlsOptions {
         certificates,
         answers_acme: false,
@@ -119,6 +120,7 @@ pub(super) fn parse_listener_tls(
         client_ca: section.text("client-ca").map(|text| files.add(text)),
         ticket_key_files: parse_ticket_key_files(&section, &mut files, problems),
         key_log: parse_key_log(&section, &mut files, problems),
+        client_revocation,
         client_certificate_optional: section
             .text("client-certificate")
             .is_some_and(|text| &*text.value == "optional"),
@@ -205,7 +207,7 @@ fn warn_of_readable_keys(certificates: &[CertificateFiles], files: &NamedFiles, 
 
 fn parse_client_header(section: &Section, mode: Mode, problems: &mut Problems) -> Option<Box<str>> {
     if section.key_offset("client-ca").is_none() {
-        for key in CLIENT_KEYS {
+        for key in CLIENT_KEYS.into_iter().chain(revocation::CLIENT_KEYS.all()) {
             if let Some(offset) = section.key_offset(key) {
                 problems.warn(offset, format!("'{key}' has no effect without `client-ca`"));
             }
@@ -281,6 +283,9 @@ pub(super) fn parse_pool_tls(
     if let (false, Some(offset)) = (is_verified, section.key_offset("ca")) {
         problems.warn(offset, "'ca' has no effect with verify = false");
     }
+    if let (false, Some(offset)) = (is_verified, section.key_offset("crl")) {
+        problems.warn(offset, "'crl' has no effect with verify = false");
+    }
     let server_name = section.text("server-name").and_then(|text| {
         let check = check_server_name(&text.value);
         problems.ok_or_report(text.offset, check.map(|()| text.value))
@@ -296,18 +301,19 @@ pub(super) fn parse_pool_tls(
             (true, None) => Verification::HostRoots,
         },
         certificate: parse_own_certificate(&section, &mut files, problems),
+        revocation: revocation::SERVER_KEYS.parse(&section, &mut files, problems),
         version_min: parse_version(&section),
         alpn: http.alpn(),
         algorithms: parse_algorithms(&section, problems),
         ..ClientTlsOptions::default()
     };
-    match ClientTls::new(&options) {
+    match ClientTls::build(&options) {
         Ok(client) => {
             let files_digest = digest_of(files.0.iter().map(|(path, _)| &**path));
             Some(PoolTls { options, server_name, client, files_digest })
         }
-        Err(failure) => {
-            files.report(vec![failure], section.offset, problems);
+        Err(failures) => {
+            files.report(failures, section.offset, problems);
             None
         }
     }
