@@ -53,6 +53,7 @@ mod server_conn;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod stored_certificate;
 mod template;
 #[cfg(test)]
 mod test_time;

@@ -9,6 +9,7 @@ mod listeners;
 mod origin;
 mod pools;
 mod reloads;
+mod revocation;
 mod settings;
 mod sni;
 mod tunnels;

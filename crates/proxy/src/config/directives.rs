@@ -246,10 +246,28 @@ directives! {
         "directory", Text("a URL"), Required, "'https://localhost/dir'", "'http://localhost/dir'", "URL of the directory of the ACME server.";
         "ca", Text("a file"), Unset("the authorities that this host trusts"), "'/etc/weir/site.pem'", "5", "PEM file with the authorities of the ACME server's own certificate.";
         "contact", Texts("a URL"), Unset("none"), "'mailto:admin@example.org'", "1", "URLs to reach the owner of the account.";
-        "domains", Texts("a DNS name"), Required, "['a.example.org', 'b.example.org']", "'*.example.org'", "Names in the certificate, without wildcards; the first one names its file.";
+        "domains", Texts("a DNS name"), Required, "['a.example.org', 'b.example.org']", "'*.example.org'", "Names in the certificate; the first one names its file. `*.example.org` needs the challenge `dns-01`.";
         "storage", Text("a directory"), Required, "'/tmp'", "'/no/such/directory'", "Directory for the account's key and the certificate (mode 0600).";
-        "challenge", Choice(&["http-01", "tls-alpn-01"]), Literal("'http-01'"), "'tls-alpn-01'", "'dns-01'", "Proof of the control of the names: `http-01` at port 80, on any plain listener; `tls-alpn-01` at port 443, on this listener.";
+        "challenge", Choice(&["http-01", "tls-alpn-01", "dns-01"]), Literal("'http-01'"), "'tls-alpn-01'", "'dns-02'", "Proof of the control of the names: `http-01` at port 80, on any plain listener; `tls-alpn-01` at port 443, on this listener; `dns-01` by a TXT record, which `dns` sets.";
+        "dns", Table("listener.*.tls.acme.dns"), Unset("required by the challenge `dns-01`"), "{ server = '127.0.0.1', key-file = '/etc/weir/tsig.key' }", "true", "Way to set the TXT records of the challenge `dns-01`.";
+        "shared-storage", Bool, Literal("false"), "true", "'yes'", "Shares `storage`, a volume or NFS, with processes on other hosts: one orders for all, see \"Certificates of several replicas\" below.";
+        "lease", Time, Literal("'60s'"), "'30s'", "60", "With `shared-storage`, time after which the others take over from a replica that ended while it ordered, and half as much again; the same for all replicas.";
+        "poll-interval", Time, Literal("'5s'"), "'1s'", "5", "With `shared-storage`, interval at which a replica looks for files of the others; the same for all replicas.";
         "agree-to-terms", Bool, Literal("false"), "true", "'yes'", "Agreement to the terms of service of the ACME server; required.";
+    }
+    "listener.*.tls.acme.dns" {
+        "server", Text("a name server"), Unset("`hook`"), "'127.0.0.1:53'", "'127.0.0.1:x'", "Primary name server of the zone, which gets dynamic updates (RFC 2136) over TCP, with a signature (TSIG, RFC 8945).";
+        "key-file", Text("a file"), Unset("`key-name` and `secret-file`"), "'/etc/weir/tsig.key'", "'/no/such/file'", "File with the key of the updates in the format of BIND, as `tsig-keygen` writes it: `hmac-sha256`, `hmac-sha384` or `hmac-sha512`. Only root and `user` may be able to change it. It is read for each order.";
+        "key-name", Text("a DNS name"), Unset("in `key-file`"), "'weir'", "'a b'", "Name of the key of the updates.";
+        "algorithm", Choice(&["hmac-sha256", "hmac-sha384", "hmac-sha512"]), Literal("'hmac-sha256'"), "'hmac-sha512'", "'hmac-md5'", "Algorithm of the key, with `key-name`.";
+        "secret-file", Text("a file"), Unset("`key-file`"), "'/etc/weir/tsig.secret'", "'/no/such/file'", "File with the secret of the key in base64, with the rules of `key-file`.";
+        "zone", Text("a DNS name"), Unset("found by SOA queries to `server`"), "'example.org'", "'a b'", "Zone to update.";
+        "ttl", Time, Literal("'60s'"), "'5m'", "60", "TTL of the records.";
+        "hook", Texts("a program and its arguments"), Unset("`server`"), "['/bin/true', 'x']", "'true'", "Program that sets and removes the records, and its first arguments; it gets `add NAME VALUE` or `remove NAME VALUE` behind them (see \"Automatic certificates\" below). It needs privileges.landlock = false.";
+        "hook-timeout", Time, Literal("'2m'"), "'30s'", "30", "Maximum time of the hook; then it is killed with its children.";
+        "check-servers", Texts("a name server"), Unset("`server`; none with `hook`"), "['127.0.0.1:53', '127.0.0.2:53']", "'127.0.0.1:x'", "Name servers that must have the records before they are validated; `authoritative` for all of the zone.";
+        "propagation-timeout", Time, Literal("'2m'"), "'10m'", "2", "Maximum time until these name servers have the records.";
+        "propagation-interval", Time, Literal("'2s'"), "'500ms'", "2", "Interval at which they are asked.";
     }
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";

@@ -73,6 +73,23 @@ impl TestCertificates {
         })
     }
 
+    /// Returns the paths of a key of dynamic updates, and of a secret.
+    pub(super) fn shared_tsig_files() -> (&'static str, &'static str) {
+        static FILES: OnceLock<(String, String)> = OnceLock::new();
+        let (key, secret) = FILES.get_or_init(|| {
+            let site = Path::new(Self::shared().0);
+            let write = |name: &str, text: &str| {
+                let path = site.with_file_name(name);
+                Self::write(&path, text);
+                path.display().to_string()
+            };
+            let secret = "AQIDBAUGBwgJCgsMDQ4PEA==";
+            let key = format!("key weir {{ algorithm hmac-sha256; secret \"{secret}\"; }};");
+            (write("tsig.key", &key), write("tsig.secret", secret))
+        });
+        (key, secret)
+    }
+
     /// Returns a certificate and its key in PEM format.
     pub(super) fn generate(name: &str) -> (String, String) {
         let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();

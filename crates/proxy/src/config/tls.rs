@@ -135,15 +135,17 @@ pub(super) fn parse_listener_tls(
     if is_empty {
         return None;
     }
-    if let Some(acme) = &acme {
-        acme.complete(&mut options);
+    let stored_fault = acme.as_ref().and_then(|acme| acme.complete(&mut options));
+    if let Some(fault) = &stored_fault {
+        let text = format!("{fault}: the stored certificate is not used, and ordered again");
+        problems.warn(section.value_offset("acme"), text);
     }
     match ServerTls::new(&options) {
         Ok(server) => {
             for warning in server.warnings() {
                 problems.warn(files.offset_of(warning).unwrap_or(section.offset), warning.to_string());
             }
-            Some(ListenerTls { options, directory, client_header, hsts, acme, server })
+            Some(ListenerTls { options, directory, client_header, hsts, acme, stored_fault, server })
         }
         Err(failures) => {
             files.report(failures, section.offset, problems);
@@ -268,7 +270,15 @@ pub(super) fn listener_tls_of_flags(
         ..ServerTlsOptions::default()
     };
     let server = ServerTls::new(&options)?;
-    Ok(ListenerTls { options, directory: None, client_header: None, hsts: None, acme: None, server })
+    Ok(ListenerTls {
+        options,
+        directory: None,
+        client_header: None,
+        hsts: None,
+        acme: None,
+        stored_fault: None,
+        server,
+    })
 }
 
 pub(super) fn parse_pool_tls(

@@ -37,7 +37,11 @@ impl RevocationWatch {
                 ExpiryStage::Soon => "expires within an hour: renew it",
                 ExpiryStage::Expired => "has expired: renew it",
             };
-            eprintln!("weir: warning: {}: the revocation list of {} {text}", list.path.display(), list.issuer);
+            eprintln!(
+                "weir: warning: {}: the revocation list of {} {text}",
+                list.path.display(),
+                list.issuer
+            );
         }
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use rt::address::Address;
 use rt::tls::{
-    ClientTls, ClientTlsOptions, RevocationListInfo, ServerTls, ServerTlsOptions, TlsConfigError, Verification,
+    ClientTls, ClientTlsOptions, RevocationListInfo, ServerTls, ServerTlsOptions, TlsConfigError,
+    Verification,
 };
 
 use super::{AcmePlan, ListenerPlan, Plan, PoolPlan, ServerHttp, ServerPlan};
@@ -21,6 +22,8 @@ pub struct ListenerTls {
     /// Value of `Strict-Transport-Security` in all responses (RFC 6797).
     pub hsts: Option<Box<str>>,
     pub acme: Option<AcmePlan>,
+    /// Fault of the stored automatic certificate, which is not used.
+    pub stored_fault: Option<TlsConfigError>,
     /// Certificates and keys, as they were when the config was read.
     pub server: ServerTls,
 }
@@ -62,7 +65,10 @@ impl ListenerTls {
             [Some(&*files.certificate), Some(&*files.key), files.ocsp.as_deref()].into_iter().flatten()
         });
         let ticket_keys = self.options.ticket_key_files.iter().map(|path| &**path);
-        certificates.chain(self.options.client_ca.as_deref()).chain(ticket_keys).chain(self.revocation_files())
+        certificates
+            .chain(self.options.client_ca.as_deref())
+            .chain(ticket_keys)
+            .chain(self.revocation_files())
     }
 }
 
@@ -84,7 +90,9 @@ impl PoolTls {
             Verification::CaFile(path) => Some(&**path),
             Verification::HostRoots | Verification::Off => None,
         };
-        own.flat_map(|files| [&*files.certificate, &*files.key]).chain(authorities).chain(self.revocation_files())
+        own.flat_map(|files| [&*files.certificate, &*files.key])
+            .chain(authorities)
+            .chain(self.revocation_files())
     }
 
     /// Returns the same settings for connections that offer another version of HTTP.
@@ -121,7 +129,13 @@ impl Plan {
     /// Returns the revocation lists of all listeners, with the names of the listeners.
     pub(crate) fn revocation_lists(&self) -> impl Iterator<Item = (&str, &RevocationListInfo)> {
         let listeners = self.listeners.iter().filter_map(|listener| Some((listener, listener.tls.as_ref()?)));
-        listeners.flat_map(|(listener, tls)| tls.server.revocation_lists().map(|list| (&*listener.name, list)))
+        listeners
+            .flat_map(|(listener, tls)| tls.server.revocation_lists().map(|list| (&*listener.name, list)))
+    }
+
+    /// Returns the fault of a stored automatic certificate, which is not used.
+    pub(crate) fn stored_fault(&self) -> Option<&TlsConfigError> {
+        self.listeners.iter().find_map(|listener| listener.tls.as_ref()?.stored_fault.as_ref())
     }
 
     /// Returns the files whose changes are followed without `--watch`: revocation lists are replaced more
@@ -143,7 +157,9 @@ impl Plan {
             if let Some(tls) = &mut listener.tls
                 && let Some(acme) = &tls.acme
             {
-                acme.complete(&mut tls.options);
+                if let Some(fault) = acme.complete(&mut tls.options) {
+                    return Err(fault);
+                }
                 let server = ServerTls::new(&tls.options);
                 // At least one fault is reported.
                 tls.server = server.map_err(|mut faults| faults.remove(0))?;

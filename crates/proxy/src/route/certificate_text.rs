@@ -16,7 +16,8 @@ use crate::plan::{CertificatePart, Fact};
 impl Fact {
     /// Returns whether the fact is a part of the client's certificate.
     pub(crate) fn is_of_certificate(self) -> bool {
-        matches!(self, Self::ClientPem | Self::ClientSan) || CertificatePart::ALL.iter().any(|part| part.fact() == self)
+        matches!(self, Self::ClientPem | Self::ClientSan)
+            || CertificatePart::ALL.iter().any(|part| part.fact() == self)
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
-use rustls::client::danger::ServerCertVerifier;
 use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::ServerName;
 
 use super::certificates::{read_certified_key, read_host_roots};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, ExtendedKeyPurpose, OtherError,
     PeerMisbehaved, RootCertStore, SignatureScheme,
@@ -162,7 +162,8 @@ impl ClientVerifier {
             builder = builder.with_crls(lists.ders());
             let options = lists.options();
             builder = if options.only_leaf { builder.only_check_end_entity_revocation() } else { builder };
-            builder = if options.allows_unknown { builder.allow_unknown_revocation_status() } else { builder };
+            builder =
+                if options.allows_unknown { builder.allow_unknown_revocation_status() } else { builder };
             builder = if options.allows_expired { builder } else { builder.enforce_revocation_expiration() };
         }
         Ok(Self { trusted, lists, by_authorities: builder.build()? })

@@ -87,7 +87,8 @@ impl RevocationLists {
             }
         }
         if let (true, Some(path)) = (lists.len() > LISTS_MAX, options.files.first()) {
-            failures.push(TlsConfigError::in_file(path, format_args!("more than {LISTS_MAX} lists together")));
+            failures
+                .push(TlsConfigError::in_file(path, format_args!("more than {LISTS_MAX} lists together")));
         }
         // webpki takes the first list of an issuer.
         lists.sort_by_key(|list: &RevocationList| std::cmp::Reverse(list.issued_at_s));
@@ -138,7 +139,8 @@ impl RevocationLists {
     ) -> Vec<TlsConfigError> {
         let mut warnings = Vec::new();
         for info in self.infos().filter(|info| now_s >= info.next_update_s) {
-            warnings.push(TlsConfigError::in_file(&info.path, expiry_text(info, self.options.allows_expired)));
+            warnings
+                .push(TlsConfigError::in_file(&info.path, expiry_text(info, self.options.allows_expired)));
         }
         let Some(first) = self.options.files.first().filter(|_| !self.options.allows_unknown) else {
             return warnings;
@@ -170,7 +172,8 @@ impl RevocationLists {
             }
             let parsed = webpki::BorrowedCertRevocationList::from_der(list.der.as_ref());
             let parsed = parsed.map_err(|_| CertificateError::UnknownRevocationStatus)?;
-            let found = webpki::CertRevocationList::from(parsed).find_serial(parts.serial).map(|one| one.is_some());
+            let found =
+                webpki::CertRevocationList::from(parsed).find_serial(parts.serial).map(|one| one.is_some());
             match found {
                 Ok(false) => {}
                 Ok(true) => return Err(CertificateError::Revoked.into()),
@@ -224,14 +227,21 @@ fn parse_lists(bytes: &[u8], path: &Path) -> Result<Vec<RevocationList>, TlsConf
     ders.into_iter().map(|der| parse_list(der, path)).collect()
 }
 
-fn parse_list(der: CertificateRevocationListDer<'static>, path: &Path) -> Result<RevocationList, TlsConfigError> {
+fn parse_list(
+    der: CertificateRevocationListDer<'static>,
+    path: &Path,
+) -> Result<RevocationList, TlsConfigError> {
     let fault = |text: &str| TlsConfigError::in_file(path, text);
+    if is_version_1(der.as_ref()) {
+        return Err(fault("it is a list of version 1: create one of version 2 (with openssl ca: crlnumber)"));
+    }
     let parsed = webpki::BorrowedCertRevocationList::from_der(der.as_ref());
     parsed.map_err(|error| {
         fault(match error {
-            webpki::Error::UnsupportedDeltaCrl => "it is a delta list (RFC 5280 §5.2.4): use the complete list",
+            webpki::Error::UnsupportedDeltaCrl => {
+                "it is a delta list (RFC 5280 §5.2.4): use the complete list"
+            }
             webpki::Error::UnsupportedIndirectCrl => "it is an indirect list: use the list of the authority",
-            webpki::Error::UnsupportedCrlVersion => "it is a list of version 1: create one of version 2",
             _ => "the revocation list cannot be parsed: create it again",
         })
     })?;
@@ -244,6 +254,12 @@ fn parse_list(der: CertificateRevocationListDer<'static>, path: &Path) -> Result
     };
     let issued_at_s = parts.issued_at_s;
     Ok(RevocationList { der, issued_at_s, info })
+}
+
+/// Returns whether a list in DER has no version, as in version 1, which has no number either.
+fn is_version_1(der: &[u8]) -> bool {
+    let content = expect(SEQUENCE, der).and_then(|(list, _)| expect(SEQUENCE, list));
+    content.is_some_and(|(content, _)| content.first() == Some(&SEQUENCE))
 }
 
 impl<'a> ListParts<'a> {

@@ -237,12 +237,8 @@ fn client_verifier(
     let (Some(path), Some(trusted), Some(roots)) = (&options.client_ca, &verification.trusted, roots) else {
         return Ok(WebPkiClientVerifier::no_client_auth());
     };
-    let verifier = ClientVerifier::new(
-        trusted.clone(),
-        roots,
-        verification.lists.clone(),
-        verification.is_optional,
-    );
+    let verifier =
+        ClientVerifier::new(trusted.clone(), roots, verification.lists.clone(), verification.is_optional);
     Ok(Arc::new(verifier.map_err(|error| TlsConfigError::in_file(path, error))?))
 }
 

@@ -48,7 +48,8 @@ fn lists_of_files_in_pem_and_der_are_read_the_newest_first() {
     let home = tempfile::tempdir().unwrap();
     let (a, b) = (authority("a"), authority("b"));
     let both = pem_of("X509 CRL", &list_of(&a, 2030, &[1])) + &pem_of("X509 CRL", &list_of(&b, 2031, &[]));
-    let files = vec![write(&home, "both.pem", both.as_bytes()), write(&home, "a.der", &list_of(&a, 2040, &[7]))];
+    let files =
+        vec![write(&home, "both.pem", both.as_bytes()), write(&home, "a.der", &list_of(&a, 2040, &[7]))];
     let lists = RevocationLists::read(&options(files)).unwrap();
     let found: Vec<_> = lists.infos().map(|info| (&*info.issuer, info.next_update_s)).collect();
     let year_start_s = |year: i32| date_time_ymd(year, 1, 1).unix_timestamp() as u64;
@@ -101,7 +102,10 @@ fn expired_lists_and_authorities_without_one_are_warned_of() {
         warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let current = warnings(&lists, 2020);
-    assert!(current.len() == 1 && current[0].contains("no revocation list of the authority CN=b"), "{current:?}");
+    assert!(
+        current.len() == 1 && current[0].contains("no revocation list of the authority CN=b"),
+        "{current:?}"
+    );
     let expired = warnings(&lists, 2021);
     assert!(expired.len() == 2 && expired[0].contains("are refused: renew it"), "{expired:?}");
     lists.options = RevocationOptions { allows_unknown: true, allows_expired: true, ..lists.options };
