@@ -2,6 +2,8 @@
 //! certificates; curl, Python and nginx are the other ends.
 
 mod acme;
+mod acme_dns;
+mod acme_replicas;
 mod authority;
 mod client;
 mod fairness;
