@@ -148,7 +148,7 @@ With `hook` a program sets the records: `hook add NAME VALUE` and `hook remove N
 (`_acme-challenge.example.org`) and the value as the record has it. `WEIR_ACME_DOMAIN` is the name that is proved, the rest of the \
 environment that of the proxy; the directory is `/`, the standard input empty, the standard output discarded. It runs as the user of the \
 proxy in a process group of its own, which is killed after `hook-timeout` and when the program has ended. Exit code 0 is success; the error of any \
-other has the end of its standard error (1 KiB). A name and its wildcard have the same record with two values: `remove` must \
+other has the last lines of its standard error (5 of 256 bytes). A name and its wildcard have the same record with two values: `remove` must \
 only remove its own. A hook should return once the record is visible, or `check-servers` names the servers to ask. Only root and \
 the user of the proxy may be able to change it. Landlock would apply to all that it starts, so a config with a hook needs \
 privileges.landlock = false.

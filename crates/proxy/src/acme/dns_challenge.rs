@@ -20,8 +20,11 @@ use crate::dns::update::{ChangeKind, TxtChange};
 use crate::plan::{DnsChallengePlan, DnsProvider, HookPlan, PropagationCheck, TsigKeySource, UpdatePlan};
 use crate::private_file::check_unchangeable;
 
-/// Bytes of the standard error of a hook in the message about its failure.
+/// Bytes of the standard error of a hook that are kept for the message about its failure.
 const HOOK_STDERR_BYTES: usize = 1_024;
+/// Maximum number of lines of it in the message, and of bytes of each.
+const HOOK_LINES_MAX: usize = 5;
+const HOOK_LINE_BYTES: usize = 256;
 
 /// A TXT record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,8 +235,9 @@ async fn run_hook(
 
 fn fault_of(finished: &FinishedProgram, timeout_ns: u64) -> Option<HookFault> {
     let text = String::from_utf8_lossy(&finished.stderr_end);
-    let lines: Vec<String> =
-        text.lines().filter(|line| !line.is_empty()).map(|line| printable(line, HOOK_STDERR_BYTES)).collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(HOOK_LINES_MAX)..];
+    let lines: Vec<String> = last.iter().map(|line| printable(line, HOOK_LINE_BYTES)).collect();
     let written = match lines.is_empty() {
         true => String::new(),
         false => format!(": {}", lines.join(" / ")),

@@ -178,16 +178,5 @@ async fn read_exact(stream: &mut Stream, mut buffer: &mut [u8]) -> io::Result<()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_in_its_zone() {
-        for zone in ["a.example.org", "example.org", "EXAMPLE.org", "org"] {
-            assert!(is_in_zone("a.example.org", zone), "{zone}");
-        }
-        for other in ["ample.org", "b.a.example.org", "example.com", ""] {
-            assert!(!is_in_zone("a.example.org", other), "{other}");
-        }
-    }
-}
+#[path = "dns_client_tests.rs"]
+mod tests;

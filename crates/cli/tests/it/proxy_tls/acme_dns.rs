@@ -271,7 +271,7 @@ fn a_hook_that_fails_hangs_or_writes_a_lot_ends_in_an_error() {
         ),
         (
             "much",
-            "head -c 3000000 /dev/zero >&2; echo the end >&2; exit 1",
+            "yes 'some text' | head -c 3000000 >&2; echo the end >&2; exit 1",
             vec!["add: exit code 1", "the end"],
         ),
         ("dies", "kill -9 $$", vec!["add: it was ended by signal 9"]),
