@@ -99,8 +99,7 @@ pub struct RunningProxy {
     core_senders: CoreSenders,
     listeners: ListenAddresses,
     health: Health,
-    map_watch: MapWatch,
-    revocation_watch: RevocationWatch,
+    watches: Watches,
     /// `None`: no listener had automatic certificates at the start.
     acme: Option<Acme>,
     /// The plan as configured, without the servers that host names resolve to.
@@ -122,6 +121,13 @@ pub struct RunningProxy {
     replaced: watch::Sender<bool>,
     /// Until this time a port may still be held by cores or a process that empty its accept queue.
     ports_held_until: MonotonicTime,
+}
+
+/// Files and times that are checked periodically.
+#[derive(Debug, Default)]
+struct Watches {
+    maps: MapWatch,
+    revocation_lists: RevocationWatch,
 }
 
 /// The cores' end of the log thread, and the control side's.
@@ -195,8 +201,7 @@ pub fn start(
         core_senders,
         listeners,
         health,
-        map_watch: MapWatch::default(),
-        revocation_watch: RevocationWatch::default(),
+        watches: Watches::default(),
         acme,
         template,
         plan,
@@ -376,8 +381,8 @@ impl RunningProxy {
     pub fn tick(&mut self) {
         self.listeners.close_expired(MonotonicTime::now());
         self.apply_new_certificates();
-        self.map_watch.poll(&self.plan, MonotonicTime::now());
-        self.revocation_watch.poll(&self.plan, MonotonicTime::now());
+        self.watches.maps.poll(&self.plan, MonotonicTime::now());
+        self.watches.revocation_lists.poll(&self.plan, MonotonicTime::now());
     }
 
     /// Asks all cores, and waits until they have executed the command. Without a deadline: a core that

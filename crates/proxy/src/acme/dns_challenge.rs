@@ -251,5 +251,4 @@ fn fault_of(finished: &FinishedProgram, timeout_ns: u64) -> Option<HookFault> {
 }
 
 #[cfg(test)]
-#[path = "dns_challenge_tests.rs"]
 mod tests;

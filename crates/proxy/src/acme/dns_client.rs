@@ -178,5 +178,4 @@ async fn read_exact(stream: &mut Stream, mut buffer: &mut [u8]) -> io::Result<()
 }
 
 #[cfg(test)]
-#[path = "dns_client_tests.rs"]
 mod tests;

@@ -189,5 +189,4 @@ impl FoundLease {
 }
 
 #[cfg(test)]
-#[path = "lease_tests.rs"]
 mod tests;

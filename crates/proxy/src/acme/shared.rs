@@ -190,5 +190,4 @@ fn read_json<T: for<'a> Deserialize<'a>>(path: &Path) -> Option<T> {
 }
 
 #[cfg(test)]
-#[path = "shared_tests.rs"]
 mod tests;

@@ -88,16 +88,7 @@ pub(super) fn parse_listener_tls(
     let section = tls_table(listener)?;
     let mut files = NamedFiles::default();
     let mut certificates = parse_certificates(&section, &mut files, problems);
-    let directory = section.text("directory").and_then(|text| {
-        let found = problems.ok_or_report(text.offset, pem_files(Path::new(&*text.value)))?;
-        files.0.extend(found.iter().map(|path| (path.clone(), text.offset)));
-        certificates.extend(found.into_iter().map(|path| CertificateFiles {
-            certificate: path.clone(),
-            key: path,
-            ocsp: None,
-        }));
-        Some(PathBuf::from(&*text.value))
-    });
+    let directory = parse_directory(&section, &mut certificates, &mut files, problems);
     let acme = acme::parse_acme(&section, mode, problems);
     let is_empty = certificates.is_empty() && !section.flag("self-signed") && acme.is_none();
     let is_any_given =
@@ -182,6 +173,21 @@ fn parse_certificates(
         Some(CertificateFiles { certificate, key, ocsp })
     };
     sections.iter().filter_map(&mut parse_entry).collect()
+}
+
+/// Reads the directory of certificates, and adds its files.
+fn parse_directory(
+    section: &Section,
+    certificates: &mut Vec<CertificateFiles>,
+    files: &mut NamedFiles,
+    problems: &mut Problems,
+) -> Option<PathBuf> {
+    let text = section.text("directory")?;
+    let found = problems.ok_or_report(text.offset, pem_files(Path::new(&*text.value)))?;
+    files.0.extend(found.iter().map(|path| (path.clone(), text.offset)));
+    let both = |path: PathBuf| CertificateFiles { certificate: path.clone(), key: path, ocsp: None };
+    certificates.extend(found.into_iter().map(both));
+    Some(PathBuf::from(&*text.value))
 }
 
 /// Returns the PEM files of a directory, sorted by name: the first one is the default.

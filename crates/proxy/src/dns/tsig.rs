@@ -377,5 +377,4 @@ fn config_words(text: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[path = "tsig_tests.rs"]
 mod tests;

@@ -278,5 +278,4 @@ impl<'a> ListParts<'a> {
 }
 
 #[cfg(test)]
-#[path = "tests_revocation.rs"]
 mod tests;

@@ -1,3 +1,5 @@
+//! Records and key files of DNS-01.
+
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;

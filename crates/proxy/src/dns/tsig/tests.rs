@@ -1,3 +1,5 @@
+//! Signatures of DNS messages, and files of keys.
+
 use super::super::update::{ZoneRecordType, encode_zone_question};
 use super::*;
 

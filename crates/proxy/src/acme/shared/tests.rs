@@ -1,3 +1,5 @@
+//! Files that replicas share, also spoiled ones.
+
 use super::super::tokens::{CHALLENGE_PREFIX as PATH_PREFIX, answer_to_challenge};
 use super::*;
 use crate::plan::AcmeChallenge;

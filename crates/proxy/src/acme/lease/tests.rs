@@ -1,3 +1,5 @@
+//! The lock of a shared storage, with many owners at a time.
+
 use rt::clock::SECOND_NS;
 
 use super::*;

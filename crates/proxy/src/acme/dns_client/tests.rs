@@ -1,3 +1,5 @@
+//! The client of name servers, against servers over real sockets.
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
