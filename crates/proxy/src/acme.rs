@@ -264,10 +264,7 @@ async fn attempt(plan: &AcmePlan, timers: &Timers, schedule: &Schedule) -> io::R
     if renewal_at_s(plan).max(schedule.retry_at_s(plan)) > unix_ns() / SECOND_NS {
         return Ok(Attempt::LeftToOthers);
     }
-    rt::tokio::select! {
-        result = order(plan, timers, Some(&lease)) => result.map(|()| Attempt::Issued),
-        error = lease.keep(timers) => Err(error),
-    }
+    order(plan, timers, Some(&lease)).await.map(|()| Attempt::Issued)
 }
 
 /// Orders a certificate in time, and removes the records of its challenges in any case.
@@ -280,6 +277,7 @@ async fn order(plan: &AcmePlan, timers: &Timers, lease: Option<&Lease>) -> io::R
         let mut context = OrderContext { plan, timers, lease, records: &mut records };
         rt::tokio::select! {
             result = order_certificate(&mut context) => result,
+            error = keep(lease, timers) => Err(error),
             () = timers.sleep_until((MonotonicTime::now() + timeout_ns).as_ns()) => {
                 Err(io::Error::new(io::ErrorKind::TimedOut, "the order took too long"))
             }
@@ -287,6 +285,14 @@ async fn order(plan: &AcmePlan, timers: &Timers, lease: Option<&Lease>) -> io::R
     };
     remove_records(plan, timers, &records).await;
     result
+}
+
+/// Renews the lock of a shared storage until it is lost.
+async fn keep(lease: Option<&Lease>, timers: &Timers) -> io::Error {
+    match lease {
+        Some(lease) => lease.keep(timers).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Removes the records of an order. A failure is only reported: the values are of no use to anybody.

@@ -140,7 +140,7 @@ certificates` and the metrics `weir_acme_*` show the state. The first `acme` of 
 
 `dns-01` proves names by the TXT record `_acme-challenge.NAME`, also wildcard names, and needs no port that the ACME server reaches. \
 With `server` the record is added by a dynamic update (RFC 2136) with a signature (TSIG), over TCP; responses need a valid signature, \
-and other records of the name stay. The zone is the one that the server names in its SOA record. With BIND: `tsig-keygen weir > \
+and other records of the name stay (a name that is a CNAME needs a hook). The zone is the one that the server names in its SOA record. With BIND: `tsig-keygen weir > \
 /etc/weir/tsig.key`, and in the zone `update-policy { grant weir name _acme-challenge.example.org. TXT; };`. Each request may take \
 10 s. Then all `check-servers` are asked until they have the record, and it is validated; afterwards it is removed, also after a failure.
 

@@ -27,10 +27,10 @@ struct Failures {
 impl Schedule {
     /// Returns the earliest time of the next attempt, in seconds since 1970.
     pub(super) fn retry_at_s(&self, plan: &AcmePlan) -> u64 {
-        if plan.sharing.is_some() {
-            return SharedFailures::read(plan, unix_ns() / SECOND_NS).retry_at_s;
-        }
-        self.0.get(&plan.certificate_path()).map_or(0, |failures| failures.retry_at_s)
+        // The storage may be the reason of a failure, and not have it.
+        let own_s = self.0.get(&plan.certificate_path()).map_or(0, |failures| failures.retry_at_s);
+        let of_all = plan.sharing.map(|_| SharedFailures::read(plan, unix_ns() / SECOND_NS));
+        own_s.max(of_all.unwrap_or_default().retry_at_s)
     }
 
     pub(super) fn succeeded(&mut self, plan: &AcmePlan) {
@@ -44,7 +44,7 @@ impl Schedule {
     pub(super) fn failed(&mut self, plan: &AcmePlan, now_s: u64) -> u64 {
         let failures = self.0.entry(plan.certificate_path()).or_default();
         if plan.sharing.is_some() {
-            failures.count = SharedFailures::read(plan, now_s).count;
+            failures.count = failures.count.max(SharedFailures::read(plan, now_s).count);
         }
         failures.count += 1;
         let wait_s = backoff_s(failures.count, fastrand::f64());
