@@ -37,6 +37,8 @@ pub const BUDGETS: &[Budget] = &[
     budget("proxy_target", 16, 30, 200, 1_000),
     budget("client_hello", 4, 8, 16, 100),
     budget("dns_answer", 16, 24, 100, 1_000),
+    budget("dns_update", 16, 64, 300, 2_000),
+    budget("tsig_key", 16, 64, 200, 1_000),
     budget("acme_response", 16, 8, 40, 4_000),
     budget("certificate", 4, 30, 100, 200),
     budget("ocsp_response", 16, 16, 32, 200),

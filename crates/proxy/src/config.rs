@@ -9,6 +9,7 @@
 //! `record::document` has the positions and the syntax errors.
 
 mod acme;
+mod acme_dns;
 mod balance;
 mod compression;
 mod conditions;
@@ -28,6 +29,7 @@ mod messages;
 mod overload;
 mod overload_lints;
 mod pools;
+mod revocation;
 mod route_settings;
 mod routes;
 mod schema;

@@ -46,6 +46,7 @@ mod listeners;
 mod map_watch;
 mod owner;
 mod reload;
+mod revocation_watch;
 mod runtime_servers;
 mod sandbox;
 mod start_check;
@@ -74,6 +75,7 @@ use self::ctl::{CommandContext, ControlCommand, ControlSocket, OwnerTask, TryLoc
 use self::handover::{Handoff, InheritedSockets, OfferedSocket};
 use self::listeners::{AdminSocket, ListenAddresses};
 use self::map_watch::MapWatch;
+use self::revocation_watch::RevocationWatch;
 use self::runtime_servers::RuntimeServers;
 use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
@@ -98,7 +100,7 @@ pub struct RunningProxy {
     core_senders: CoreSenders,
     listeners: ListenAddresses,
     health: Health,
-    map_watch: MapWatch,
+    watches: Watches,
     /// `None`: no listener had automatic certificates at the start.
     acme: Option<Acme>,
     /// The plan as configured, without the servers that host names resolve to.
@@ -121,6 +123,13 @@ pub struct RunningProxy {
     replaced: watch::Sender<bool>,
     /// Until this time a port may still be held by cores or a process that empty its accept queue.
     ports_held_until: MonotonicTime,
+}
+
+/// Files and times that are checked periodically.
+#[derive(Debug, Default)]
+struct Watches {
+    maps: MapWatch,
+    revocation_lists: RevocationWatch,
 }
 
 /// The cores' end of the log thread, and the control side's.
@@ -198,7 +207,7 @@ pub fn start(
         core_senders,
         listeners,
         health,
-        map_watch: MapWatch::default(),
+        watches: Watches::default(),
         acme,
         template,
         plan,
@@ -380,7 +389,8 @@ impl RunningProxy {
     pub fn tick(&mut self) {
         self.listeners.close_expired(MonotonicTime::now());
         self.apply_new_certificates();
-        self.map_watch.poll(&self.plan, MonotonicTime::now());
+        self.watches.maps.poll(&self.plan, MonotonicTime::now());
+        self.watches.revocation_lists.poll(&self.plan, MonotonicTime::now());
     }
 
     /// Asks all cores, and waits until they have executed the command. Without a deadline: a core that

@@ -6,6 +6,7 @@
 
 mod maps;
 mod texts;
+mod zones;
 
 use std::net::IpAddr;
 
@@ -31,6 +32,7 @@ use crate::uri::{normalise, split_target};
 pub use maps::map;
 pub use texts::{condition, template};
 use wire::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyVersion};
+pub use zones::{dns_update, tsig_key};
 
 /// Checks that an accepted request is forwarded as exactly one request of the same meaning: method,
 /// target, host, framing. `true`: it was accepted.

@@ -56,6 +56,7 @@ mod server_conn;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod stored_certificate;
 mod template;
 #[cfg(test)]
 mod test_time;

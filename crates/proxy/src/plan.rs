@@ -29,7 +29,10 @@ mod traffic;
 pub use crate::maps::{MapStore, MatchKind};
 pub use crate::percent::NamedPercent;
 pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, MapPlan, Template, Text, Variable};
-pub use acme::{AcmeChallenge, AcmePlan};
+pub use acme::{
+    AcmeChallenge, AcmePlan, DnsChallengePlan, DnsProvider, HookPlan, PropagationCheck, SharingPlan,
+    TsigAlgorithm, TsigKeySource, UpdatePlan,
+};
 pub use balance::{
     Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyLimits, StickyMode, StickyPlan,
     StickyTextPlan,

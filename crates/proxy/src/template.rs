@@ -153,6 +153,13 @@ facts! {
     ClientSubject, "tls.client.subject", Key, "Subject of the client's verified certificate (RFC 4514).";
     ClientSan, "tls.client.san", Key, "Its alternative names: `DNS:a.example,URI:spiffe://b`.";
     ClientSerial, "tls.client.serial", Key, "Its serial number in hexadecimal.";
+    ClientIssuer, "tls.client.issuer", Key, "The name of its issuer (RFC 4514).";
+    ClientCommonName, "tls.client.common-name", Key, "The common name in its subject, escaped as in the subject.";
+    ClientDns, "tls.client.dns", Key, "Its DNS names, joined by commas.";
+    ClientUri, "tls.client.uri", Key, "Its URIs, joined by commas: `spiffe://a/b`.";
+    ClientEmail, "tls.client.email", Key, "Its e-mail addresses, joined by commas.";
+    ClientNotBefore, "tls.client.not-before", Key, "The start of its validity in UTC: `2026-11-28T12:00:00Z`.";
+    ClientNotAfter, "tls.client.not-after", Key, "The end of its validity in UTC.";
     ClientFingerprint, "tls.client.fingerprint", Key, "SHA-256 of the certificate in hexadecimal.";
     ClientPem, "tls.client.pem", Key, "The certificate in PEM, percent-encoded.";
     Server, "server", Response, "The name of the server that responded; missing in the proxy's own responses.";

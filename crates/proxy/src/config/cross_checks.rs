@@ -33,6 +33,23 @@ pub(super) fn check_plan(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut 
     check_source_families(plan, offsets, problems);
     warn_of_http_settings_in_tcp(plan, offsets, problems);
     check_loops(plan, offsets, problems);
+    check_hooks(plan, offsets, problems);
+}
+
+/// Finds hooks of automatic certificates that could not start: Landlock forbids to execute files.
+fn check_hooks(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) {
+    if !plan.privileges.landlock {
+        return;
+    }
+    for (listener, section) in plan.listeners.iter().zip(offsets.listeners) {
+        let acme = listener.tls.as_ref().and_then(|tls| tls.acme.as_ref());
+        if acme.is_some_and(|acme| acme.hook().is_some()) {
+            let table = section.table("tls").table("acme").table("dns");
+            let text = "the hook and the programs that it starts need files outside of the sandbox: set \
+                        privileges.landlock = false, or use `server`";
+            problems.add_error(table.value_offset("hook"), text);
+        }
+    }
 }
 
 /// Finds servers with the address of a listener that forwards requests to them. Each such request

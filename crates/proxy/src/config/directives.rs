@@ -234,6 +234,10 @@ directives! {
         "acme", Table("listener.*.tls.acme"), Unset("none"), "{ directory = 'https://localhost/dir', domains = 'a.example.org', storage = '/tmp', agree-to-terms = true }", "true", "Certificate that is ordered and renewed automatically (ACME).";
         "client-ca", Text("a file"), Unset("clients need no certificate"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of clients' certificates.";
         "client-certificate", Choice(&["required", "optional"]), Literal("'required'"), "'optional'", "'none'", "With `client-ca`: `required` fails the handshake of a client without a certificate. A certificate of another authority always fails it.";
+        "client-crl", Texts("a file"), Unset("revocation is not checked"), "['/etc/weir/clients.crl']", "'/no/such/file'", "Files with certificate revocation lists (CRL) in PEM or DER, 8 MiB together: clients whose certificate is on the list of its issuer are rejected. A change of a file is read within 2 s; see \"Revoked certificates\" below.";
+        "client-crl-depth", Choice(&["chain", "leaf"]), Literal("'chain'"), "'leaf'", "'all'", "With `client-crl`, the certificates that are checked: `chain`, that of the client and those of the intermediate authorities; `leaf`, that of the client alone.";
+        "client-crl-unknown", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `client-crl`, the action on a certificate whose issuer has no list.";
+        "client-crl-expired", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `client-crl`, the action on a certificate whose issuer's list has expired (nextUpdate).";
         "client-certificate-header", Text("a field name"), Unset("none"), "'x-ssl-client-s-dn'", "'host'", "Field of requests with the subject of the verified certificate (RFC 4514: `CN=a,O=b`, bytes beyond ASCII escaped); absent without a certificate. It is removed from the requests of clients.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
         "cipher-suites", Texts("a cipher suite"), Unset("all"), "['TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256']", "'AES128-SHA'", "Cipher suites, the preferred one first, by their names at IANA or in OpenSSL; without suites of a version of TLS, that version is off.";
@@ -258,10 +262,28 @@ directives! {
         "directory", Text("a URL"), Required, "'https://localhost/dir'", "'http://localhost/dir'", "URL of the directory of the ACME server.";
         "ca", Text("a file"), Unset("the authorities that this host trusts"), "'/etc/weir/site.pem'", "5", "PEM file with the authorities of the ACME server's own certificate.";
         "contact", Texts("a URL"), Unset("none"), "'mailto:admin@example.org'", "1", "URLs to reach the owner of the account.";
-        "domains", Texts("a DNS name"), Required, "['a.example.org', 'b.example.org']", "'*.example.org'", "Names in the certificate, without wildcards; the first one names its file.";
+        "domains", Texts("a DNS name"), Required, "['a.example.org', 'b.example.org']", "'*.example.org'", "Names in the certificate; the first one names its file. `*.example.org` needs the challenge `dns-01`.";
         "storage", Text("a directory"), Required, "'/tmp'", "'/no/such/directory'", "Directory for the account's key and the certificate (mode 0600).";
-        "challenge", Choice(&["http-01", "tls-alpn-01"]), Literal("'http-01'"), "'tls-alpn-01'", "'dns-01'", "Proof of the control of the names: `http-01` at port 80, on any plain listener; `tls-alpn-01` at port 443, on this listener.";
+        "challenge", Choice(&["http-01", "tls-alpn-01", "dns-01"]), Literal("'http-01'"), "'tls-alpn-01'", "'dns-02'", "Proof of the control of the names: `http-01` at port 80, on any plain listener; `tls-alpn-01` at port 443, on this listener; `dns-01` by a TXT record, which `dns` sets.";
+        "dns", Table("listener.*.tls.acme.dns"), Unset("required by the challenge `dns-01`"), "{ server = '127.0.0.1', key-file = '/etc/weir/tsig.key' }", "true", "Way to set the TXT records of the challenge `dns-01`.";
+        "shared-storage", Bool, Literal("false"), "true", "'yes'", "Shares `storage`, a volume or NFS, with processes on other hosts: one orders for all, see \"Certificates of several replicas\" below.";
+        "lease", Time, Literal("'60s'"), "'30s'", "60", "With `shared-storage`, time after which the others take over from a replica that ended while it ordered, and half as much again; the same for all replicas.";
+        "poll-interval", Time, Literal("'5s'"), "'1s'", "5", "With `shared-storage`, interval at which a replica looks for files of the others; the same for all replicas.";
         "agree-to-terms", Bool, Literal("false"), "true", "'yes'", "Agreement to the terms of service of the ACME server; required.";
+    }
+    "listener.*.tls.acme.dns" {
+        "server", Text("a name server"), Unset("`hook`"), "'127.0.0.1:53'", "'127.0.0.1:x'", "Primary name server of the zone, which gets dynamic updates (RFC 2136) over TCP, with a signature (TSIG, RFC 8945).";
+        "key-file", Text("a file"), Unset("`key-name` and `secret-file`"), "'/etc/weir/tsig.key'", "'/no/such/file'", "File with the key of the updates in the format of BIND, as `tsig-keygen` writes it: `hmac-sha256`, `hmac-sha384` or `hmac-sha512`. Only root and `user` may be able to change it. It is read for each order.";
+        "key-name", Text("a DNS name"), Unset("in `key-file`"), "'weir'", "'a b'", "Name of the key of the updates.";
+        "algorithm", Choice(&["hmac-sha256", "hmac-sha384", "hmac-sha512"]), Literal("'hmac-sha256'"), "'hmac-sha512'", "'hmac-md5'", "Algorithm of the key, with `key-name`.";
+        "secret-file", Text("a file"), Unset("`key-file`"), "'/etc/weir/tsig.secret'", "'/no/such/file'", "File with the secret of the key in base64, with the rules of `key-file`.";
+        "zone", Text("a DNS name"), Unset("found by SOA queries to `server`"), "'example.org'", "'a b'", "Zone to update.";
+        "ttl", Time, Literal("'60s'"), "'5m'", "60", "TTL of the records.";
+        "hook", Texts("a program and its arguments"), Unset("`server`"), "['/bin/true', 'x']", "'true'", "Program that sets and removes the records, and its first arguments; it gets `add NAME VALUE` or `remove NAME VALUE` behind them (see \"Automatic certificates\" below). It needs privileges.landlock = false.";
+        "hook-timeout", Time, Literal("'2m'"), "'30s'", "30", "Maximum time of the hook; then it is killed with its children.";
+        "check-servers", Texts("a name server"), Unset("`server`; none with `hook`"), "['127.0.0.1:53', '127.0.0.2:53']", "'127.0.0.1:x'", "Name servers that must have the records before they are validated; `authoritative` for all of the zone.";
+        "propagation-timeout", Time, Literal("'2m'"), "'10m'", "2", "Maximum time until these name servers have the records.";
+        "propagation-interval", Time, Literal("'2s'"), "'500ms'", "2", "Interval at which they are asked.";
     }
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";
@@ -440,7 +462,7 @@ directives! {
         "cookie", Matchers, Unset("any"), "{ beta = '1' }", "{ beta = 1 }", "Cookies, all of them, with matchers as in `header`.";
         "tls", Bool, Unset("either"), "true", "'1.3'", "`true`: only with TLS, `false`: only without.";
         "sni", Texts("a host name"), Unset("any"), "'*.example.org'", "'*'", "Server names that the client asked for (SNI), any of them.";
-        "tls-client", Matchers, Unset("any"), "{ subject = true, san = { regex = '^DNS:a' } }", "{ issuer = true }", "Parts of the client's verified certificate, all of them: `subject`, `san` (one of the names, as in `DNS:a.example`), `serial`, `fingerprint`, as the values `tls.client.*`, with matchers as in `header`.";
+        "tls-client", Matchers, Unset("any"), "{ subject = true, san = { regex = '^DNS:a' } }", "{ key = true }", "Parts of the client's verified certificate, all of them: `subject`, `issuer`, `common-name`, `san` (one of the names, as in `DNS:a.example`), `dns`, `uri`, `email` (one of the names of this kind), `serial`, `fingerprint`, as the values `tls.client.*`, with matchers as in `header`.";
         "time", Texts("a part of the day"), Unset("any"), "['08:00-12:00', '22:00-06:00']", "'8-12'", "Parts of the day in UTC, any of them; over midnight if the end is before the start.";
         "weekday", Texts("a day"), Unset("any"), "['sat', 'sun']", "'sunday'", "Days of the week in UTC, any of them: `mon`, `tue`, `wed`, `thu`, `fri`, `sat`, `sun`.";
         "percent", Ratio(0.0, 100.0), Unset("100"), "12.5", "101", "Percentage of the keys. A key is in the same percentile everywhere, so 20 % include the keys of 10 %, on all routes and machines.";
@@ -514,6 +536,10 @@ directives! {
     "pool.*.tls" {
         "verify", Bool, Literal("true"), "false", "'no'", "Verifies the servers' certificates. Without it, any server is accepted.";
         "ca", Text("a file"), Unset("the authorities that this host trusts"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of the servers' certificates.";
+        "crl", Texts("a file"), Unset("revocation is not checked"), "['/etc/weir/clients.crl']", "'/no/such/file'", "Files with certificate revocation lists (CRL) in PEM or DER, 8 MiB together: servers whose certificate is on the list of its issuer are rejected. A change of a file is read within 2 s; sessions are not resumed. See \"Revoked certificates\" below.";
+        "crl-depth", Choice(&["chain", "leaf"]), Literal("'chain'"), "'leaf'", "'all'", "With `crl`, the certificates that are checked: `chain`, that of the server and those of the intermediate authorities; `leaf`, that of the server alone.";
+        "crl-unknown", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `crl`, the action on a certificate whose issuer has no list.";
+        "crl-expired", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `crl`, the action on a certificate whose issuer's list has expired (nextUpdate).";
         "server-name", Text("a host name"), Unset("each server's own host name or address"), "'app.internal'", "'a b'", "Name that the servers have to prove, and that they get as server name (SNI).";
         "certificate", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the proxy's own certificate for the servers, and its chain.";
         "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with its private key.";

@@ -51,6 +51,20 @@ fn config(row: &Directive, line: &str) -> String {
                          storage = '/tmp'\nagree-to-terms = true\n@\n";
             format!("{}{POOL}", listener(table))
         }
+        "listener.*.tls.acme.dns" => {
+            let start = match row.key {
+                "hook" | "hook-timeout" => "hook = ['/bin/true']",
+                "key-name" | "algorithm" | "secret-file" => {
+                    "server = '127.0.0.1'\nkey-name = 'weir'\nsecret-file = '/etc/weir/tsig.secret'"
+                }
+                _ => "server = '127.0.0.1'\nkey-file = '/etc/weir/tsig.key'",
+            };
+            let table = format!(
+                "[listener.web.tls.acme]\ndirectory = 'https://localhost/dir'\ndomains = '*.test'\n\
+                 storage = '/tmp'\nagree-to-terms = true\nchallenge = 'dns-01'\n[listener.web.tls.acme.dns]\n{start}\n@\n"
+            );
+            format!("[privileges]\nlandlock = false\n{}{POOL}", listener(&table))
+        }
         "listener.*.tls.certificates[]" => {
             let entry = "[[listener.web.tls.certificates]]\ncertificate = 'SITE'\n@\n";
             format!("{}{POOL}", listener(entry))
@@ -144,6 +158,9 @@ fn config(row: &Directive, line: &str) -> String {
     let text = text + &line + after;
     let (ticket_key, ocsp) = TestCertificates::shared_extras();
     let text = text
+        .replace("/etc/weir/clients.crl", TestCertificates::shared_revocation_list())
+        .replace("/etc/weir/tsig.key", TestCertificates::shared_tsig_files().0)
+        .replace("/etc/weir/tsig.secret", TestCertificates::shared_tsig_files().1)
         .replace("/etc/weir/ticket.key", ticket_key)
         .replace("/etc/weir/networks.txt", empty_file())
         .replace("/etc/weir/hosts.map", empty_file())

@@ -68,6 +68,10 @@ impl RunningProxy {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        // A process that starts uses a self-signed certificate then; this one has a better one.
+        if let Some(fault) = plan.stored_fault() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, fault.to_string()));
+        }
         let template = Arc::new(Plan { threads: self.plan.threads, ..plan.with_tls_sessions_of(&self.plan) });
         self.runtime_servers.follow(&template);
         let plan = self.runtime_servers.apply(self.health.resolve(&template), None);

@@ -75,6 +75,8 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
     let acme = acme_plans(plan);
     directories.extend(acme.iter().map(|acme| acme.storage.clone()));
     directories.extend(acme.iter().filter_map(|acme| acme.ca.as_deref()).map(directory_of));
+    let keys = acme.iter().filter_map(|acme| acme.key_source()).map(|source| source.path());
+    directories.extend(keys.flat_map(with_target).map(|path| directory_of(&path)));
     let verifies_by_host = |tls: &PoolTls| tls.options.verification == Verification::HostRoots;
     if pools.clone().any(verifies_by_host) || acme.iter().any(|acme| acme.ca.is_none()) {
         let roots = HOST_ROOT_PATHS.iter().map(PathBuf::from);
@@ -83,6 +85,11 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
     directories.sort_unstable();
     directories.dedup();
     directories
+}
+
+/// Returns a path, and the one that it leads to if it is a link.
+fn with_target(path: &Path) -> impl Iterator<Item = PathBuf> {
+    [Some(path.to_owned()), std::fs::canonicalize(path).ok()].into_iter().flatten()
 }
 
 /// Returns the directories of maps, also those that links lead to: a change is read again.

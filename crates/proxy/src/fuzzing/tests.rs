@@ -193,6 +193,16 @@ fn an_answer_of_a_name_server_has_only_its_own_data() {
 }
 
 #[test]
+fn a_response_to_an_update_has_only_its_own_data() {
+    run_mutations(&read_corpus("dns_update"), 20, super::dns_update);
+}
+
+#[test]
+fn the_file_of_a_key_is_a_key_or_has_a_fault() {
+    run_mutations(&read_corpus("tsig_key"), 20, super::tsig_key);
+}
+
+#[test]
 fn a_response_of_an_acme_server_is_the_same_however_it_arrives() {
     run_mutations(&read_corpus("acme_response"), 20, super::acme_response);
 }

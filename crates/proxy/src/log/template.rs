@@ -39,14 +39,7 @@ fn value_bytes_max(format: &LogTemplate) -> usize {
 fn is_captured(variable: &Variable) -> bool {
     match variable {
         Variable::Parameter(_) | Variable::Header(_) | Variable::Cookie(_) | Variable::Map(_) => true,
-        Variable::Fact(fact) => matches!(
-            fact,
-            Fact::ClientSubject
-                | Fact::ClientSan
-                | Fact::ClientSerial
-                | Fact::ClientFingerprint
-                | Fact::ClientPem
-        ),
+        Variable::Fact(fact) => fact.is_of_certificate(),
         Variable::Capture(_) | Variable::Duration(..) => false,
     }
 }

@@ -107,6 +107,7 @@ metrics! {
     H2PingsLost, "weir_http2_pings_lost_total", Counter, ["listener"], "HTTP/2 connections of clients that were reset because no byte followed a PING frame in time.";
     H2StreamsOpen, "weir_http2_streams_open", Gauge, [], "HTTP/2 streams of clients in progress.";
     ClientHellos, "weir_client_hellos_total", Counter, ["listener", "result"], "ClientHellos on listeners with sni by result: matched (an entry of sni), default (none; forwarded to the default pool), unknown (none; rejected), invalid (no valid ClientHello in time).";
+    RevocationListExpiry, "weir_tls_crl_expiry_timestamp_seconds", Gauge, ["listener", "file", "issuer"], "Time of the next update of a revocation list (`client-crl`), in seconds since 1970: from then on, clients of its issuer are rejected.";
     CertificateExpiry, "weir_acme_certificate_expiry_timestamp_seconds", Gauge, ["domain"], "End of the validity of an automatic certificate, in seconds since 1970; 0: there is none yet.";
     AcmeOrders, "weir_acme_orders_total", Counter, ["domain", "result"], "Orders of automatic certificates by result: issued, failed.";
     Refused, "weir_connections_refused_total", Counter, ["reason"], "Client connections that were closed before they were served, by reason. For process_full and listener_full, this includes connections that had to wait for the limit. Connections counted as source_table were served.";

@@ -3,18 +3,14 @@
 //! request until its response arrives.
 
 use std::cell::{Cell, OnceCell};
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::Range;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use regex::Regex;
-use rt::tls::{certificate_alternative_names, certificate_serial, certificate_subject};
 use server_shell::date::RenderedSecond;
-use sha2::{Digest as _, Sha256};
 
 use super::RouteRequest;
+use super::certificate_text::certificate_text;
 use super::conditions::append_parameter;
 use super::map_keys::append_mapped;
 use crate::cookies::cookies;
@@ -184,42 +180,6 @@ fn append_time(fact: Fact, unix_ns: u64, out: &mut Vec<u8>) {
             out.push(b'Z');
         }
     }
-}
-
-pub(super) fn certificate_text(fact: Fact, certificate: &[u8]) -> Option<String> {
-    match fact {
-        Fact::ClientSubject => certificate_subject(certificate),
-        Fact::ClientSan => Some(certificate_alternative_names(certificate).join(",")),
-        Fact::ClientSerial => certificate_serial(certificate),
-        Fact::ClientFingerprint => {
-            let mut text = String::new();
-            for byte in Sha256::digest(certificate) {
-                // Writing to a String cannot fail.
-                let _ = write!(text, "{byte:02x}");
-            }
-            Some(text)
-        }
-        _ => Some(escaped_pem(certificate)),
-    }
-}
-
-/// Returns a certificate in PEM, with everything that a URL cannot have percent-encoded.
-fn escaped_pem(certificate: &[u8]) -> String {
-    const LINE_CHARACTERS: usize = 64;
-    let content = STANDARD.encode(certificate);
-    let mut text = "-----BEGIN%20CERTIFICATE-----%0A".to_owned();
-    for (index, character) in content.chars().enumerate() {
-        if index > 0 && index % LINE_CHARACTERS == 0 {
-            text.push_str("%0A");
-        }
-        match character {
-            '+' => text.push_str("%2B"),
-            '/' => text.push_str("%2F"),
-            '=' => text.push_str("%3D"),
-            other => text.push(other),
-        }
-    }
-    text + "%0A-----END%20CERTIFICATE-----%0A"
 }
 
 /// Maximum capacity of kept values that an unused exchange keeps.

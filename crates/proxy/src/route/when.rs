@@ -6,17 +6,16 @@ use std::fmt;
 use super::RouteRequest;
 use super::conditions::{ComparedPath, all_match, any_value_matches, host_matches};
 use super::map_keys::any_key;
-use super::values::{RequestValues, certificate_text};
+use super::values::RequestValues;
 use crate::cookies::cookies;
 use crate::key_digest::digest;
 use crate::maps::Key;
 use crate::plan::{
-    CertificatePart, Condition, Conditions, Fact, MapPlan, PathCondition, PercentCondition, Template,
+    CertificatePart, Condition, Conditions, MapPlan, PathCondition, PercentCondition, Template,
     TextCondition, ValueCondition,
 };
 use crate::request_view::ClientFacts;
 use crate::uri::{normalise_host, split_target};
-use rt::tls::certificate_alternative_names;
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
@@ -69,14 +68,7 @@ fn plain_holds(conditions: &Conditions, request: &RouteRequest<'_>, path: Compar
 
 fn certificate_matches(part: CertificatePart, value: &ValueCondition, certificate: Option<&[u8]>) -> bool {
     let Some(certificate) = certificate else { return matches!(value, ValueCondition::Absent) };
-    let texts = match part {
-        CertificatePart::San => certificate_alternative_names(certificate),
-        CertificatePart::Subject => certificate_text(Fact::ClientSubject, certificate).into_iter().collect(),
-        CertificatePart::Serial => certificate_text(Fact::ClientSerial, certificate).into_iter().collect(),
-        CertificatePart::Fingerprint => {
-            certificate_text(Fact::ClientFingerprint, certificate).into_iter().collect::<Vec<_>>()
-        }
-    };
+    let texts = part.values(certificate);
     any_value_matches(value, texts.iter().map(String::as_bytes))
 }
 
