@@ -10,6 +10,7 @@
 
 mod acme;
 mod balance;
+mod bandwidth;
 mod compression;
 mod conditions;
 mod cross_checks;
@@ -34,6 +35,7 @@ mod schema;
 mod servers_file;
 mod sni;
 mod sources;
+mod split;
 mod templates;
 mod tls;
 mod validate;

@@ -27,6 +27,7 @@ mod error_pages;
 mod files;
 mod finish;
 mod grpc;
+mod limited;
 mod local_responses;
 mod progress_limits;
 mod queued;
@@ -38,6 +39,7 @@ mod route_settings;
 mod server_selection;
 mod session_dump;
 mod splice;
+mod split;
 mod texts;
 
 use std::task::Poll;
@@ -118,7 +120,8 @@ impl Exchange {
             let result = match &mut self.stage {
                 ExchangeStage::Connected => self.poll_connected(ctx, client, input),
                 ExchangeStage::Recoding(_) => self.poll_recoding(ctx, client, input),
-                ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client),
+                ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client, usize::MAX),
+                ExchangeStage::Limited(_) => self.poll_limited(ctx, client, input),
                 ExchangeStage::Responding => self.poll_responding(ctx, client),
                 ExchangeStage::Queued(..) => self.poll_queued(ctx, client, input),
                 ExchangeStage::Buffering(_) => self.poll_buffering(ctx, client, input),

@@ -370,8 +370,15 @@ fn route_lines(
     }
     match &route.action {
         Action::Forward(pool) => {
-            settings::setting_lines(plan, index, (request.listener, *pool), lines);
+            settings::setting_lines(plan, index, (request.listener, request.listener, *pool), lines);
             pool_lines(plan, *pool, Some((request, &values)), lines);
+        }
+        Action::Split(split) => {
+            let share = texts::split_lines(plan, split, &values, lines);
+            let position = share * plan.listeners.len() + request.listener;
+            let pool = split.shares[share].pool;
+            settings::setting_lines(plan, index, (position, request.listener, pool), lines);
+            pool_lines(plan, pool, Some((request, &values)), lines);
         }
         Action::Files(files) => lines.extend(texts::files_lines(files)),
         Action::Redirect { status, location } => lines.push(texts::location_line(*status, location, &values)),

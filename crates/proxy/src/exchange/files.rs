@@ -86,7 +86,8 @@ impl Exchange {
         if self.facts.kind == RequestKind::Head || body.is_empty() {
             return;
         }
-        if let Some(content) = body.in_memory().filter(|content| content.len() <= SLICE_BYTES) {
+        let in_memory = body.in_memory().filter(|content| content.len() <= SLICE_BYTES && !self.has_limits());
+        if let Some(content) = in_memory {
             self.response_relay.head_buffer().extend_from_slice(content);
             return;
         }
@@ -98,13 +99,15 @@ impl Exchange {
         self.response_relay.begin(Framing::None, framing, &Limits::default());
         self.response = ResponseProgress::Body;
         self.stage = ExchangeStage::SendingFile(Box::new(body));
+        self.begin_limits();
     }
 
-    /// Sends the content of a file, a slice at a time.
+    /// Sends the content of a file, a slice of at most so many bytes at a time.
     pub(super) fn poll_sending_file(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
+        bytes_max: usize,
     ) -> StepResult {
         let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
         let bytes_before = self.outcome.bytes_out;
@@ -129,7 +132,7 @@ impl Exchange {
             return self.fail(ctx, client, EndReason::FileFailed, EndPhase::Data);
         };
         let slice = body.ready();
-        let slice = &slice[..slice.len().min(SLICE_BYTES)];
+        let slice = &slice[..slice.len().min(SLICE_BYTES).min(bytes_max)];
         let bytes = slice.len();
         self.response_relay.push_recoded(slice, false);
         body.advance(bytes);

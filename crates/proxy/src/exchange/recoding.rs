@@ -129,7 +129,7 @@ impl Exchange {
         self.poll_timeout(ctx, client, input)
     }
 
-    fn poll_recoded_response(
+    pub(super) fn poll_recoded_response(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,

@@ -27,7 +27,9 @@ impl Exchange {
         request: &RouteRequest<'_>,
         now: MonotonicTime,
     ) {
-        let own = self.outcome.route.and_then(|route| generation.route_settings(route, self.listener));
+        let share = self.choose_share(ctx, client, generation, request);
+        let position = share * generation.plan.listeners.len() + self.listener;
+        let own = self.outcome.route.and_then(|route| generation.route_settings(route, position));
         self.own_settings = own.map(Rc::clone);
         let bytes_max = match own {
             Some(own) => own.body_bytes_max,
@@ -75,6 +77,14 @@ impl Exchange {
         match &self.own_settings {
             None => client.body_bytes_max(),
             Some(own) => own.body_bytes_max,
+        }
+    }
+
+    /// Notes that content of a request was received, which limits of its route may count.
+    #[inline]
+    pub(super) fn note_content(&mut self) {
+        if self.own_settings.is_some() {
+            self.begin_limits();
         }
     }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    ClientTimeouts, CompressionPlan, Forwarding, ListenerIndex, ListenerPlan, PoolPlan, ServerTimeouts,
-    Statuses,
+    BandwidthPlan, ClientTimeouts, CompressionPlan, Forwarding, ListenerIndex, ListenerPlan, PoolPlan,
+    ServerTimeouts, Statuses,
 };
 
 /// Settings of the requests of a route, resolved: its own, or else those of the pool and the listener.
@@ -26,6 +26,8 @@ pub struct RouteSettings {
     pub replaced: Option<Statuses>,
     /// Compression of responses; `None`: they keep the coding of their server.
     pub compression: Option<Arc<CompressionPlan>>,
+    /// Limits of bytes per second; `None`: none.
+    pub bandwidth: Option<Arc<BandwidthPlan>>,
 }
 
 /// Results after which an idempotent request is sent to another server.
@@ -41,7 +43,7 @@ pub struct RetryOn {
 pub struct OwnSettings {
     /// Keys that the route has, as in `SETTINGS`.
     pub given: Vec<&'static str>,
-    /// Resolved settings by listener; empty: the route has none of its own.
+    /// Resolved settings by listener, and for a split this for each of its pools; empty: the route has none of its own.
     pub by_listener: Vec<RouteSettings>,
 }
 
@@ -90,6 +92,10 @@ settings! {
     "retries", Pool, |settings| settings.retries_max.to_string();
     "retry-on", Route, |settings| settings.retry_on.to_string();
     "compression", Listener, |settings| settings.compression.as_ref().map_or_else(|| "false".to_owned(), |plan| plan.to_string());
+    "limit-rate", Listener, |settings| bandwidth(settings, |plan| plan.download);
+    "limit-rate-after", Listener, |settings| format!("{} B", settings.bandwidth.as_ref().map_or(0, |plan| plan.after_bytes));
+    "limit-rate-total", Listener, |settings| bandwidth(settings, |plan| plan.total.as_ref().map(|total| total.bytes_per_s));
+    "limit-rate-upload", Listener, |settings| bandwidth(settings, |plan| plan.upload);
     "forwarding.x-forwarded", Listener, |settings| settings.forwarding.x_forwarded.to_string();
     "forwarding.forwarded-for", Listener, |settings| forwarded_for(&settings.forwarding);
     "forwarding.forwarded", Listener, |settings| settings.forwarding.forwarded.to_string();
@@ -112,6 +118,10 @@ fn duration(ns: u64) -> String {
 
 fn optional(value: Option<u64>, format: impl Fn(u64) -> String) -> String {
     value.map_or_else(|| "no limit".to_owned(), format)
+}
+
+fn bandwidth(settings: &RouteSettings, rate: fn(&BandwidthPlan) -> Option<u64>) -> String {
+    optional(settings.bandwidth.as_deref().and_then(rate), |rate| format!("{rate} B/s"))
 }
 
 fn forwarded_for(forwarding: &Forwarding) -> String {
@@ -139,6 +149,7 @@ impl RouteSettings {
             forwarding: listener.forwarding.clone(),
             replaced: None,
             compression: listener.compression.clone(),
+            bandwidth: listener.bandwidth.clone(),
         }
     }
 }
