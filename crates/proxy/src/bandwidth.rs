@@ -127,6 +127,11 @@ impl BandwidthGate {
         }
     }
 
+    /// Returns whether other messages have the same limit, and get their turn after each slice.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// Returns the number of bytes that may be read now, at least 1.
     ///
     /// # Errors
@@ -207,10 +212,14 @@ mod tests {
         let mut moved: Vec<u64> = gates.iter().map(|gate| gate.noted_bytes).collect();
         let mut now_ns = from_ns;
         while now_ns <= to_ns {
-            for (gate, moved) in gates.iter_mut().zip(&mut moved) {
-                while let Ok(bytes) = gate.open(at(now_ns)) {
-                    *moved += bytes as u64;
-                    gate.note(*moved);
+            let mut has_moved = true;
+            while std::mem::take(&mut has_moved) {
+                for (gate, moved) in gates.iter_mut().zip(&mut moved) {
+                    if let Ok(bytes) = gate.open(at(now_ns)) {
+                        has_moved = true;
+                        *moved += bytes as u64;
+                        gate.note(*moved);
+                    }
                 }
             }
             now_ns += tick_ns;
@@ -256,9 +265,7 @@ mod tests {
         let sum: u64 = moved.iter().sum();
         let expected = 20 << 20;
         assert!(sum.abs_diff(expected) < 1 << 20, "{sum} of {expected}");
-        // The first one had the burst.
-        let least = moved.iter().min().unwrap_or(&0);
-        assert!(moved[1..].iter().all(|one| one.abs_diff(*least) <= 16 << 10), "{moved:?}");
+        assert!(moved.iter().all(|one| one.abs_diff(sum / 50) <= 32 << 10), "{moved:?}");
         // Short messages reserve more than they have.
         let mut count: u64 = 0;
         let mut now_ns = 100 * SECOND_NS;

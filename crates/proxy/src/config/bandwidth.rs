@@ -92,7 +92,7 @@ mod tests {
             assert_eq!(limits(listener, &pool(route)).as_deref(), Ok(expected), "{listener} {route}");
         }
         assert_eq!(
-            limits("", "files = { root = '/etc/weir/certs' }\nlimit-rate = '1k/s'").as_deref(),
+            limits("", "files = { root = '/tmp' }\nlimit-rate = '1k/s'\n[[route]]\npool = 'app'").as_deref(),
             Ok("1024 B/s of each response after 0 B")
         );
     }
@@ -103,8 +103,14 @@ mod tests {
             ("pool = 'app'\nlimit-rate = '1x/s'", "t:6:14: 'limit-rate'"),
             ("pool = 'app'\nlimit-rate = 100", "1024"),
             ("pool = 'app'\nlimit-rate-after = '1m'", "no effect without limit-rate"),
-            ("deny = true\nlimit-rate = '1m/s'", "'limit-rate' has no effect with deny"),
-            ("files = { root = '/etc/weir/certs' }\nlimit-rate-upload = '1m/s'", "no effect with files"),
+            (
+                "host = 'a'\ndeny = true\nlimit-rate = '1m/s'\n[[route]]\npool = 'app'",
+                "'limit-rate' has no effect with deny",
+            ),
+            (
+                "host = 'a'\nfiles = { root = '/tmp' }\nlimit-rate-upload = '1m/s'\n[[route]]\npool = 'app'",
+                "no effect with files",
+            ),
         ] {
             let problems = limits("", route).unwrap_err();
             assert!(problems.len() == 1 && problems[0].contains(part), "{route}: {problems:?}");

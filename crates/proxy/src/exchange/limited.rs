@@ -96,6 +96,10 @@ impl Exchange {
         if is_file {
             return match download {
                 DirectionPoll::NotDue(due) => self.wait_until_due(ctx, client, input, (None, Some(due))),
+                DirectionPoll::Moved(StepResult::Progressed) => {
+                    rt::cores::yield_turn(ctx.cx);
+                    StepResult::Blocked
+                }
                 DirectionPoll::Moved(result) => result,
             };
         }
@@ -108,8 +112,9 @@ impl Exchange {
         let has_moved = |poll: &DirectionPoll| matches!(poll, DirectionPoll::Moved(StepResult::Progressed));
         if has_moved(&upload) || has_moved(&download) {
             self.note_progress(ctx.core, client);
-            if matches!(self.stage, ExchangeStage::Recoding(_)) {
-                // An encoder takes long, and other connections have their turn between two slices.
+            let is_shared = limited.download.as_ref().is_some_and(BandwidthGate::is_shared);
+            if is_shared || matches!(self.stage, ExchangeStage::Recoding(_)) {
+                // Others have the same limit, or an encoder takes long: they have their turn between two slices.
                 rt::cores::yield_turn(ctx.cx);
                 return StepResult::Blocked;
             }

@@ -73,7 +73,7 @@ impl Lane {
             if self.eof_received {
                 return self.forward_end(cx, from, to);
             }
-            if round == ROUNDS_MAX {
+            if round == ROUNDS_MAX || round > 0 && gate.is_shared() {
                 rt::cores::yield_turn(cx);
                 break;
             }
