@@ -339,9 +339,12 @@ fn route_lines(
     let route = &plan.routes[index];
     let regex = route.texts.as_ref().and_then(|texts| texts.regex.as_ref());
     let id = request.view.value(request.view.forwarding.request_id.as_deref().unwrap_or_default());
-    let values = RequestValues::new(plan, request, client)
-        .with_route(plan, index, regex)
-        .with_request_id(id.unwrap_or(b"(a new id)"));
+    let values = RequestValues::new(plan, request, client).with_request_id(id.unwrap_or(b"(a new id)"));
+    let share = match &route.action {
+        Action::Split(split) => texts::split_share(split, &values),
+        _ => 0,
+    };
+    let values = values.with_split_share(share).with_route(plan, index, regex);
     for limit in &route.rate_limits {
         lines.push(format!(
             "rate limit  {} requests/s, burst {}, key {}; status {}",
@@ -374,7 +377,7 @@ fn route_lines(
             pool_lines(plan, *pool, Some((request, &values)), lines);
         }
         Action::Split(split) => {
-            let share = texts::split_lines(plan, split, &values, lines);
+            texts::split_lines(plan, (split, share), &values, lines);
             let position = share * plan.listeners.len() + request.listener;
             let pool = split.shares[share].pool;
             settings::setting_lines(plan, index, (position, request.listener, pool), lines);

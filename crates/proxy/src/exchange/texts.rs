@@ -63,6 +63,7 @@ impl Exchange {
         }
         let id = kept.request_id;
         let values = RequestValues::new(&generation.plan, request, client)
+            .with_split_share(self.facts.split_share.into())
             .with_route(&generation.plan, route, generation.router.regex(route))
             .with_request_id(trusted_request_id(request.view).unwrap_or(&id));
         kept.keep(&texts.kept, &values);

@@ -3,7 +3,9 @@
 use content::plan::FilesPlan;
 
 use crate::key_digest::digest;
-use crate::plan::{Fact, Plan, ResponseRule, RouteChange, SplitKey, SplitPlan, Template, Text, Variable};
+use crate::plan::{
+    Fact, Plan, ResponseRule, RouteChange, SplitKey, SplitPlan, SplitShare, Template, Text, Variable,
+};
 use crate::request_view::ClientFacts;
 use crate::route::RouteRequest;
 use crate::route::conditions::ComparedPath;
@@ -111,32 +113,34 @@ pub(super) fn body_lines(
     lines
 }
 
-/// Appends the pools of a split, and returns the index of the one that a request gets while all have servers.
-pub(super) fn split_lines(
-    plan: &Plan,
-    split: &SplitPlan,
-    values: &RequestValues<'_>,
-    lines: &mut Vec<String>,
-) -> usize {
-    let name = split.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
-    let shares: Vec<String> = split
-        .shares
-        .iter()
-        .map(|share| format!("{} {}", plan.pools[share.pool].name, share.current()))
-        .collect();
-    let fallback = if split.falls_back { ", fallback to another pool" } else { "" };
-    lines.push(format!("split      {name} {}{fallback}", shares.join(", ")));
-    let Some(template) = &split.key else {
-        lines.push("split       each request by itself; shown is the first pool".to_owned());
-        return 0;
-    };
+/// Returns the index of the pool of a split that a request gets while all have servers; without a key, of the first one.
+pub(super) fn split_share(split: &SplitPlan, values: &RequestValues<'_>) -> usize {
+    let Some(template) = &split.key else { return 0 };
     let mut key = Vec::new();
     template.render_key(values, &mut key);
-    let split_key = if key.is_empty() { SplitKey::Missing } else { SplitKey::Digest(digest(&key)) };
-    let (share, _) = split.choose(split_key, |_| true);
-    let pool = &plan.pools[split.shares[share].pool].name;
-    lines.push(format!("split       key {}: pool {pool}", describe_key(template, values)));
-    share
+    let key = if key.is_empty() { SplitKey::Missing } else { SplitKey::Digest(digest(&key)) };
+    split.choose(key, |_| true).0
+}
+
+/// Appends the pools of a split, and the one that a request gets.
+pub(super) fn split_lines(
+    plan: &Plan,
+    (split, share): (&SplitPlan, usize),
+    values: &RequestValues<'_>,
+    lines: &mut Vec<String>,
+) {
+    let name = split.name.as_ref().map_or_else(String::new, |name| format!(" (name {name})"));
+    let pool = |share: &SplitShare| &*plan.pools[share.pool].name;
+    let shares: Vec<String> =
+        split.shares.iter().map(|share| format!("{} {}", pool(share), share.current())).collect();
+    let fallback = if split.falls_back { ", fallback to another pool" } else { "" };
+    lines.push(format!("split       {}{name}{fallback}", shares.join(", ")));
+    lines.push(match &split.key {
+        None => format!("split       each request by itself; shown is pool {}", pool(&split.shares[share])),
+        Some(template) => {
+            format!("split       key {}: pool {}", describe_key(template, values), pool(&split.shares[share]))
+        }
+    });
 }
 
 pub(super) fn describe_key(key: &Template, values: &RequestValues<'_>) -> String {

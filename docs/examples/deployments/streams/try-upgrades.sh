@@ -10,9 +10,9 @@ directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 duration=$((PAUSE * 9 + 2))s
 
-"$WEIR" load -c "$CONNECTIONS" -d "$duration" "$WS" >"$directory/ws" 2>&1 &
+"$WEIR" load --no-watch -c "$CONNECTIONS" -R 1k -d "$duration" "$WS" >"$directory/ws" 2>&1 &
 ws=$!
-"$WEIR" load --sse -c "$CONNECTIONS" -d "$duration" "$EVENTS" >"$directory/events" 2>&1 &
+"$WEIR" load --no-watch --sse -c "$CONNECTIONS" -d "$duration" "$EVENTS" >"$directory/events" 2>&1 &
 events=$!
 
 sleep "$PAUSE"
@@ -30,9 +30,13 @@ done
 
 code=0
 for name in ws events; do
-    eval "process=\$$name"
-    wait "$process" || code=$?
-    echo "$name: exit code $code"
-    cat "$directory/$name"
+    # Its exit code also says that the machine was too busy for figures, which are not asked for here.
+    eval "wait \"\$$name\"" || true
+    if grep -q '^errors  *none$' "$directory/$name"; then
+        echo "$name: no message lost, no connection closed"
+    else
+        code=1
+        cat "$directory/$name"
+    fi
 done
 exit "$code"

@@ -79,7 +79,7 @@ fn users_keep_their_pool_and_a_growing_pool_keeps_its_users() {
         ("split web canry=1", "did you mean 'canary'?"),
         ("split wb canary=1", "did you mean 'web'?"),
         ("split web canary=x", "'canary=x' is not POOL=WEIGHT"),
-        ("split web", "usage"),
+        ("split web", "write `split` or"),
     ] {
         let output = run_ctl(&next, words);
         assert_eq!(output.code, 2, "{words}: {output:?}");

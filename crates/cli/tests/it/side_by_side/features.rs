@@ -202,7 +202,7 @@ const FEATURES: &[Feature] = &[
     },
     Feature {
         title: "Servers added at run time",
-        steps: Some((steps::added_server, "4 x 200 a; then 2 x 200 a, 2 x 200 b")),
+        steps: Some((steps::added_server, "4 x 200 a; then both")),
         ..EMPTY
     },
     Feature {

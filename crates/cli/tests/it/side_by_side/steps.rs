@@ -169,7 +169,9 @@ pub(super) fn added_server(side: &Side) -> String {
     let address = &side.second_origin;
     let add = format!("add server app/b {address}");
     side.operate(&format!("server app/b add {address}"), &[&add, "enable server app/b"]);
-    format!("{before}; then {}", side.origins("/", 4))
+    let after = side.origins("/", 40);
+    let has = |name: &str| after.contains(&format!("200 {name}"));
+    format!("{before}; then {}", if has("a") && has("b") { "both" } else { "one" })
 }
 
 /// All servers of the running program are in maintenance, and back.
