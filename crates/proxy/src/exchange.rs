@@ -29,6 +29,7 @@ mod finish;
 mod grpc;
 mod limited;
 mod local_responses;
+mod own_coding;
 mod progress_limits;
 mod queued;
 mod recoding;

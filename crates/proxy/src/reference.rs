@@ -313,6 +313,8 @@ the weak form. `If-Match` and `If-Range` are forwarded unchanged: with a weak ta
 overwritten, and no part is joined to other bytes. `Vary: Accept-Encoding` is added to every response that could have been compressed for \
 another client, and to 304.
 
+The content of `return` and of error pages is compressed in the same way, at once, at most at the default level of its coding.
+
 A length reveals a secret that stands beside text of a stranger (BREACH). So the responses to requests with `Cookie` or \
 `Authorization` are compressed only if they are styles, JavaScript, WebAssembly, fonts or images (SVG), unless `with-credentials = true`.
 

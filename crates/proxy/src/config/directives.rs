@@ -346,7 +346,7 @@ directives! {
         "limit-rate-after", Size(0, SIZE_MAX), Unset("that of the listener"), "'10m'", "'x'", "Bytes of each response before `limit-rate` counts.";
         "limit-rate-total", ValueKind::ByteRate, Unset("that of the listener, shared with its other routes"), "'100m/s'", "0", "Maximum rate of all responses of the route together, on all cores.";
         "limit-rate-upload", ValueKind::ByteRate, Unset("that of the listener"), "'512k/s'", "'512'", "Maximum rate of each request content.";
-        "compression", TableOrBool("route[].compression"), Unset("`compression` of the listener"), "{ level = { gzip = 1 } }", "'gzip'", "Compresses the responses of its servers, with what is not given from the listener, or else the defaults there; `false`: not.";
+        "compression", TableOrBool("route[].compression"), Unset("`compression` of the listener"), "{ level = { gzip = 1 } }", "'gzip'", "Compresses the responses of its servers, of `return`, and error pages, with what is not given from the listener, or else the defaults there; `false`: not.";
         "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
         "split", Table("route[].split"), Unset("another action"), "{ pools = { app = 90 } }", "{ app = 1 }", "Action: forwards to one of several pools, by weight (see \"Splits\" below).";

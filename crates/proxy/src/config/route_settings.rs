@@ -81,10 +81,9 @@ pub(super) fn parse_settings(
 /// the compression and the limits of bytes of a listener, need some.
 pub(super) fn of_others(names: &KnownNames<'_>, (action, pages): (&Action, &[ErrorPage])) -> OwnSettings {
     let replaced = replaced_statuses(pages);
-    let is_forwarded = !action.pools().is_empty();
     let is_split = matches!(action, Action::Split(_));
-    let has_compression = is_forwarded && names.listeners.iter().any(|one| one.compression.is_some());
-    let has_content = is_forwarded || matches!(action, Action::Files(_));
+    let has_compression = names.listeners.iter().any(|one| one.compression.is_some());
+    let has_content = !action.pools().is_empty() || matches!(action, Action::Files(_));
     let has_bandwidth = has_content && names.listeners.iter().any(|one| one.bandwidth.is_some());
     if replaced.is_none() && !has_compression && !has_bandwidth && !is_split {
         return OwnSettings::default();

@@ -57,6 +57,8 @@ const FORWARD_ONLY_KEYS: [&str; 16] = [
 /// Keys of these that have an effect on files, too.
 const FILE_KEYS: [&str; 5] =
     ["rewrite-prefix", "rewrite-path", "limit-rate", "limit-rate-after", "limit-rate-total"];
+/// Actions whose responses, or error pages, have content that can be compressed.
+const OWN_CONTENT_ACTIONS: [&str; 3] = ["return", "deny", "tarpit"];
 /// Keys for the content of a route's own response; it has one of them.
 const BODY_KEYS: [&str; 3] = ["body", "body-template", "body-file"];
 pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
@@ -331,7 +333,10 @@ fn parse_action(
         problems.add_error(section.key_offset(other).unwrap_or(section.offset), text);
     }
     if !["pool", "split"].contains(&first) {
-        let is_used = |key: &&str| first == "files" && FILE_KEYS.contains(key);
+        let is_used = |key: &&str| match *key {
+            "compression" => OWN_CONTENT_ACTIONS.contains(&first),
+            key => first == "files" && FILE_KEYS.contains(&key),
+        };
         for key in FORWARD_ONLY_KEYS.into_iter().filter(|key| !is_used(key)) {
             if let Some(offset) = section.key_offset(key) {
                 let text = format!("'{key}' has no effect with {first}, which does not forward");

@@ -195,8 +195,7 @@ impl Exchange {
                 _ => self.fail(ctx, client, EndReason::FileFailed, EndPhase::Data),
             }),
             Poll::Pending => {
-                let wait =
-                    Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
+                let wait = Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
                 Some(match self.expired_timeout(ctx, client, wait) {
                     Some(_) => self.fail(ctx, client, EndReason::WriteTimeout, EndPhase::Data),
                     None => StepResult::Blocked,

@@ -13,6 +13,7 @@ use crate::exchange_state::{Exchange, ServerSlot};
 use crate::outcome::{EndPhase, EndReason};
 use crate::plan::{ClientTimeouts, ServerTimeouts};
 use crate::pool::Pool;
+use crate::recoding::CodingRequest;
 use crate::request_view::RequestView;
 use crate::route::RouteRequest;
 
@@ -31,6 +32,9 @@ impl Exchange {
         let position = share * generation.plan.listeners.len() + self.listener;
         let own = self.outcome.route.and_then(|route| generation.route_settings(route, position));
         self.own_settings = own.map(Rc::clone);
+        if own.is_some_and(|own| own.compression.is_some()) {
+            self.facts.codings = CodingRequest::of(request.view);
+        }
         let bytes_max = match own {
             Some(own) => own.body_bytes_max,
             None => generation.plan.listeners[self.listener].body_bytes_max,
