@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rt::clock::MonotonicTime;
 
-use crate::plan::BandwidthPlan;
-
 /// Time by which bytes may be ahead of their rate: what a pause leaves may be sent at once afterwards.
 const BURST_NS: u64 = 500_000_000;
 /// Slices per second of one message, and of all that share a limit.
 const OWN_SLICES_PER_S: u64 = 20;
 const SHARED_SLICES_PER_S: u64 = 200;
+/// Maximum number of slices that a message gets in addition because it is late.
+const LATE_SLICES_MAX: u64 = 3;
 /// Minimum and maximum bytes of a slice. One read takes no more.
 const SLICE_BYTES_MIN: u64 = 1024;
 const OWN_SLICE_BYTES_MAX: u64 = 64 * 1024;
@@ -89,21 +89,37 @@ pub(crate) struct BandwidthGate {
     /// Bytes of the message that were noted.
     noted_bytes: u64,
     /// A slice that is not due yet.
-    reserved: Option<(MonotonicTime, u64)>,
+    reserved: Option<Slice>,
+}
+
+/// Bytes that were reserved.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    reserved_at: MonotonicTime,
+    due: MonotonicTime,
+    bytes: u64,
+}
+
+impl Slice {
+    /// Returns the bytes that a message gets in addition because it is late. Messages are looked at in ticks, and those
+    /// that had to wait for one more would get less than others.
+    fn late_bytes(&self, now: MonotonicTime) -> u64 {
+        let (planned_ns, waited_ns) = (self.due.since(self.reserved_at), now.since(self.reserved_at));
+        if planned_ns == 0 || waited_ns <= planned_ns {
+            return 0;
+        }
+        let late = u128::from(self.bytes) * u128::from(waited_ns - planned_ns) / u128::from(planned_ns);
+        u64::try_from(late).unwrap_or(u64::MAX).min(self.bytes * LATE_SLICES_MAX)
+    }
 }
 
 impl BandwidthGate {
-    /// Creates the gate of a response, or of the bytes for a client; `None`: they are not limited.
-    pub(crate) fn of_download(plan: &BandwidthPlan) -> Option<Self> {
-        Self::new(plan.download, plan.after_bytes, plan.total.clone())
-    }
-
-    /// Creates the gate of a request, or of the bytes of a client; `None`: they are not limited.
-    pub(crate) fn of_upload(plan: &BandwidthPlan) -> Option<Self> {
-        Self::new(plan.upload, 0, None)
-    }
-
-    fn new(own: Option<u64>, free_bytes: u64, shared: Option<Arc<SharedBandwidth>>) -> Option<Self> {
+    /// Creates a gate with a rate of its own, of which the first bytes are free, and a shared one; `None`: there is no rate.
+    pub(crate) fn new(
+        own: Option<u64>,
+        free_bytes: u64,
+        shared: Option<Arc<SharedBandwidth>>,
+    ) -> Option<Self> {
         (own.is_some() || shared.is_some()).then(|| Self {
             own: own.map(|bytes_per_s| (bytes_per_s, 0)),
             shared,
@@ -138,26 +154,30 @@ impl BandwidthGate {
     /// None may; the error is the time at which some may.
     pub(crate) fn open(&mut self, now: MonotonicTime) -> Result<usize, MonotonicTime> {
         if self.granted_bytes <= 0 {
-            let (due, bytes) = self.reserved.take().unwrap_or_else(|| self.reserve(now));
-            if due > now {
-                self.reserved = Some((due, bytes));
-                return Err(due);
+            let slice = self.reserved.take().unwrap_or_else(|| self.reserve(now));
+            if slice.due > now {
+                self.reserved = Some(slice);
+                return Err(slice.due);
             }
-            self.granted_bytes = self.granted_bytes.saturating_add_unsigned(bytes);
+            let late_bytes = slice.late_bytes(now);
+            if late_bytes > 0 {
+                self.reserve_bytes(late_bytes, now.as_ns());
+            }
+            self.granted_bytes = self.granted_bytes.saturating_add_unsigned(slice.bytes + late_bytes);
         }
-        // Positive, and at most a slice.
+        // Positive, and at most some slices.
         Ok(self.granted_bytes.max(1) as usize)
     }
 
-    /// Reserves a slice behind the bytes that were moved without one. Returns the time at which it is due.
-    fn reserve(&mut self, now: MonotonicTime) -> (MonotonicTime, u64) {
+    /// Reserves a slice behind the bytes that were moved without one.
+    fn reserve(&mut self, now: MonotonicTime) -> Slice {
         let debt = self.granted_bytes.min(0).unsigned_abs();
         if debt > 0 {
             self.reserve_bytes(debt, now.as_ns());
         }
-        let slice = self.slice_bytes();
-        let due_ns = self.reserve_bytes(slice, now.as_ns());
-        (MonotonicTime::from_ns(due_ns), slice + debt)
+        let bytes = self.slice_bytes();
+        let due_ns = self.reserve_bytes(bytes, now.as_ns());
+        Slice { reserved_at: now, due: MonotonicTime::from_ns(due_ns), bytes: bytes + debt }
     }
 
     fn reserve_bytes(&mut self, bytes: u64, now_ns: u64) -> u64 {
@@ -186,7 +206,7 @@ impl BandwidthGate {
 impl Drop for BandwidthGate {
     fn drop(&mut self) {
         let Some(shared) = &self.shared else { return };
-        let reserved_bytes = self.reserved.map_or(0, |(_, bytes)| bytes);
+        let reserved_bytes = self.reserved.map_or(0, |slice| slice.bytes);
         match self.granted_bytes.saturating_add_unsigned(reserved_bytes) {
             0 => {}
             unused @ 1.. => shared.refund(unused.unsigned_abs()),
@@ -202,9 +222,12 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    fn plan(download: Option<u64>, after_bytes: u64, total: Option<u64>) -> BandwidthPlan {
-        let total = total.map(|rate| Arc::new(SharedBandwidth::new(rate)));
-        BandwidthPlan { download, after_bytes, total, upload: None }
+    fn gate(download: Option<u64>, free_bytes: u64) -> BandwidthGate {
+        BandwidthGate::new(download, free_bytes, None).unwrap()
+    }
+
+    fn sharing(shared: &Arc<SharedBandwidth>) -> BandwidthGate {
+        BandwidthGate::new(None, 0, Some(Arc::clone(shared))).unwrap()
     }
 
     /// Moves as much as the gates allow until a time; returns the bytes of each.
@@ -230,7 +253,7 @@ mod tests {
     #[test]
     fn a_message_has_its_rate_whatever_the_ticks() {
         for (rate, tick_ms) in [(1024, 100), (100_000, 100), (100_000, 1), (50 << 20, 100), (1 << 30, 100)] {
-            let mut gates = [BandwidthGate::of_download(&plan(Some(rate), 0, None)).unwrap()];
+            let mut gates = [gate(Some(rate), 0)];
             let start = 5 * SECOND_NS;
             let moved = run(&mut gates, start, start + 10 * SECOND_NS, tick_ms * 1_000_000)[0];
             // Half a second of burst, and a slice that is due at the end.
@@ -241,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_first_bytes_are_free() {
-        let mut gates = [BandwidthGate::of_download(&plan(Some(10_000), 1 << 20, None)).unwrap()];
+        let mut gates = [gate(Some(10_000), 1 << 20)];
         let start = 5 * SECOND_NS;
         assert!(run(&mut gates, start, start, 1)[0] >= 1 << 20);
         let after = run(&mut gates, start + 1, start + 10 * SECOND_NS, 100_000_000)[0] - (1 << 20);
@@ -250,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_pause_earns_no_more_than_the_burst() {
-        let mut gates = [BandwidthGate::of_download(&plan(Some(100_000), 0, None)).unwrap()];
+        let mut gates = [gate(Some(100_000), 0)];
         let first = run(&mut gates, SECOND_NS, SECOND_NS, 1)[0];
         let later = run(&mut gates, 100 * SECOND_NS, 100 * SECOND_NS, 1)[0] - first;
         // The burst, and the slice that was reserved before.
@@ -258,19 +281,19 @@ mod tests {
     }
 
     #[test]
-    fn messages_share_a_limit_evenly_and_return_what_they_do_not_use() {
-        let plan = plan(None, 0, Some(1 << 20));
-        let mut gates: Vec<_> = (0..50).map(|_| BandwidthGate::of_download(&plan).unwrap()).collect();
+    fn messages_share_a_limit_about_evenly_and_return_what_they_do_not_use() {
+        let shared = Arc::new(SharedBandwidth::new(1 << 20));
+        let mut gates: Vec<_> = (0..50).map(|_| sharing(&shared)).collect();
         let moved = run(&mut gates, SECOND_NS, 21 * SECOND_NS, 100_000_000);
         let sum: u64 = moved.iter().sum();
         let expected = 20 << 20;
         assert!(sum.abs_diff(expected) < 1 << 20, "{sum} of {expected}");
-        assert!(moved.iter().all(|one| one.abs_diff(sum / 50) <= 32 << 10), "{moved:?}");
+        assert!(moved.iter().all(|one| one.abs_diff(sum / 50) <= sum / 50 / 4), "{moved:?}");
         // Short messages reserve more than they have.
         let mut count: u64 = 0;
         let mut now_ns = 100 * SECOND_NS;
         while now_ns < 120 * SECOND_NS {
-            let mut gate = BandwidthGate::of_download(&plan).unwrap();
+            let mut gate = sharing(&shared);
             match gate.open(at(now_ns)) {
                 Ok(_) => {
                     gate.note(1000);
@@ -284,17 +307,17 @@ mod tests {
 
     #[test]
     fn more_than_was_granted_is_a_debt() {
-        let shared = plan(None, 0, Some(100_000));
-        let mut gate = BandwidthGate::of_download(&shared).unwrap();
+        let shared = Arc::new(SharedBandwidth::new(100_000));
+        let mut gate = sharing(&shared);
         gate.open(at(SECOND_NS)).unwrap();
         gate.note(300_000);
         assert!(gate.open(at(3 * SECOND_NS)).is_err());
-        assert!(gate.open(at(5 * SECOND_NS)).is_ok());
-        let mut gate = BandwidthGate::of_download(&shared).unwrap();
+        assert!(gate.open(at(6 * SECOND_NS)).is_ok());
+        let mut gate = sharing(&shared);
         gate.open(at(100 * SECOND_NS)).unwrap();
         gate.note(1_000_000);
         drop(gate);
-        let mut next = BandwidthGate::of_download(&shared).unwrap();
+        let mut next = sharing(&shared);
         assert!(next.open(at(105 * SECOND_NS)).is_err());
     }
 }

@@ -237,7 +237,7 @@ fn every_example_is_on_the_page_and_formatted() {
 }
 
 #[test]
-fn a_site_has_tls_a_canary_sticky_sessions_limits_and_a_page_for_maintenance() {
+fn a_site_has_tls_a_next_release_sticky_sessions_limits_and_a_page_for_maintenance() {
     let _shared = shared_machine();
     let Some(certificates) = Certificates::create().filter(|_| has_curl()) else { return };
     let servers: Vec<ScriptedServer> = ["a", "b", "canary", "api"].map(echoing_server).into();
@@ -272,7 +272,7 @@ fn a_site_has_tls_a_canary_sticky_sessions_limits_and_a_page_for_maintenance() {
         (0..100).map(|user| release(&["-b", &format!("user=u{user}")]) == "canary").collect()
     };
     let at_ten = of_users();
-    let count = at_ten.iter().filter(|is_canary| **is_canary).count();
+    let count = at_ten.iter().filter(|is_in_next| **is_in_next).count();
     assert!((1..30).contains(&count), "{count}");
     assert!(of_users() == at_ten, "users keep their release");
     site.operate("split shop stable=80 canary=20");
@@ -305,7 +305,7 @@ fn a_site_has_tls_a_canary_sticky_sessions_limits_and_a_page_for_maintenance() {
     };
     assert!(statuses.contains(&429), "{statuses:?}");
     // Without a server of the canary, its users get the stable pool.
-    let user = at_ten.iter().position(|is_canary| *is_canary).unwrap();
+    let user = at_ten.iter().position(|is_in_next| *is_in_next).unwrap();
     site.operate("pool canary maint");
     assert_eq!(release(&["-b", &format!("user=u{user}")]), "stable");
     site.operate("pool canary ready");

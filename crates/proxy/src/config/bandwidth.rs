@@ -92,7 +92,8 @@ mod tests {
             assert_eq!(limits(listener, &pool(route)).as_deref(), Ok(expected), "{listener} {route}");
         }
         assert_eq!(
-            limits("", "files = { root = '/tmp' }\nlimit-rate = '1k/s'\n[[route]]\npool = 'app'").as_deref(),
+            limits("", "host = 'a'\nfiles = { root = '/tmp' }\nlimit-rate = '1k/s'\n[[route]]\npool = 'app'")
+                .as_deref(),
             Ok("1024 B/s of each response after 0 B")
         );
     }

@@ -131,14 +131,8 @@ impl ValueKind {
             Self::Named(path) => {
                 json!({ "type": "object", "additionalProperties": reference(path) })
             }
-            Self::ByteRate => json!({ "anyOf": [
-                { "type": "integer", "minimum": BYTE_RATE_MIN, "maximum": BYTE_RATE_MAX },
-                { "type": "string", "pattern": "^[0-9.]+[kKmMgG]?(i?B)?(/s)?$" },
-            ] }),
-            Self::Weights => json!({
-                "type": "object",
-                "additionalProperties": { "type": "integer", "minimum": 0, "maximum": SPLIT_WEIGHT_MAX },
-            }),
+            Self::ByteRate => byte_rate_schema(),
+            Self::Weights => json!({ "type": "object", "additionalProperties": weight_schema() }),
             Self::Fields => json!({ "type": "object", "additionalProperties": text() }),
             Self::Matchers => json!({ "type": "object", "additionalProperties": matcher_schema() }),
         }
@@ -179,6 +173,17 @@ impl ValueKind {
             Self::Matchers => "names with matchers".into(),
         }
     }
+}
+
+fn byte_rate_schema() -> Json {
+    json!({ "anyOf": [
+        { "type": "integer", "minimum": BYTE_RATE_MIN, "maximum": BYTE_RATE_MAX },
+        { "type": "string", "pattern": "^[0-9.]+[kKmMgG]?(i?B)?(/s)?$" },
+    ] })
+}
+
+fn weight_schema() -> Json {
+    json!({ "type": "integer", "minimum": 0, "maximum": SPLIT_WEIGHT_MAX })
 }
 
 /// Returns the schema of one of a few words, or a text with values.

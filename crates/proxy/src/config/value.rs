@@ -541,10 +541,11 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, ValueErro
         },
         (ValueKind::Secret, DeValue::String(text)) => Ok(Value::Text(text.as_ref().into())),
         (ValueKind::Secret, _) => Err(ValueError::Secret { key, hint: row.kind.hint() }),
-        (ValueKind::ByteRate, _) => match parse_byte_rate(value).ok_or_else(wrong_kind_error)? {
-            rate @ BYTE_RATE_MIN..=BYTE_RATE_MAX => Ok(Value::Integer(rate)),
-            _ => Err(ValueError::Range { key, min: BYTE_RATE_MIN, max: BYTE_RATE_MAX }),
-        },
+        (ValueKind::ByteRate, _) => integer_in_range(
+            Some(parse_byte_rate(value).ok_or_else(wrong_kind_error)?),
+            BYTE_RATE_MIN,
+            BYTE_RATE_MAX,
+        ),
         (ValueKind::Rate, _) => match parse_rate_value(value).ok_or_else(wrong_kind_error)?? {
             rate if rate > 0.0 && rate <= 1e9 => Ok(Value::Float(rate)),
             _ => Err(ValueError::Rate(key)),

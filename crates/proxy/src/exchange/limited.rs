@@ -2,7 +2,7 @@
 //! bytes that were read go out at once. So the wait for them is no wait for a peer, and counts for no timeout.
 
 use rt::clock::MonotonicTime;
-use wire::RequestKind;
+use wire::{RequestKind, ResponseHead};
 
 use super::StepResult;
 use crate::bandwidth::BandwidthGate;
@@ -31,14 +31,22 @@ impl Exchange {
             return;
         }
         let has_content = self.facts.kind != RequestKind::Head;
-        let download = has_content.then(|| BandwidthGate::of_download(plan)).flatten();
-        let upload = (!is_file).then(|| BandwidthGate::of_upload(plan)).flatten();
+        let download = has_content.then(|| plan.download_gate()).flatten();
+        let upload = (!is_file).then(|| plan.upload_gate()).flatten();
         if download.is_none() && upload.is_none() {
             return;
         }
         self.facts.is_limited = true;
         let inner = std::mem::replace(&mut self.stage, ExchangeStage::Unused);
         self.stage = ExchangeStage::Limited(Box::new(LimitedStage { inner, download, upload }));
+    }
+
+    /// Does the same before the content of a response; another protocol has the limits of a tunnel.
+    #[cold]
+    pub(super) fn begin_response_limits(&mut self, head: &ResponseHead<'_, '_>) {
+        if !head.is_switching_protocols() {
+            self.begin_limits();
+        }
     }
 
     pub(super) fn has_limits(&self) -> bool {
@@ -94,14 +102,7 @@ impl Exchange {
             return StepResult::Finished(action);
         }
         if is_file {
-            return match download {
-                DirectionPoll::NotDue(due) => self.wait_until_due(ctx, client, input, (None, Some(due))),
-                DirectionPoll::Moved(StepResult::Progressed) => {
-                    rt::cores::yield_turn(ctx.cx);
-                    StepResult::Blocked
-                }
-                DirectionPoll::Moved(result) => result,
-            };
+            return self.finish_file_poll(ctx, client, input, download);
         }
         if self.is_complete(client) {
             return StepResult::Finished(self.finish(ctx, client));
@@ -127,6 +128,23 @@ impl Exchange {
         match (due(upload), due(download)) {
             (None, None) => self.poll_timeout(ctx, client, input),
             dues => self.wait_until_due(ctx, client, input, dues),
+        }
+    }
+
+    fn finish_file_poll(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        input: &mut [u8],
+        download: DirectionPoll,
+    ) -> StepResult {
+        match download {
+            DirectionPoll::NotDue(due) => self.wait_until_due(ctx, client, input, (None, Some(due))),
+            DirectionPoll::Moved(StepResult::Progressed) => {
+                rt::cores::yield_turn(ctx.cx);
+                StepResult::Blocked
+            }
+            DirectionPoll::Moved(result) => result,
         }
     }
 

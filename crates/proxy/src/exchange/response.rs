@@ -199,9 +199,7 @@ impl Exchange {
             if let Some(result) = self.write_recoded_head(ctx.core, client, &head, used) {
                 return result;
             }
-            if !head.is_switching_protocols() {
-                self.begin_limits();
-            }
+            self.begin_response_limits(&head);
         }
         self.write_head(ctx.core, client, &head, is_connect_accepted || head.is_switching_protocols());
         if is_connect_accepted || head.is_switching_protocols() {

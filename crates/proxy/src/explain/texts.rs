@@ -4,7 +4,8 @@ use content::plan::FilesPlan;
 
 use crate::key_digest::digest;
 use crate::plan::{
-    Fact, Plan, ResponseRule, RouteChange, SplitKey, SplitPlan, SplitShare, Template, Text, Variable,
+    ErrorPage, Fact, PageForm, Plan, ResponseRule, RouteChange, SplitKey, SplitPlan, SplitShare, Template,
+    Text, Variable,
 };
 use crate::request_view::ClientFacts;
 use crate::route::RouteRequest;
@@ -111,6 +112,16 @@ pub(super) fn body_lines(
         lines.extend(shown.lines().map(|line| format!("body        {line}")));
     }
     lines
+}
+
+/// Describes an error page that responses of a route may have. The first one for a status counts.
+pub(super) fn page_line(page: &ErrorPage) -> String {
+    let form = |form: PageForm| Some((form, page.contents[form as usize].as_ref()?));
+    let files = PageForm::ALL.into_iter().filter_map(form);
+    let files: Vec<String> =
+        files.map(|(form, content)| format!("{} {}", form.key(), content.file.display())).collect();
+    let servers = if page.replaces_servers { ", also instead of servers' content" } else { "" };
+    format!("error page  {}: {}{servers}", page.statuses, files.join(", "))
 }
 
 /// Returns the index of the pool of a split that a request gets while all have servers; without a key, of the first one.

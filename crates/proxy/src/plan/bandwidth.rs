@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::bandwidth::BandwidthGate;
 pub use crate::bandwidth::SharedBandwidth;
 
 /// Limits of bytes per second of a route or a listener.
@@ -16,6 +17,18 @@ pub struct BandwidthPlan {
     pub total: Option<Arc<SharedBandwidth>>,
     /// Maximum rate of each request, or of the bytes of each client of mode tcp.
     pub upload: Option<u64>,
+}
+
+impl BandwidthPlan {
+    /// Returns the gate of a response, or of the bytes for a client; `None`: they are not limited.
+    pub(crate) fn download_gate(&self) -> Option<BandwidthGate> {
+        BandwidthGate::new(self.download, self.after_bytes, self.total.clone())
+    }
+
+    /// Returns the gate of a request, or of the bytes of a client; `None`: they are not limited.
+    pub(crate) fn upload_gate(&self) -> Option<BandwidthGate> {
+        BandwidthGate::new(self.upload, 0, None)
+    }
 }
 
 impl fmt::Display for BandwidthPlan {

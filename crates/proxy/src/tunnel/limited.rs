@@ -20,8 +20,7 @@ pub(crate) struct TunnelLimits {
 
 impl TunnelLimits {
     pub(crate) fn new(plan: &BandwidthPlan) -> Self {
-        let (up, down) = (BandwidthGate::of_upload(plan), BandwidthGate::of_download(plan));
-        Self { up, down, due: None }
+        Self { up: plan.upload_gate(), down: plan.download_gate(), due: None }
     }
 
     /// Returns the time at which bytes are due that a direction waits for; `None`: none waits.

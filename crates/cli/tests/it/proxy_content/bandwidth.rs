@@ -3,7 +3,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rt::clock::MonotonicTime;
 
 use super::curl;
 use crate::support::faulty_origins::{LaxReader, ok_response, respond_to_each};
@@ -41,9 +43,9 @@ fn pool_of(server: &ScriptedServer, keys: &str) -> String {
 }
 
 fn timed<T>(action: impl FnOnce() -> T) -> (T, Duration) {
-    let start = Instant::now();
+    let start = MonotonicTime::now();
     let result = action();
-    (result, start.elapsed())
+    (result, Duration::from_nanos(MonotonicTime::now().since(start)))
 }
 
 fn waits(proxy: &ProxyUnderTest) -> f64 {

@@ -1,7 +1,5 @@
 //! Steps of pairs for which single requests are not enough. Each returns its result as a text.
 
-use std::time::{Duration, Instant};
-
 use crate::support::client::Client;
 use crate::support::{EVENT_TIMEOUT, pause_ms, within};
 
@@ -157,9 +155,9 @@ pub(super) fn division(side: &Side) -> String {
 
 /// A long response takes its time.
 pub(super) fn limited_bytes(side: &Side) -> String {
-    let start = Instant::now();
+    let start = rt::clock::MonotonicTime::now();
     let response = Client::connect(&side.authority()).get("/big");
-    let is_late = start.elapsed() >= Duration::from_millis(1_900);
+    let is_late = rt::clock::MonotonicTime::now().since(start) >= 1_900_000_000;
     format!("{} bytes, {}", response.body.len(), if is_late { "not at once" } else { "at once" })
 }
 
