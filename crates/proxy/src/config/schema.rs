@@ -128,11 +128,9 @@ impl ValueKind {
                 "items": { "anyOf": [text(), reference(path)] },
                 "minItems": 1,
             }),
-            Self::Named(path) => {
-                json!({ "type": "object", "additionalProperties": reference(path) })
-            }
+            Self::Named(path) => json!({ "type": "object", "additionalProperties": reference(path) }),
             Self::ByteRate => byte_rate_schema(),
-            Self::Weights => json!({ "type": "object", "additionalProperties": weight_schema() }),
+            Self::Weights => weights_schema(),
             Self::Fields => json!({ "type": "object", "additionalProperties": text() }),
             Self::Matchers => json!({ "type": "object", "additionalProperties": matcher_schema() }),
         }
@@ -182,8 +180,9 @@ fn byte_rate_schema() -> Json {
     ] })
 }
 
-fn weight_schema() -> Json {
-    json!({ "type": "integer", "minimum": 0, "maximum": SPLIT_WEIGHT_MAX })
+fn weights_schema() -> Json {
+    let weight = json!({ "type": "integer", "minimum": 0, "maximum": SPLIT_WEIGHT_MAX });
+    json!({ "type": "object", "additionalProperties": weight })
 }
 
 /// Returns the schema of one of a few words, or a text with values.

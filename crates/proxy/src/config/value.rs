@@ -514,17 +514,13 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, ValueErro
             ValueKind::Integer(min, max)
             | ValueKind::Count(min, max)
             | ValueKind::Size(min, max)
-            | ValueKind::Status(min, max),
+            | ValueKind::Status(min, max)
+            | ValueKind::StatusOrTrue(min, max),
             DeValue::Integer(_),
         ) => integer_in_range(parse_integer(value), min, max),
-        (ValueKind::StatusOrTrue(min, max), DeValue::Integer(_)) => {
-            integer_in_range(parse_integer(value), min, max)
-        }
-        (ValueKind::Count(min, max), DeValue::String(text)) => {
-            integer_in_range(Some(parse_count(text)?), min, max)
-        }
-        (ValueKind::Size(min, max), DeValue::String(text)) => {
-            integer_in_range(Some(parse_size(text)?), min, max)
+        (ValueKind::Count(min, max) | ValueKind::Size(min, max), DeValue::String(text)) => {
+            let is_count = matches!(row.kind, ValueKind::Count(..));
+            integer_in_range(Some(if is_count { parse_count(text)? } else { parse_size(text)? }), min, max)
         }
         (ValueKind::Time, DeValue::String(text)) => parse_time(text),
         (ValueKind::Time, DeValue::Integer(number)) => {
@@ -541,11 +537,10 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, ValueErro
         },
         (ValueKind::Secret, DeValue::String(text)) => Ok(Value::Text(text.as_ref().into())),
         (ValueKind::Secret, _) => Err(ValueError::Secret { key, hint: row.kind.hint() }),
-        (ValueKind::ByteRate, _) => integer_in_range(
-            Some(parse_byte_rate(value).ok_or_else(wrong_kind_error)?),
-            BYTE_RATE_MIN,
-            BYTE_RATE_MAX,
-        ),
+        (ValueKind::ByteRate, _) => match parse_byte_rate(value) {
+            None => Err(wrong_kind_error()),
+            rate => integer_in_range(rate, BYTE_RATE_MIN, BYTE_RATE_MAX),
+        },
         (ValueKind::Rate, _) => match parse_rate_value(value).ok_or_else(wrong_kind_error)?? {
             rate if rate > 0.0 && rate <= 1e9 => Ok(Value::Float(rate)),
             _ => Err(ValueError::Rate(key)),
