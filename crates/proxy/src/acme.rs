@@ -5,7 +5,6 @@
 
 mod http;
 mod order;
-pub(crate) mod response;
 mod schedule;
 mod storage;
 mod tokens;

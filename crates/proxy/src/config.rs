@@ -38,6 +38,8 @@ mod sources;
 mod split;
 mod templates;
 mod tls;
+mod tracing;
+mod traffic;
 mod validate;
 mod value;
 mod variables;
@@ -58,7 +60,7 @@ use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 
 use crate::plan::{
-    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, MapPlan, Mode, Plan, PoolId, PrivilegesPlan,
+    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, MapPlan, Mode, Plan, PoolId, PrivilegesPlan, Rotation,
     RoutePlan, Secret,
 };
 
@@ -150,6 +152,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
             .and_then(|text| problems.ok_or_report(text.offset, validate::parse_bind_address(&text.value))),
         admin_access: parse_admin_access(root, problems),
         control: parse_path(root, "control", validate::parse_socket_path, problems),
+        tracing: tracing::parse_tracing(root, problems).map(Arc::new),
         state_file: parse_path(root, "state-file", validate::parse_state_file, problems),
         source: "".into(),
         included: Vec::new(),
@@ -321,9 +324,26 @@ fn parse_logs(sections: &[Section], maps: &[Arc<MapPlan>], problems: &mut Proble
             format: templates::parse_log_format(section, known, problems),
             sample: section.float("sample").unwrap_or(1.0),
             only_errors: section.flag("only-errors"),
+            rotation: parse_rotation(section, problems),
         });
     }
     logs
+}
+
+/// Returns the rotation of a log's file.
+fn parse_rotation(section: &Section, problems: &mut Problems) -> Option<Rotation> {
+    let size = section.key_offset("rotate-size");
+    let is_file = section.text("to").is_some_and(|to| to.value.starts_with("file:"));
+    if let Some(offset) = size.filter(|_| !is_file) {
+        problems.add_error(offset, "'rotate-size' needs a file: write to = \"file:/path\"");
+    }
+    if let Some(offset) = section.key_offset("rotate-files").filter(|_| size.is_none()) {
+        problems.warn(offset, "'rotate-files' has no effect without rotate-size");
+    }
+    let size_bytes = section.optional_size("rotate-size")? as u64;
+    let files_kept = section.integer("rotate-files").unwrap_or(7);
+    // The table of keys bounds the number.
+    Some(Rotation { size_bytes, files_kept: files_kept as u32 })
 }
 
 /// Returns the format with a name; JSON for an unknown one.

@@ -85,6 +85,7 @@ use crate::pool::{CoreWakeups, CrossCoreState};
 use crate::run::{
     ACCEPT_QUEUE_DRAIN_NS, ApplyPlan, CORE_THREAD, Command, CommonInit, CoreInit, CoreSenders, run_core,
 };
+use crate::tracing::{self, TraceExporter, TraceSender};
 
 pub use self::file_watch::{FileWatch, PathStates};
 pub use self::listeners::ListenAddressInfo;
@@ -109,6 +110,7 @@ pub struct RunningProxy {
     wakeups: CoreWakeups,
     balancer: ConnectionBalancer,
     log: Log,
+    traces: (TraceSender, TraceExporter),
     admin: Option<AdminSocket>,
     control: Option<ControlSocket>,
     reloads: u64,
@@ -123,6 +125,9 @@ pub struct RunningProxy {
 
 /// The cores' end of the log thread, and the control side's.
 type Log = (log::LogSender, LogWriter);
+
+/// Time that the end of the process gives the collector for the last spans.
+const TRACES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Errors at the proxy's end.
 #[derive(Debug)]
@@ -159,6 +164,7 @@ pub fn start(
     let shared = CrossCoreState::new(&template, &wakeups, None)?;
     let sandbox = drop_privileges(&privileges(&template, extra_paths)).map_err(io::Error::other)?;
     let log = log::start(&template.logs, count)?;
+    let traces = tracing::start(template.tracing.as_ref(), Arc::default())?;
     let mut health = Health::start()?;
     let acme = if acme_plans(&template).is_empty() { None } else { Some(Acme::start()?) };
     let plan = Arc::new(health.resolve(&template));
@@ -172,7 +178,7 @@ pub fn start(
         connections_max: connections_max(&plan, descriptor_limit),
         accepting_cores: Arc::new(count.into()),
     };
-    let initial = apply_command(&plan, &shared, &log.0, &listeners);
+    let initial = apply_command(&plan, &shared, (&log.0, &traces.0), &listeners);
     let (core_senders, core_inits) = build_core_inits(inboxes, &initial);
     let (active_sender, active_receiver) =
         watch::channel(ActiveConfig::new(&plan, &shared, listeners.listen_addresses(&plan), 0));
@@ -201,6 +207,7 @@ pub fn start(
         wakeups,
         balancer,
         log,
+        traces,
         admin,
         control,
         reloads: 0,
@@ -255,13 +262,14 @@ fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, V
 fn apply_command(
     plan: &Arc<Plan>,
     shared: &Arc<CrossCoreState>,
-    log: &log::LogSender,
+    (log, traces): (&log::LogSender, &TraceSender),
     listeners: &ListenAddresses,
 ) -> ApplyPlan {
     ApplyPlan {
         plan: Arc::clone(plan),
         shared: Arc::clone(shared),
         log: log.clone(),
+        traces: traces.clone(),
         listener_of_socket: listeners.listener_of_socket(),
     }
 }
@@ -417,7 +425,9 @@ impl RunningProxy {
         self.stop_listening();
         let failure = self.cores.join().into_iter().find_map(Result::err);
         let (sender, writer) = self.log;
-        drop(sender);
+        let (spans, exporter) = self.traces;
+        drop((sender, spans));
+        exporter.finish(TRACES_TIMEOUT);
         ProxyExit { failure, logs_written: writer.finish(LOG_TIMEOUT) }
     }
 }

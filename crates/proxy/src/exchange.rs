@@ -27,8 +27,10 @@ mod error_pages;
 mod files;
 mod finish;
 mod grpc;
+mod hedging;
 mod limited;
 mod local_responses;
+mod mirroring;
 mod own_coding;
 mod progress_limits;
 mod queued;
@@ -41,6 +43,7 @@ mod server_selection;
 mod session_dump;
 mod splice;
 mod split;
+pub(crate) mod subrequest;
 mod texts;
 
 use std::task::Poll;
@@ -184,6 +187,11 @@ impl Exchange {
         // Behind a request that is entirely sent only the server can move something, and it has just been asked.
         let is_blocked = !has_response_progress && (!has_request_progress || self.request_relay.is_done());
         if is_connected && is_blocked {
+            if self.own_settings.is_some()
+                && let Some(result) = self.poll_hedge(ctx, client, input)
+            {
+                return result;
+            }
             return self.poll_timeout(ctx, client, input);
         }
         StepResult::Progressed
@@ -215,6 +223,12 @@ impl Exchange {
     ) -> StepResult {
         let wait = self.current_wait(client);
         if let Some(kind) = self.expired_timeout(ctx, client, wait) {
+            if kind == TimeoutKind::FirstByte
+                && self.hedge.is_some()
+                && self.promote_hedge(ctx, client, EndReason::ServerTimeout)
+            {
+                return StepResult::Progressed;
+            }
             if kind == TimeoutKind::FirstByte && self.may_retry_timeout(ctx.core) {
                 return self.retry_result(ctx, client, EndReason::ServerTimeout);
             }

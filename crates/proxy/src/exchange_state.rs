@@ -1,15 +1,18 @@
 //! The state of one request in flight. A core keeps unused ones, so it is below the core;
 //! [`crate::exchange`] moves it from stage to stage.
 
+mod hedge;
 mod outcome_builder;
 mod stages;
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use content::body::FileBody;
 use rt::clock::MonotonicTime;
 use rt::splice::Pipe;
 
+pub(crate) use hedge::{Hedge, HedgeAttempt, HedgeLink, HedgeState};
 use outcome_builder::OutcomeBuilder;
 use stages::{Attempt, ProgressTimers, RequestFacts, SlotTerms};
 pub(crate) use stages::{Connecting, DetachedNames};
@@ -17,6 +20,8 @@ pub(crate) use stages::{Connecting, DetachedNames};
 use crate::accept::AcceptedForms;
 use crate::bandwidth::BandwidthGate;
 use crate::config_generation::ConfigGeneration;
+use crate::mirror::MirroredRequest;
+use crate::outcome::EndReason;
 use crate::plan::{Priority, RouteSettings, ServerId};
 use crate::pool::{NO_DEADLINE, Pool, Ticket};
 use crate::recoding::Recoding;
@@ -53,6 +58,19 @@ pub(crate) struct Exchange {
     /// Values for the fields of the response.
     pub(crate) kept: KeptValues,
     pub(crate) outcome: OutcomeBuilder,
+    /// `None`: the request is a client's.
+    pub(crate) subrequest: Option<Rc<SubrequestReport>>,
+    /// Copies for other pools.
+    pub(crate) mirrored: Option<Box<MirroredRequest>>,
+    /// Second attempt; `None`: not yet, or not any more.
+    pub(crate) hedge: Option<Box<Hedge>>,
+}
+
+/// End of a subrequest, for its caller.
+#[derive(Debug, Default)]
+pub(crate) struct SubrequestReport {
+    /// `None` until it has ended.
+    pub(crate) end: Cell<Option<EndReason>>,
 }
 
 #[derive(Debug)]
@@ -119,6 +137,9 @@ impl Exchange {
             keeps_client: false,
             kept: KeptValues::default(),
             outcome: OutcomeBuilder::default(),
+            subrequest: None,
+            mirrored: None,
+            hedge: None,
         }
     }
 
@@ -145,6 +166,7 @@ impl Exchange {
         self.attempt.first_byte_wait_start = MonotonicTime::ZERO;
         self.progress = ProgressTimers::default();
         self.outcome.clear();
+        self.subrequest = None;
     }
 }
 

@@ -32,11 +32,14 @@ mod forward;
 pub mod fuzzing;
 mod h2_front;
 mod health;
+mod http_client;
 mod ipv4_fmt;
 mod key_digest;
+mod latency_window;
 mod log;
 mod maps;
 pub mod metrics;
+mod mirror;
 mod outcome;
 mod outlier;
 mod percent;
@@ -58,6 +61,7 @@ mod split;
 mod template;
 #[cfg(test)]
 mod test_time;
+mod tracing;
 mod tunnel;
 mod uri;
 

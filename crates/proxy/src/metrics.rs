@@ -21,10 +21,12 @@ mod pool;
 mod process;
 mod reload_results;
 mod snapshot;
+mod subrequests;
 mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod traffic;
 mod view;
 
 use std::cell::{Cell, OnceCell};
@@ -37,17 +39,19 @@ pub(crate) use reload_results::ReloadResults;
 pub(crate) use snapshot::{SeriesValueRef, Snapshot, prometheus};
 pub use table::reference;
 pub(crate) use tls::{HandshakeResult, HelloResult};
+pub(crate) use traffic::{MirrorDrop, MirrorSide};
 pub(crate) use view::{MetricTotals, MetricsSummary};
 
 use crate::log::Timers;
 use crate::outcome::{EndReason, Outcome, RejectReason};
-use crate::plan::{IdVec, Mode, Plan, PoolId, ServerId};
+use crate::plan::{IdVec, Mode, Plan, PoolId, RoutePlan, ServerId};
 use codes::{StatusCounters, status_class};
 use compression::CompressionCounters;
 use histogram::Histogram;
 use pool::PoolMetrics;
 use table::Metric;
 use tls::{HandshakeCounters, HelloCounters};
+use traffic::TrafficMetrics;
 
 /// Label values of the status classes. The index is the first digit of the status, 0 without a
 /// response, or [`CLASS_TCP`].
@@ -107,6 +111,10 @@ struct CommonMetrics {
     buffers_in_use: CounterCell,
     buffers_exhausted: CounterCell,
     in_flight: CounterCell,
+    subrequests: CounterCell,
+    subrequests_refused: CounterCell,
+    mirrors_in_flight: CounterCell,
+    mirror_bytes: CounterCell,
     abandoned: CounterCell,
     idle_clients: CounterCell,
     idle_memory: CounterCell,
@@ -136,6 +144,8 @@ struct ListenerMetrics {
 struct RouteMetrics {
     name: Box<str>,
     total: ClassHistograms,
+    /// `None`: its requests are neither copied nor sent twice.
+    traffic: Option<Box<TrafficMetrics>>,
 }
 
 fn new_counters(number: usize) -> Vec<CounterCell> {
@@ -166,10 +176,14 @@ impl Metrics {
             h2: listener.http2.as_ref().map(|_| H2Counters::new()),
             client_hellos: listener.sni.as_ref().map(|_| HelloCounters::default()),
         });
-        let route = |name: &str| RouteMetrics { name: name.into(), total: ClassHistograms::default() };
+        let route = |route: &RoutePlan| RouteMetrics {
+            name: route.name.clone(),
+            total: ClassHistograms::default(),
+            traffic: TrafficMetrics::new(route),
+        };
         let common = CommonMetrics {
             listeners: listeners.collect(),
-            routes: plan.routes.iter().map(|route_plan| route(&route_plan.name)).collect(),
+            routes: plan.routes.iter().map(route).collect(),
             no_route: ClassHistograms::default(),
             rejected_from_clients: new_counters(wire::RefusalKind::ALL.len()),
             rejected_from_servers: new_counters(wire::RefusalKind::ALL.len()),
@@ -180,6 +194,10 @@ impl Metrics {
             buffers_in_use: CounterCell::default(),
             buffers_exhausted: CounterCell::default(),
             in_flight: CounterCell::default(),
+            subrequests: CounterCell::default(),
+            subrequests_refused: CounterCell::default(),
+            mirrors_in_flight: CounterCell::default(),
+            mirror_bytes: CounterCell::default(),
             abandoned: CounterCell::default(),
             idle_clients: CounterCell::default(),
             idle_memory: CounterCell::default(),
@@ -397,6 +415,7 @@ impl CommonMetrics {
         }
         for route in &self.routes {
             route.total.add_to(snapshot, Metric::RequestSeconds, &[&route.name]);
+            route.traffic.iter().for_each(|traffic| traffic.add_to(snapshot, &route.name));
         }
         self.no_route.add_to(snapshot, Metric::RequestSeconds, &["-"]);
         let senders = [("client", &self.rejected_from_clients), ("server", &self.rejected_from_servers)];
@@ -415,6 +434,10 @@ impl CommonMetrics {
             (Metric::BuffersInUse, &self.buffers_in_use),
             (Metric::BuffersExhausted, &self.buffers_exhausted),
             (Metric::RequestsInFlight, &self.in_flight),
+            (Metric::SubrequestsInFlight, &self.subrequests),
+            (Metric::SubrequestsRefused, &self.subrequests_refused),
+            (Metric::MirrorsInFlight, &self.mirrors_in_flight),
+            (Metric::MirrorMemory, &self.mirror_bytes),
             (Metric::AbandonedRequests, &self.abandoned),
             (Metric::IdleClients, &self.idle_clients),
             (Metric::IdleMemory, &self.idle_memory),

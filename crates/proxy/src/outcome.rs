@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use rt::clock::MonotonicTime;
 
 use crate::plan::{PoolId, ServerId};
+use crate::tracing::RequestTrace;
 
 /// Declares the reasons why a request ends. Each row has the code in metrics and JSON logs, the
 /// first letter of HAProxy's termination code (the party that caused the end), the status for the
@@ -107,6 +108,17 @@ code_table! {
 }
 
 code_table! {
+    /// Event of a second attempt (hedge). Each one that was sent is later won, lost or failed.
+    pub(crate) enum HedgeEvent:
+    Sent, "sent";
+    Won, "won";
+    Lost, "lost";
+    Failed, "failed";
+    NoBudget, "no_budget";
+    NoServer, "no_server";
+}
+
+code_table! {
     /// Result of the lookup of a request's sticky cookie.
     pub(crate) enum StickyLookup:
     Hit, "hit", "Names a server that is up; the request goes there.";
@@ -193,6 +205,8 @@ pub(crate) struct Outcome<'a> {
     pub(crate) wasted: bool,
     /// Result of the sticky cookie lookup; `None`: the pool has no sticky cookie.
     pub(crate) sticky: Option<StickyLookup>,
+    /// End of the second attempt; `None`: there was none.
+    pub(crate) hedge: Option<HedgeEvent>,
     /// Version and cipher suite of the client's TLS session; `None`: a plain connection, or its
     /// handshake is not complete.
     pub(crate) tls_names: Option<(&'static str, &'static str)>,
@@ -200,6 +214,15 @@ pub(crate) struct Outcome<'a> {
     pub(crate) server_name: Option<&'a str>,
     /// Fault of the TLS handshake that ended the request.
     pub(crate) tls_error: Option<&'a str>,
+    /// Trace of the request; `None`: traces are off, or there was no head.
+    pub(crate) trace: Option<&'a RequestTrace>,
+}
+
+impl Outcome<'_> {
+    /// Returns whether the request failed: such requests are logged and recorded whatever the sample.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.status >= 500 || !matches!(self.end, EndReason::Done | EndReason::LocalResponse)
+    }
 }
 
 /// Protocol of a client's request.

@@ -25,6 +25,8 @@ mod route_settings;
 mod sni;
 mod split;
 mod tls;
+mod tracing;
+mod traffic;
 
 pub use crate::maps::{MapStore, MatchKind};
 pub use crate::percent::NamedPercent;
@@ -51,14 +53,16 @@ pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
     TokenRate,
 };
-pub use route_settings::{GivenSettings, OwnSettings, RetryOn, RouteSettings};
+pub use route_settings::{GivenSettings, MarkedIdempotent, OwnSettings, RetryOn, RouteSettings};
 pub(crate) use route_settings::{SETTINGS, SettingOwner};
-pub use server_shell::log::LogTarget;
+pub use server_shell::log::{LogTarget, Rotation};
 pub(crate) use sni::SniMatch;
 pub use sni::{SniPlan, SniRoute};
 pub(crate) use split::SplitKey;
 pub use split::{SplitPlan, SplitShare};
 pub use tls::{ListenerTls, PoolTls};
+pub use tracing::{Collector, TraceTrust, TracingPlan};
+pub use traffic::{HedgeDelay, MirrorPlan};
 
 /// Everything that a proxy is to do. Created by [`crate::config`]; never changes. A reload creates
 /// a new plan. So does a change of the addresses behind names, which shares all but the pools
@@ -80,6 +84,8 @@ pub struct Plan {
     pub privileges: PrivilegesPlan,
     /// Access logs; several are possible.
     pub logs: Vec<LogPlan>,
+    /// Traces; `None`: none are recorded, and contexts pass unchanged.
+    pub tracing: Option<Arc<TracingPlan>>,
     /// Address of the metrics and the admin pages; `None`: not served.
     pub admin: Option<Address>,
     /// Access rules of those pages.
@@ -145,16 +151,24 @@ impl Plan {
     }
 
     /// Returns the conditions on percentages that operators can change, the first one of each name.
-    pub(crate) fn named_percents(&self) -> Vec<(&Arc<NamedPercent>, &PercentCondition)> {
-        let mut percents: Vec<(&Arc<NamedPercent>, &PercentCondition)> = Vec::new();
+    pub(crate) fn named_percents<'a>(&'a self) -> Vec<NamedUse<'a>> {
+        let mut percents: Vec<NamedUse<'a>> = Vec::new();
+        let mut add = |found: NamedUse<'a>| {
+            if !percents.iter().any(|known| Arc::ptr_eq(known.named, found.named)) {
+                percents.push(found);
+            }
+        };
         self.visit_conditions(&mut |condition| {
-            if let Condition::Percent(condition) = condition
-                && let Some(named) = &condition.named
-                && !percents.iter().any(|(known, _)| Arc::ptr_eq(known, named))
-            {
-                percents.push((named, condition));
+            if let Condition::Percent(PercentCondition { percent, named: Some(named), key }) = condition {
+                add(NamedUse { named, configured: *percent, key: key.source() });
             }
         });
+        let settings = self.routes.iter().filter_map(|route| route.settings.by_listener.first());
+        for mirror in settings.flat_map(|settings| &*settings.mirrors) {
+            if let Some(named) = &mirror.named {
+                add(NamedUse { named, configured: mirror.percent, key: mirror.key_source() });
+            }
+        }
         percents
     }
 
@@ -174,6 +188,22 @@ impl Plan {
                 when.visit(visit);
             }
         }
+    }
+}
+
+/// The first use of a percentage that has a name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamedUse<'a> {
+    pub(crate) named: &'a Arc<NamedPercent>,
+    /// Percentage in the config.
+    pub(crate) configured: f64,
+    pub(crate) key: &'a str,
+}
+
+impl NamedUse<'_> {
+    /// Returns the percentage that counts now.
+    pub(crate) fn current(&self) -> f64 {
+        self.named.changed().unwrap_or(self.configured)
     }
 }
 
@@ -602,6 +632,8 @@ pub struct LogPlan {
     pub sample: f64,
     /// True if only failed requests are logged (status from 500, or an end that is not regular).
     pub only_errors: bool,
+    /// Rotation of a file by its size; `None`: operators rename it.
+    pub rotation: Option<Rotation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

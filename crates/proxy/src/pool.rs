@@ -288,6 +288,27 @@ impl Pool {
         self.try_acquire(requirements, rng)
     }
 
+    /// Takes a slot at another server than `first`, for a second attempt. Returns `None` if there is none now, if other
+    /// requests wait for a slot, or if the client sticks to its server.
+    pub(crate) fn acquire_other(
+        &self,
+        first: ServerId,
+        requirements: ServerRequirements,
+        now: MonotonicTime,
+        rng: &mut fastrand::Rng,
+    ) -> Option<ServerId> {
+        if self.servers.len() == 1 || requirements.pinned.is_some() {
+            return None;
+        }
+        let requirements = ServerRequirements { avoid: Some(first), ..requirements };
+        let server = self.acquire(requirements, now, rng)?;
+        if server == first {
+            self.release(server, rng);
+            return None;
+        }
+        Some(server)
+    }
+
     /// Returns the only acceptable server, if the request is pinned to one.
     fn effective_pin(&self, requirements: ServerRequirements) -> Option<ServerId> {
         let now = self.now.get();

@@ -231,12 +231,12 @@ buffered: the head, and a body up to 16 KiB.
 | an idle connection ended before the server received any byte | all | the same server, on a new connection |
 | an HTTP/2 server has not processed the request | all | the same server, on the same connection or another one |
 | an idle connection ended or was reset | GET, HEAD, OPTIONS, TRACE, PUT, DELETE | the same server, on a new connection |
-| a status, or no response in time, of the route's `retry-on` | GET, HEAD, OPTIONS, TRACE, PUT, DELETE | another server if there is one |
+| a status, no response in time, or an end before the response, of the route's `retry-on` | GET, HEAD, OPTIONS, TRACE, PUT, DELETE | another server if there is one |
 
 The server has received nothing if it closed its stream in order (FIN) and has acknowledged none of the bytes: \
 its FIN acknowledges everything received before, and later bytes reach a closed socket, or one \
 that can send no response. A reset is no proof, because a server that has read the request may send one. \
-An end on a unix socket is no proof either. In these cases a POST or PATCH is 502, and the client decides.
+An end on a unix socket is no proof either. In these cases a POST or PATCH is 502, and the client decides. `idempotent` of a route adds requests to the methods above.
 
 Each row but the third and the fourth counts toward `retries` and needs the pool's `retry-budget`. The third is free, \
 and disabled by `retries = 0`; the fourth is free, up to 16 times a request. Close idle connections before the server does (`idle-timeout`) to avoid the last two.
@@ -253,6 +253,41 @@ of the listener.
 
 `retry-on` sends a request with an idempotent method (RFC 9110 §9.2.2) again although a server has answered, or may still \
 work on it. All of `retries` counts together. The client gets the last response, or 504 if there is none.
+
+## Hedging
+
+With `hedge`, a request without a response head `after` the choice of its server is sent to a second server, too, once. It \
+must be idempotent (GET, HEAD, OPTIONS, TRACE, PUT, DELETE), complete, and still held as for a retry (16 KiB); a WebSocket \
+handshake is not sent twice, nor a request of a client that sticks to its server. The second attempt takes a slot at once or \
+not at all, never at the same server, and spends from the `retry-budget` (a route with `hedge` counts its requests for it also with \
+`retries = 0`); a pool with one server never gets one. The first response head wins, whatever follows it; the other attempt is cancelled: its \
+connection of HTTP/1.1 is closed, its stream of HTTP/2 reset. A server with a limit keeps the slot of a cancelled attempt until it has ended it, \
+for `timeouts.abandoned` at most. A response of the second server with 5xx or a status of `retry-on` does not win while the \
+first server works. If the first attempt fails (no connection, no response in time, a status of `retry-on`), the second one takes \
+its place before there is a retry; if that fails, too, the client gets its error. `total` limits both. Interim responses of the second \
+server are not forwarded unless it is the only one.
+
+Until a percentile has `samples-min` response times, no request is sent twice. Each core has its own times, in windows of 10 s, \
+of which the current one and the one before count, with an error of at most 12.5 %; a reload begins again. A time that a second \
+attempt ended counts as the time until then. `weir_hedges_total` and the field `hedge` of a log show the results.
+
+## Mirroring
+
+With `mirror`, a copy of a request is sent to another pool: method, target and fields as the server gets them, with the edits of the \
+route, and the body, which is copied as it passes. A copy is sent when its request is complete. Its response is read up to 1 MiB and discarded. \
+Nothing of a copy has an effect on its request: no response, no error, and no wait. Each mirror selects its requests alone; \
+upgrades and CONNECT are not copied. A copy has the field of `mark`, and the `Host` of the request unless `host` is set; trailers and \
+`Expect` are left out. The pool of a mirror has its own checks, limits, queue and retries.
+
+Bounds of a core: `in-flight` copies from the head of a request to the end of the copy's response, 16 MiB for their heads and bodies, and \
+1024 subrequests. A request beyond a bound, or with a body larger than `body-max`, is not copied, and counted in \
+`weir_mirrors_dropped_total`. A drain does not wait for copies.
+
+`weir_mirrored_requests_total` has the classes of both statuses, `weir_mirror_comparisons_total` the number of equal and different ones, and \
+`weir_mirror_seconds` the times of both from the end of the request to the head of the response.
+
+Copies are subrequests, the proxy's own requests: they are not in the metrics of listeners and routes, nor in access logs, but \
+in those of their pool and its servers, and in `weir_subrequests_total`.
 ";
 
 /// Division between pools, and limits of bytes.
@@ -325,6 +360,27 @@ connection).
 
 What the encoder holds back is sent as soon as the server pauses, and each part of `text/event-stream` at once. A client that does not \
 read stops the server. An encoder takes 32 KiB at a time, between the turns of other connections.
+";
+
+/// Traces of requests.
+const TRACES: &str = "
+## Traces
+
+With `[tracing]`, each request that a server gets has a `traceparent` of its own (W3C Trace Context): the trace of its caller, \
+if `context` says so, or a new one, and the span of this proxy as the parent. `tracestate` stays in a trace that is continued. \
+Without `[tracing]`, both fields pass unchanged.
+
+Requests are recorded that `sample` or a trusted caller has chosen, and those that failed or were `slow`, up to \
+`requests-rate`; all others cost their field. A recorded request has a span of the proxy (kind server, with the method and the \
+name of the route), one for each attempt at a server (kind client), one for a wait in the queue from 50 us, and below the last \
+attempt `connect`, `first byte` and `body`. Attributes have the names of OpenTelemetry's HTTP conventions, and `weir.listener`, `weir.pool`, \
+`weir.server` and `weir.end` (the end code). Values of parameters with names of secrets are `***`, and texts of clients have up to 1,024 \
+bytes.
+
+Spans are sent as OTLP/HTTP (protobuf), in requests of up to 512 KiB, one second after the first span at the latest, by a thread of their own. 64 \
+batches of 32 KiB may wait for it. Beyond that, spans are dropped and counted (`weir_trace_spans_total`): a collector that is slow or gone \
+delays no request. The end of the process waits for it for up to 2 s. Logs have the ids of traces: `trace_id` in JSON, `{trace.id}` and `{trace.span}` in \
+formats.
 ";
 
 /// Files of a route.
@@ -526,6 +582,7 @@ pub fn reference() -> String {
     text += ROUTE_SETTINGS;
     text += SPLITS_AND_LIMITS;
     text += COMPRESSION;
+    text += TRACES;
     text += FILES;
     text += CONDITIONS;
     text += MAPS;

@@ -164,12 +164,15 @@ facts! {
     TimeClf, "time.clf", Log, "The time of the end, as in the combined format: `28/Nov/2026:12:00:00 +0000`.";
     End, "end", Log, "The end code.";
     Termination, "termination", Log, "HAProxy's termination code: cause and phase of the end.";
+    TraceId, "trace.id", Log, "The id of the trace, with `[tracing]`.";
+    SpanId, "trace.span", Log, "The id of the span of this proxy, with `[tracing]`.";
     Refusal, "refusal", Log, "The reason for rejecting a message.";
     BytesIn, "bytes.in", Log, "Bytes received from the client, including the head.";
     BytesOut, "bytes.out", Log, "Bytes sent to the client, including the head.";
     BytesContent, "bytes.content", Log, "Content bytes sent to the client.";
     Retries, "retries", Log, "The number of retries.";
     Reused, "reused", Log, "`true` if the server connection was reused.";
+    Hedge, "hedge", Log, "The end of the attempt at a second server: `won`, `lost` or `failed`; empty: none was sent.";
     TlsError, "tls.error", Log, "The reason that a TLS handshake ended the request.";
 }
 

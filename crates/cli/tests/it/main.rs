@@ -47,6 +47,8 @@ mod proxy_overload;
 mod proxy_status;
 mod proxy_tcp;
 mod proxy_tls;
+mod proxy_tracing;
+mod proxy_traffic;
 mod proxy_upgrade;
 mod proxy_view;
 mod regression;

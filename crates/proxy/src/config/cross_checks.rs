@@ -167,7 +167,9 @@ fn warn_of_unused_pools(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut P
     for ((id, pool), section) in plan.pools.enumerate().zip(offsets.pools) {
         let is_forwarded_to = plan.routes.iter().any(|route| route.action.pools().contains(&id));
         let is_tcp_target = plan.listeners.iter().any(|listener| listener.tcp_pools().contains(&id));
-        if !is_forwarded_to && !is_tcp_target {
+        let settings = plan.routes.iter().filter_map(|route| route.settings.by_listener.first());
+        let is_mirror = settings.flat_map(|settings| &*settings.mirrors).any(|mirror| mirror.pool == id);
+        if !is_forwarded_to && !is_tcp_target && !is_mirror {
             let text =
                 format!("pool '{}' is not used: name it in a route or a listener, or remove it", pool.name);
             problems.warn(section.offset, text);

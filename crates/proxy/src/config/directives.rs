@@ -145,6 +145,7 @@ directives! {
         "state-file", Text("a file"), Unset("they end with the process"), "'/tmp/weir.state'", "'/no/such/directory/state'", "File that keeps the changes of operators over a restart and an upgrade: states, weights and `maxconn` of servers and pools, added and removed servers, percentages, weights of splits, as commands of `weir ctl`. It is replaced after each command, and applied before the first request; a line that does not fit to the config is reported and left out. Others than root and the user of the proxy must not be able to write it.";
         "privileges", Table("privileges"), Unset("the defaults below"), "{ landlock = false }", "true", "User, group and privileges of the process after its sockets are bound.";
         "log", Entries("log[]", None), Unset("no log"), "[{ to = 'stdout' }]", "'stdout'", "Request logs, any number, written `[[log]]`.";
+        "tracing", Table("tracing"), Unset("no traces; their fields pass unchanged"), "{ collector = 'http://127.0.0.1:4318' }", "true", "Traces of requests for a collector of OpenTelemetry (see \"Traces\" below).";
         "error-page", Entries("error-page[]", None), Unset("one line of text"), "[{ status = '5xx', html = '/etc/weir/networks.txt' }]", "[{ html = '/no/such/file' }]", "Contents of error responses, written `[[error-page]]` (see \"Error pages\" below).";
         "listener", Named("listener.*"), Required, "{ l = { bind = '127.0.0.1:0' } }", "[1]", "Addresses for clients, written `[listener.NAME]`; at least one.";
         "route", Entries("route[]", None), Unset("only the `pool` of each listener"), "[{ deny = true }]", "{ pool = 'app' }", "Rules for requests, written `[[route]]`, in order; the first match decides.";
@@ -180,6 +181,21 @@ directives! {
         "escape", Choice(&["text", "json"]), Literal("'text'"), "'json'", "'xml'", "Escaping of the values of such a text. `text`: quotes, backslashes and all bytes but printable ASCII as `\\xNN`. `json`: as parts of strings in JSON, and a missing value is nothing.";
         "sample", Fraction, Literal("1.0"), "'10%'", "1.5", "Fraction of the requests to log, chosen at random. Errors are always logged.";
         "only-errors", Bool, Literal("false"), "true", "'no'", "Logs only requests that failed.";
+        "rotate-size", Size(1 << 10, SIZE_MAX), Unset("not rotated: rename the file and send SIGUSR1"), "'100m'", "'1'", "Size at which a file is renamed to its name with `.1`, `.1` to `.2` and so on, behind at most 32 KiB of lines. The user of the process needs write permission in the directory; a file that cannot be renamed grows, which is counted and printed.";
+        "rotate-files", Count(1, 1_000), Literal("7"), "30", "0", "With `rotate-size`: number of renamed files that are kept; the oldest is replaced.";
+    }
+    "tracing" {
+        "collector", Text("a URL"), Required, "'http://127.0.0.1:4318'", "'127.0.0.1:4318'", "Receiver of OTLP/HTTP: `http` or `https`. Without a path, it is `/v1/traces`.";
+        "ca", Text("a file"), Unset("the authorities that the host trusts"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of a collector with `https`.";
+        "headers", Fields, Unset("none"), "{ x-api-key = '${HOME}' }", "{ a = 1 }", "Fields of the requests to the collector, such as a key.";
+        "timeout", Time, Literal("'10s'"), "'2s'", "2", "Maximum time of a request to the collector. It is sent up to 4 times if the collector cannot be reached, or answers 429, 502, 503 or 504.";
+        "service-name", Text("a name"), Literal("'weir'"), "'edge'", "1", "Attribute `service.name` of the spans.";
+        "attributes", Fields, Unset("none"), "{ 'service.namespace' = 'shop' }", "{ a = 1 }", "Further attributes of the resource.";
+        "context", Choice(&["trusted", "all", "new"]), Literal("'trusted'"), "'all'", "'none'", "Callers whose `traceparent` is continued. `trusted`: those in `trusted` of the listener, with their decision to record. `all`: everybody; `sample` decides about traces of peers that are not trusted. `new`: nobody. A request that continues no trace begins one, and `tracestate` is removed.";
+        "sample", Fraction, Literal("0.01"), "'10%'", "2", "Fraction of the traces that begin here and are recorded: by the id, as other samplers of ratios do.";
+        "slow", Time, Unset("no such time"), "'1s'", "1", "Requests that took as long are recorded, whatever `sample` has decided; servers do not know that.";
+        "failed", Bool, Literal("true"), "false", "'no'", "Requests with a status from 500, or with an end that is not regular, are recorded, whatever `sample` has decided.";
+        "requests-rate", ValueKind::Rate, Literal("'100/s'"), "'1k/s'", "0", "Maximum rate of requests that are recorded, on all threads.";
     }
     "listener.*" {
         "bind", Texts("an address"), Required, "['127.0.0.1:0', 'unix:/tmp/weir.sock']", "'127.0.0.1:99999'", "Addresses to listen on: `127.0.0.1:80`, `[::1]:80`, `:80` or `unix:/path`.";
@@ -340,13 +356,16 @@ directives! {
         "body-max", Size(0, SIZE_MAX), Unset("`body-max` of the listener"), "'1g'", "'10x'", "Maximum size of a request body in bytes; larger is 413.";
         "buffer-request", Size(0, 1 << 20), Unset("`buffer-request` of the listener"), "'64k'", "'2m'", "Bytes of a body to receive before the request takes a connection slot, as for a listener.";
         "retries", Integer(0, 10), Unset("`retries` of the pool"), "2", "11", "Maximum number of retries of a request.";
-        "retry-on", Texts("statuses, or `timeout`"), Unset("none"), "['502-504', 'timeout']", "'5y'", "Results after which an idempotent request is sent to another server: responses with these statuses, and no response within `first-byte` or `per-try` (`timeout`). Only while retries, the retry budget and `total` allow it, and the request is still held; otherwise the client gets the response.";
+        "retry-on", Texts("statuses, `timeout` or `reset`"), Unset("none"), "['502-504', 'timeout', 'reset']", "'5y'", "Results after which an idempotent request is sent to another server: responses with these statuses, no response within `first-byte` or `per-try` (`timeout`), and a connection that the server closes or resets before the response, although it may have the request (`reset`). Only while retries, the retry budget and `total` allow it, and the request is still held; otherwise the client gets the response.";
+        "idempotent", Text("`all`, or `header:NAME`"), Unset("GET, HEAD, OPTIONS, TRACE, PUT and DELETE"), "'header:idempotency-key'", "'post'", "Further requests that may be sent twice, whatever their method: `all` of the route, or those with a field. Retries and `hedge` treat them as idempotent.";
         "forwarding", Table("route[].forwarding"), Unset("`forwarding` of the listener"), "{ via = false }", "false", "Fields that inform servers about the origin of a request.";
         "limit-rate", ValueKind::ByteRate, Unset("that of the listener"), "'1MiB/s'", "'1x/s'", "Maximum rate of each response in bytes per second, as for a listener; also of files.";
         "limit-rate-after", Size(0, SIZE_MAX), Unset("that of the listener"), "'10m'", "'x'", "Bytes of each response before `limit-rate` counts.";
         "limit-rate-total", ValueKind::ByteRate, Unset("that of the listener, shared with its other routes"), "'100m/s'", "0", "Maximum rate of all responses of the route together, on all cores.";
         "limit-rate-upload", ValueKind::ByteRate, Unset("that of the listener"), "'512k/s'", "'512'", "Maximum rate of each request content.";
         "compression", TableOrBool("route[].compression"), Unset("`compression` of the listener"), "{ level = { gzip = 1 } }", "'gzip'", "Compresses the responses of its servers, of `return`, and error pages, with what is not given from the listener, or else the defaults there; `false`: not.";
+        "hedge", Table("route[].hedge"), Unset("none"), "{ after = '50ms' }", "'50ms'", "Sends an idempotent request whose response is late to a second server, too (see \"Hedging\" below).";
+        "mirror", ValueKind::TableOrTables("route[].mirror"), Unset("none"), "[{ pool = 'app', percent = 10 }]", "'app'", "Sends copies of its requests to other pools, whose responses are counted and discarded (see \"Mirroring\" below); at most 4.";
         "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
         "split", Table("route[].split"), Unset("another action"), "{ pools = { app = 90 } }", "{ app = 1 }", "Action: forwards to one of several pools, by weight (see \"Splits\" below).";
@@ -379,6 +398,22 @@ directives! {
         "forwarded", Bool, Unset("that of the listener"), "true", "'for'", "Sends `Forwarded` (RFC 7239).";
         "via", TextOrFalse("a pseudonym"), Unset("that of the listener"), "false", "'two words'", "Pseudonym in `Via`; `false`: no `Via` is added.";
         "request-id", TextOrFalse("a field name"), Unset("that of the listener"), "'x-id'", "'x id'", "Name of the field with the request id; `false`: none.";
+    }
+    "route[].hedge" {
+        "after", Text("a time, or a percentile such as `p95`"), Literal("'p95'"), "'p99.5'", "'soon'", "Time from the choice of a server without a response head, after which the request is sent to a second server: fixed, or a percentile (50 to 99.9) of the route's response times of the last 10 to 20 seconds on the same core.";
+        "after-min", Time, Literal("'1ms'"), "'20ms'", "20", "Minimum of a time from a percentile.";
+        "samples-min", Integer(1, 1_000_000), Literal("100"), "1000", "0", "Minimum number of these response times; with fewer ones no request is sent twice.";
+    }
+    "route[].mirror" {
+        "pool", Text("a pool's name"), Required, "'app'", "'ap'", "Pool that gets the copies. It has limits, checks and connections of its own.";
+        "percent", Ratio(0.0, 100.0), Literal("100.0"), "12.5", "101", "Percentage of the requests that are copied.";
+        "key", Text("the name of a value, or a text with values"), Unset("each request has the same chance"), "'source'", "'user'", "Key of `percent`: a request is copied if its key is in the percentage, as with `when`.";
+        "name", Text("a name"), Unset("fixed"), "'shadow'", "'a b'", "Name of `percent`, by which `weir ctl percent NAME N` changes it.";
+        "host", Text("a host"), Unset("that of the request"), "'shadow.example.org:8080'", "'a b'", "`Host` of the copies.";
+        "mark", TextOrFalse("a field name"), Literal("'x-mirror'"), "'x-shadow'", "'a b'", "Name of the field, with the value 1, by which a server knows a copy. The copy has no other field of that name. `false`: none.";
+        "in-flight", Count(1, 1024), Literal("64"), "8", "0", "Number of copies in flight on a core, of all mirrors, at which this one makes none.";
+        "body-max", Size(0, 1 << 20), Literal("'64k'"), "'1k'", "'2m'", "Maximum size of a body: a request with a longer one is not copied.";
+        "timeout", Time, Literal("'5s'"), "'500ms'", "5", "Maximum time of a copy, from the end of the request to the end of its response.";
     }
     "route[].compression" {
         "codings", Texts("a coding"), Unset("those of the listener"), "['zstd', 'gzip']", "'deflate'", "Content codings, the preferred one first.";

@@ -121,6 +121,8 @@ pub(super) enum ValueError {
     Location(Box<str>),
     #[error("'{0}' is not a part of the day (write 08:00-17:30, in UTC)")]
     DayTime(Box<str>),
+    #[error("'{0}' is neither a time nor a percentile from p50 to p99.9 (write 50ms or p95)")]
+    HedgeDelay(Box<str>),
     #[error("'{0}' is not a list of statuses (write 2xx, 200-399 or 200,204)")]
     Statuses(Box<str>),
     #[error("'{0}' is not a method")]
@@ -139,6 +141,8 @@ pub(super) enum ValueError {
     ServerNameIsAddress(Box<str>),
     #[error("'{0}' needs a challenge in DNS, which weir does not support")]
     WildcardDomain(Box<str>),
+    #[error("'{0}' is not a URL of a collector: write http://host:4318, or https://host/path")]
+    CollectorUrl(Box<str>),
     #[error("'{0}' is an address: write a DNS name")]
     DomainIsAddress(Box<str>),
     #[error("'{0}' is neither includeSubDomains nor preload")]

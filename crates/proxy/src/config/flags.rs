@@ -109,6 +109,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         admin_access: Default::default(),
         control,
         state_file: None,
+        tracing: None,
         source: as_config(text).into(),
         included: Vec::new(),
         error_pages: Default::default(),
@@ -207,7 +208,13 @@ fn log_entry(to: &str, format: &str) -> String {
 }
 
 fn log_plans(file: &str, format: &str) -> Vec<LogPlan> {
-    let log = |target| LogPlan { target, format: named_log_format(format), sample: 1.0, only_errors: false };
+    let log = |target| LogPlan {
+        target,
+        format: named_log_format(format),
+        sample: 1.0,
+        only_errors: false,
+        rotation: None,
+    };
     LogTarget::from_flag(file).map(log).into_iter().collect()
 }
 

@@ -62,7 +62,7 @@ const POOL_KEYS: &[IneffectiveKey<PoolFacts>] = &[
     IneffectiveKey {
         key_path: ("", "retry-budget"),
         applies: |facts, _| !facts.has_retries,
-        reason: "there are no retries (retries = 0)",
+        reason: "there are no retries (retries = 0), and no `hedge`",
     },
     IneffectiveKey {
         key_path: ("", "resolve"),
@@ -191,7 +191,8 @@ pub(super) fn warn_of_keys(
             let of_split = route.table("split").pairs("pools");
             let mut names = route.text("pool").into_iter().chain(of_split.into_iter().map(|pair| pair.name));
             names.any(|name| name.value == pool.name)
-                && route.integer("retries").is_some_and(|retries| retries > 0)
+                && (route.integer("retries").is_some_and(|retries| retries > 0)
+                    || route.key_offset("hedge").is_some())
         };
         let has_retries = pool.retries_max > 0 || routes.iter().any(retries);
         let facts = PoolFacts { pool: Arc::clone(pool), has_retries, has_control: plan.control.is_some() };

@@ -1,10 +1,12 @@
 //! Settings of a route instead of those of its listeners and its pool.
 
+use std::sync::Arc;
+
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    Action, ErrorPage, Forwarding, GivenSettings, Id as _, ListenerPlan, OwnSettings, PoolPlan, RetryOn,
-    RouteSettings, SETTINGS, SettingOwner, Statuses,
+    Action, ErrorPage, Forwarding, GivenSettings, HedgeDelay, Id as _, ListenerPlan, MarkedIdempotent,
+    MirrorPlan, OwnSettings, PoolPlan, RetryOn, RouteSettings, SETTINGS, SettingOwner, Statuses,
 };
 
 use super::bandwidth::{GivenBandwidth, parse_bandwidth, warn_of_after};
@@ -12,10 +14,14 @@ use super::compression::{GivenCompression, parse_compression};
 use super::health::parse_statuses;
 use super::listeners::parse_field_of_forwarding;
 use super::routes::KnownNames;
+use super::traffic::{parse_hedge, parse_mirrors};
+use super::validate;
 use super::value::Section;
 
 /// Word of `retry-on` for a server without a response in time.
 const TIMEOUT: &str = "timeout";
+/// Word of `retry-on` for a server that ends its connection before the response.
+const RESET: &str = "reset";
 /// Keys that have no effect without retries.
 const RETRY_KEYS: [&str; 2] = ["retry-on", "timeouts.per-try"];
 
@@ -56,7 +62,7 @@ pub(super) fn parse_settings(
     if given.is_empty() {
         return of_others(names, (action, pages));
     }
-    let own = parse_own(section, problems);
+    let own = parse_own(section, names, problems);
     let replaced = replaced_statuses(pages);
     let settings = OwnSettings {
         given,
@@ -69,7 +75,7 @@ pub(super) fn parse_settings(
     warn_of_after(section, resolved.and_then(|resolved| resolved.bandwidth.as_deref()), problems);
     let pools = pools_of(names, action);
     if let Some((resolved, pool)) = settings.by_listener.first().zip(pools.first()) {
-        warn_of_effects(section, resolved, problems);
+        warn_of_effects(section, resolved, pool, problems);
         if !pools.iter().any(|pool| has_limit(pool)) {
             warn_of_buffering(section, pool, problems);
         }
@@ -128,13 +134,16 @@ struct OwnValues {
     timeouts: Section,
     forwarding: Section,
     retry_on: Option<RetryOn>,
+    idempotent: MarkedIdempotent,
     via: Option<Option<Box<str>>>,
     request_id: Option<Option<Box<str>>>,
     compression: Option<GivenCompression>,
     bandwidth: Option<GivenBandwidth>,
+    mirrors: Arc<[MirrorPlan]>,
+    hedge: Option<HedgeDelay>,
 }
 
-fn parse_own(section: &Section, problems: &mut Problems) -> OwnValues {
+fn parse_own(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> OwnValues {
     let forwarding = section.table("forwarding");
     let mut name =
         |key: &str| forwarding.key_offset(key).map(|_| parse_field_of_forwarding(&forwarding, key, problems));
@@ -142,8 +151,11 @@ fn parse_own(section: &Section, problems: &mut Problems) -> OwnValues {
     OwnValues {
         timeouts: section.table("timeouts"),
         retry_on: section.key_offset("retry-on").map(|_| parse_retry_on(section, problems)),
+        idempotent: parse_idempotent(section, problems),
         compression: parse_compression(section, problems),
         bandwidth: parse_bandwidth(section),
+        mirrors: parse_mirrors(section, names, problems),
+        hedge: parse_hedge(section, problems),
         section: section.clone(),
         forwarding,
         via,
@@ -174,6 +186,7 @@ impl OwnValues {
             buffer_request_bytes: section.integer("buffer-request").unwrap_or(settings.buffer_request_bytes),
             retries_max: retries_max.unwrap_or(settings.retries_max),
             retry_on: self.retry_on.clone().unwrap_or_default(),
+            idempotent: self.idempotent.clone(),
             forwarding: self.forwarding(settings.forwarding),
             compression: match &self.compression {
                 Some(given) => given.over(settings.compression.as_deref()),
@@ -183,6 +196,8 @@ impl OwnValues {
                 Some(given) => given.over(settings.bandwidth.as_deref()),
                 None => settings.bandwidth,
             },
+            mirrors: Arc::clone(&self.mirrors),
+            hedge: self.hedge,
             ..settings
         }
     }
@@ -205,8 +220,8 @@ impl OwnValues {
 }
 
 fn parse_retry_on(section: &Section, problems: &mut Problems) -> RetryOn {
-    let (timeouts, statuses): (Vec<_>, Vec<_>) =
-        section.texts("retry-on").into_iter().partition(|text| &*text.value == TIMEOUT);
+    let (words, statuses): (Vec<_>, Vec<_>) =
+        section.texts("retry-on").into_iter().partition(|text| [TIMEOUT, RESET].contains(&&*text.value));
     let mut ranges = Vec::new();
     for Located { value, offset } in statuses {
         if let Some(statuses) = problems.ok_or_report(offset, parse_statuses(&value)) {
@@ -218,7 +233,23 @@ fn parse_retry_on(section: &Section, problems: &mut Problems) -> RetryOn {
         }
     }
     let statuses = (!ranges.is_empty()).then_some(Statuses(ranges));
-    RetryOn { statuses, timeout: !timeouts.is_empty() }
+    let has = |word| words.iter().any(|text| &*text.value == word);
+    RetryOn { statuses, timeout: has(TIMEOUT), reset: has(RESET) }
+}
+
+fn parse_idempotent(section: &Section, problems: &mut Problems) -> MarkedIdempotent {
+    let Some(text) = section.text("idempotent") else { return MarkedIdempotent::None };
+    match (&*text.value, text.value.strip_prefix("header:")) {
+        ("all", _) => MarkedIdempotent::All,
+        (_, Some(name)) => {
+            problems.ok_or_report(text.offset, validate::check_field_name(name));
+            MarkedIdempotent::Field(name.into())
+        }
+        (other, None) => {
+            problems.add_error(text.offset, format!("'{other}' is neither 'all' nor 'header:NAME'"));
+            MarkedIdempotent::None
+        }
+    }
 }
 
 fn has_limit(pool: &PoolPlan) -> bool {
@@ -235,11 +266,14 @@ fn warn_of_buffering(section: &Section, pool: &PoolPlan, problems: &mut Problems
 }
 
 /// Warns about settings that have no effect with others.
-fn warn_of_effects(section: &Section, settings: &RouteSettings, problems: &mut Problems) {
+fn warn_of_effects(section: &Section, settings: &RouteSettings, pool: &PoolPlan, problems: &mut Problems) {
     for key in RETRY_KEYS {
         if let Some(offset) = find_offset(section, key).filter(|_| settings.retries_max == 0) {
             problems.warn(offset, format!("'{key}' has no effect with retries = 0"));
         }
+    }
+    if let Some(offset) = section.key_offset("hedge").filter(|_| pool.has_one_server()) {
+        problems.warn(offset, format!("'hedge' has no effect: pool '{}' has one server", pool.name));
     }
     let Some(total_ns) = settings.total_ns else { return };
     let parts = [
@@ -288,7 +322,7 @@ mod tests {
     fn settings_of_a_route_replace_those_of_pool_and_listener() {
         let plan = plan(
             "pool = 'app'\ntimeouts = { total = '9s', idle = '2s', body-idle = '3s' }\nretries = 1\n\
-             retry-on = ['502-503', 'timeout']\nforwarding = { x-forwarded = false, request-id = false }",
+             retry-on = ['502-503', 'reset', 'timeout']\nidempotent = 'header:idempotency-key'\nforwarding = { x-forwarded = false, request-id = false }",
         );
         let (web, other) = (settings(&plan, 0), settings(&plan, 1));
         assert_eq!((web.total_ns, web.server.idle_ns), (Some(9_000_000_000), 2_000_000_000));
@@ -296,13 +330,14 @@ mod tests {
         // Inherited from the pool, the listener, and the defaults.
         assert_eq!((web.server.first_byte_ns, web.body_bytes_max), (7_000_000_000, Some(1 << 20)));
         assert_eq!((web.server.connect_ns, other.body_bytes_max), (5_000_000_000, None));
-        assert_eq!(web.retry_on.to_string(), "502-503,timeout");
+        assert_eq!(web.retry_on.to_string(), "502-503,timeout,reset");
+        assert_eq!(web.idempotent.to_string(), "by method, or with idempotency-key");
         assert!(!web.forwarding.x_forwarded && web.forwarding.request_id.is_none());
         assert_eq!(
             (web.forwarding.via.as_deref(), other.forwarding.via.as_deref()),
             (Some("weir"), Some("edge"))
         );
-        assert_eq!(plan.routes[0].settings.given.len(), 7);
+        assert_eq!(plan.routes[0].settings.given.len(), 8);
         assert_eq!((plan.given.listeners.len(), plan.given.pools[0].len()), (2, 2));
     }
 
@@ -315,6 +350,8 @@ mod tests {
             ("pool = 'app'\nbuffer-request = '16k'", "no server of pool 'app' has a maxconn"),
             ("pool = 'app'\nretry-on = '200'", "no errors"),
             ("pool = 'app'\nretry-on = 'never'", "'never'"),
+            ("pool = 'app'\nidempotent = 'post'", "'post' is neither 'all' nor 'header:NAME'"),
+            ("pool = 'app'\nidempotent = 'header:a b'", "'a b'"),
             ("pool = 'app'\nforwarding = { via = 'a b' }", "'a b'"),
         ] {
             let messages = messages(route);

@@ -36,12 +36,15 @@ pub(super) struct KnownNames<'a> {
 const ACTION_KEYS: [&str; 8] =
     ["pool", "split", "files", "redirect", "return", "deny", "silent-drop", "tarpit"];
 /// Keys that have an effect only if the request is forwarded.
-const FORWARD_ONLY_KEYS: [&str; 16] = [
+const FORWARD_ONLY_KEYS: [&str; 19] = [
     "limit-rate",
     "limit-rate-after",
     "limit-rate-total",
     "limit-rate-upload",
     "compression",
+    "mirror",
+    "hedge",
+    "idempotent",
     "timeouts",
     "buffer-request",
     "retries",

@@ -423,8 +423,7 @@ fn feature_examples() -> Vec<(String, String)> {
 
 #[test]
 fn each_feature_of_the_table_has_a_valid_example() {
-    const REST: &str =
-        "\n[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\nservers = ['127.0.0.1:9001']\n";
+    const REST: &str = "\n[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\nservers = ['127.0.0.1:9001', '127.0.0.1:9002']\n";
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/features.md");
     let page = std::fs::read_to_string(page).unwrap();
     let directory = tempfile::tempdir().unwrap();

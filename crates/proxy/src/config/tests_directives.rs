@@ -36,7 +36,8 @@ fn config(row: &Directive, line: &str) -> String {
             format!("[map.m]\nkey = 'path'\n{entries}@\n{LISTENER}{POOL}")
         }
         "privileges" => format!("[privileges]\n@\n{LISTENER}{POOL}"),
-        "log[]" => format!("[[log]]\nto = 'stdout'\n@\n{LISTENER}{POOL}"),
+        "tracing" => format!("[tracing]\ncollector = 'https://127.0.0.1:4318'\n@\n{LISTENER}{POOL}"),
+        "log[]" => format!("[[log]]\nto = 'file:/tmp/x'\n@\n{LISTENER}{POOL}"),
         "listener.*" if row.key == "sni" => format!("{}{POOL}", listener("mode = 'tcp'\n@\n")),
         "listener.*" => format!("{}{POOL}", listener("@\n")),
         "listener.*.per-source" => {
@@ -79,6 +80,11 @@ fn config(row: &Directive, line: &str) -> String {
             format!("{page}{LISTENER}{POOL}")
         }
         "route[].timeouts" => format!("{}{POOL}", route("[route.timeouts]\n@\n")),
+        "route[].hedge" => format!("{}{POOL}", route("[route.hedge]\n@\n")),
+        "route[].mirror" => {
+            // The first line with a key is the tested one.
+            format!("{LISTENER}[[route]]\n  pool = 'app'\n[route.mirror]\npool = 'app'\n@\n{POOL}")
+        }
         "route[].compression" => format!("{}{POOL}", route("[route.compression]\n@\n")),
         "route[].compression.level" => format!("{}{POOL}", route("[route.compression.level]\n@\n")),
         "route[].forwarding" => format!("{}{POOL}", route("[route.forwarding]\n@\n")),

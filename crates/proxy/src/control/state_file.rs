@@ -45,7 +45,7 @@ pub(super) fn content(active: &ActiveConfig, servers: &RuntimeServers) -> String
             }
         }
     }
-    for (percent, _) in active.plan.named_percents() {
+    for percent in active.plan.named_percents().iter().map(|percent| percent.named) {
         if let Some(value) = percent.changed() {
             let _ = writeln!(text, "percent {} {value}", percent.name());
         }

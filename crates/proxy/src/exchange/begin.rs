@@ -237,6 +237,9 @@ impl Exchange {
         let is_written = self.write_upstream_head(ctx.work, client, generation, pool, request);
         drop(writing);
         if is_written {
+            if self.own_settings.is_some() {
+                self.begin_mirrors(ctx, client, generation, request);
+            }
             let pool = Rc::clone(&generation.pools[pool]);
             self.buffer_or_acquire(ctx, client, pool, now);
         } else {
@@ -373,6 +376,9 @@ impl Exchange {
         let out = self.request_relay.head_buffer();
         let id = write_request(view, origin, parts, out);
         self.outcome.note_request_id(&out[id]);
+        if let Some(trace) = &self.outcome.trace {
+            trace.context.write_fields(out);
+        }
         self.request_relay.keep_sent();
         true
     }

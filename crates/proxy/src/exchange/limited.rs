@@ -121,6 +121,9 @@ impl Exchange {
             }
             return StepResult::Progressed;
         }
+        if let Some(result) = self.poll_hedge(ctx, client, input) {
+            return result;
+        }
         let due = |poll: DirectionPoll| match poll {
             DirectionPoll::NotDue(due) => Some(due),
             DirectionPoll::Moved(_) => None,

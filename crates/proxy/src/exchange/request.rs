@@ -84,6 +84,9 @@ impl Exchange {
         } else {
             self.note_content();
         }
+        if self.mirrored.is_some() {
+            self.mirror_content(client, input, &batch);
+        }
         Ok(batch)
     }
 

@@ -105,7 +105,7 @@ impl Exchange {
         }
     }
 
-    fn handle_received(
+    pub(super) fn handle_received(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
@@ -188,11 +188,14 @@ impl Exchange {
             // The client did not ask for an upgrade, or its request was not complete.
             return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head));
         }
-        if self.own_settings.is_some() && self.may_retry_status(head.status) {
-            return HeadResult::Failed(self.retry_result(ctx, client, EndReason::BadResponse));
+        if self.own_settings.is_some()
+            && let Some(result) = self.replace_attempt(ctx, client, head.status)
+        {
+            return HeadResult::Failed(result);
         }
         self.note_final_status(head.status);
         if self.own_settings.is_some() {
+            self.settle_hedge(client, &mut ctx.work.rng);
             if let Some(result) = self.replace_content(ctx, client, &head, &input[used..]) {
                 return HeadResult::Failed(result);
             }
@@ -367,9 +370,16 @@ impl Exchange {
         is_orderly: bool,
     ) -> StepResult {
         self.attempt.keeps_server = false;
+        if self.hedge.is_some()
+            && self.response == ResponseProgress::Head
+            && self.promote_hedge(ctx, client, EndReason::ServerClosed)
+        {
+            return StepResult::Progressed;
+        }
         match self.response {
             ResponseProgress::Head if self.may_resend(is_orderly) => {
                 self.outcome.retries += 1;
+                self.note_attempt(EndReason::ServerClosed);
                 self.attempt.unreceived_count += u8::from(self.is_unreceived(is_orderly));
                 self.rewind_request();
                 self.reconnect(client);
@@ -382,6 +392,10 @@ impl Exchange {
                 self.rewind_request();
                 let failure = Failure { end: EndReason::ServerClosed, phase: EndPhase::Head };
                 self.retry_connect(ctx, client, failure)
+            }
+            ResponseProgress::Head if self.own_settings.is_some() && self.may_retry_reset(ctx.core) => {
+                let end = self.early_end();
+                self.retry_result(ctx, client, end)
             }
             ResponseProgress::Head => {
                 let end = self.early_end();

@@ -11,7 +11,7 @@ use crate::config_generation::ConfigGeneration;
 use crate::core::{Core, PollContext};
 use crate::exchange_state::{Exchange, ServerSlot};
 use crate::outcome::{EndPhase, EndReason};
-use crate::plan::{ClientTimeouts, ServerTimeouts};
+use crate::plan::{ClientTimeouts, MarkedIdempotent, ServerTimeouts};
 use crate::pool::Pool;
 use crate::recoding::CodingRequest;
 use crate::request_view::RequestView;
@@ -45,6 +45,13 @@ impl Exchange {
             return self.reject(ctx, client, EndReason::BodyTooLarge);
         }
         self.terms.deadline = self.total_due();
+        if let Some(own) = own {
+            self.facts.is_idempotent |= match &own.idempotent {
+                MarkedIdempotent::None => false,
+                MarkedIdempotent::All => true,
+                MarkedIdempotent::Field(name) => request.view.value(name).is_some(),
+            };
+        }
         match own {
             None => self.follow_route(ctx, client, generation, request, now),
             Some(own) => {
@@ -159,6 +166,13 @@ impl Exchange {
     #[cold]
     pub(super) fn may_retry_timeout(&self, core: &Core) -> bool {
         let may_retry = self.own_settings.as_ref().is_some_and(|own| own.retry_on.timeout);
+        may_retry && !self.is_total_over(core) && self.may_retry_result()
+    }
+
+    /// Returns whether a request whose connection ended before the response is sent to another server.
+    #[cold]
+    pub(super) fn may_retry_reset(&self, core: &Core) -> bool {
+        let may_retry = self.own_settings.as_ref().is_some_and(|own| own.retry_on.reset);
         may_retry && !self.is_total_over(core) && self.may_retry_result()
     }
 

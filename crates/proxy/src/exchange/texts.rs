@@ -23,9 +23,10 @@ use crate::route::when::holds;
 use crate::template::{Escape, TextTooLong, Values as _};
 
 impl Exchange {
-    /// Copies the values of the head that the formats of logs have.
+    /// Copies the values of the head that the formats of logs have, and begins the trace.
     #[cold]
     pub(super) fn capture_for_logs(&mut self, core: &Core, client: &ClientStream, view: &RequestView<'_>) {
+        self.outcome.trace = core.begin_trace(view);
         let captured = core.captured_log_values();
         if captured.is_empty() {
             return;
@@ -90,6 +91,9 @@ impl Exchange {
             write_request(request.view, origin, RequestParts { values: Some(&values), ..parts }, &mut relay);
         let is_complete = !values.has_overflow();
         self.outcome.note_request_id(&relay[id]);
+        if let Some(trace) = &self.outcome.trace {
+            trace.context.write_fields(&mut relay);
+        }
         *self.request_relay.head_buffer() = relay;
         self.request_relay.keep_sent();
         is_complete

@@ -1,5 +1,6 @@
 //! A plan and outcomes for the tests of logs and metrics.
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use rt::clock::MonotonicTime;
@@ -11,6 +12,7 @@ use crate::plan::{
     Reuse, RoutePlan, ServerHttp, ServerHttp2Plan, ServerId, ServerPlan, ServerTimeouts, Underscores,
 };
 use crate::test_time::at;
+use crate::tracing::{RequestTrace, TraceContext};
 
 /// Returns a plan with listeners `web` and `raw` (TCP), and the given routes and pools. The servers
 /// of a pool follow its colon: `app: a b`.
@@ -23,6 +25,7 @@ pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
         drain_timeout_ns: 0,
         privileges: PrivilegesPlan::default(),
         logs: Vec::new(),
+        tracing: None,
         admin: None,
         admin_access: Default::default(),
         control: None,
@@ -148,6 +151,17 @@ pub(crate) const MS: u64 = 1_000_000;
 
 /// Returns a successful request: 1 ms for the head, 2 in the queue, 3 to connect, 4 to the
 /// response's head, 5 for the rest.
+/// Trace of that request.
+static TRACE: RequestTrace = RequestTrace {
+    context: TraceContext {
+        trace_id: NonZero::new(0xabc).unwrap(),
+        span_id: NonZero::new(7).unwrap(),
+        parent_id: NonZero::new(9),
+        is_sampled: true,
+    },
+    attempts: Vec::new(),
+};
+
 pub(crate) fn successful_request() -> Outcome<'static> {
     let start = at(1_000 * MS);
     Outcome {
@@ -186,9 +200,11 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         reused: false,
         wasted: false,
         sticky: None,
+        hedge: None,
         tls_names: None,
         server_name: None,
         tls_error: None,
+        trace: Some(&TRACE),
     }
 }
 

@@ -76,6 +76,16 @@ metrics! {
     ConnectSeconds, "weir_server_connect_seconds", Histogram, ["pool", "server"], "Time to connect to a server.";
     FirstByteSeconds, "weir_server_first_byte_seconds", Histogram, ["pool", "server", "class"], "Time from the end of the request to the response head.";
     ServerSeconds, "weir_server_request_seconds", Histogram, ["pool", "server", "class"], "Time of requests to a server from the first byte of the head to the end; the class tcp has the connections of mode tcp.";
+    Subrequests, "weir_subrequests_total", Counter, ["pool", "end"], "Ended requests of the proxy's own (subrequests) to a pool, by end code. The metrics of listeners and routes, and the access logs, do not include them; those of pools and servers do.";
+    SubrequestsRefused, "weir_subrequests_refused_total", Counter, [], "Subrequests that were not made, because 1024 were in flight on their core.";
+    SubrequestsInFlight, "weir_subrequests_in_flight", Gauge, [], "Subrequests in flight.";
+    MirroredRequests, "weir_mirrored_requests_total", Counter, ["route", "mirror", "original", "mirrored"], "Requests that were copied to a pool (mirror), when both have ended, by class of the status of the original response and of the copy's (none: no response).";
+    MirrorComparisons, "weir_mirror_comparisons_total", Counter, ["route", "mirror", "result"], "These requests by result: equal or different status, or unanswered (the copy has no response in time).";
+    MirrorSeconds, "weir_mirror_seconds", Histogram, ["route", "mirror", "from"], "Time from the end of a copied request to the response head, from the original and from the mirror.";
+    MirrorsDropped, "weir_mirrors_dropped_total", Counter, ["route", "mirror", "reason"], "Requests that were not copied although they were selected, by reason: body_too_large (body-max), in_flight (in-flight, or 1024 subrequests of the core), memory (16 MiB of copies of the core), incomplete (the request ended before its body).";
+    MirrorsInFlight, "weir_mirrors_in_flight", Gauge, [], "Copies of requests in flight, of all mirrors.";
+    MirrorMemory, "weir_mirrors_memory_bytes", Gauge, [], "Memory that these copies may use now.";
+    Hedges, "weir_hedges_total", Counter, ["route", "result"], "Requests whose response was late (hedge): sent (to a second server, too), of which each is later won (its response was forwarded), lost (the first server's was, or the client left) or failed (no response, or one with 5xx while the first server still worked); no_budget (the retry budget was exhausted), no_server (no other server had a free slot).";
     Retries, "weir_retries_total", Counter, ["pool"], "Retries.";
     RetriesDenied, "weir_retries_denied_total", Counter, ["pool"], "Retries that were not made, because the retry budget was exhausted.";
     ServerConnections, "weir_server_requests_total", Counter, ["pool", "server", "connection"], "Requests with an established connection to the server, by connection: new or reused.";
@@ -133,6 +143,8 @@ metrics! {
     DnsQueries, "weir_dns_queries_total", Counter, ["name", "result"], "DNS queries by result: answered, empty, no_name, refused, timeout, malformed, network.";
     DnsFailing, "weir_dns_failing", Gauge, ["name"], "Pools whose last lookup of this name failed; the previous addresses stay in use.";
     LogLines, "weir_log_lines_total", Counter, ["target", "result"], "Log lines by result: written, or lost: overflow (the target was too slow), failed (the target rejected them), backoff (the target was not tried again yet after a failure).";
+    TraceSpans, "weir_trace_spans_total", Counter, ["result"], "Spans of `[tracing]` by result: exported, or lost: overflow (the export thread was too slow), failed (the collector did not take them); and requests over `requests-rate`, which have none: rate.";
+    LogRotations, "weir_log_rotations_total", Counter, ["target", "result"], "Log files of `rotate-size` by result: rotated, failed (the file grows).";
     MapEntries, "weir_map_entries", Gauge, ["map"], "Entries of a map, or of a list of networks, which has the name of its file.";
     MapMemory, "weir_map_memory_bytes", Gauge, ["map"], "Memory of a map.";
     MapChanges, "weir_map_changes", Gauge, ["map"], "Changes of a map by operators (`weir ctl map`) since its file was read.";

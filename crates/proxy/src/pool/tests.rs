@@ -69,6 +69,7 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         drain_timeout_ns: 1,
         privileges: crate::plan::PrivilegesPlan::default(),
         logs: Vec::new(),
+        tracing: None,
         admin: None,
         admin_access: Default::default(),
         control: None,

@@ -11,8 +11,8 @@ use crate::cookies::cookies;
 use crate::key_digest::digest;
 use crate::maps::Key;
 use crate::plan::{
-    CertificatePart, Condition, Conditions, Fact, MapPlan, PathCondition, PercentCondition, TextCondition,
-    ValueCondition,
+    CertificatePart, Condition, Conditions, Fact, MapPlan, PathCondition, PercentCondition, Template,
+    TextCondition, ValueCondition,
 };
 use crate::request_view::ClientFacts;
 use crate::uri::{normalise_host, split_target};
@@ -109,14 +109,24 @@ fn map_matches(
 
 /// Returns whether the key of a request is in the fraction. A request without a key is in none.
 fn percent_holds(condition: &PercentCondition, request: &RouteRequest<'_>, client: &dyn ClientFacts) -> bool {
+    is_in_percent(&condition.key, condition.current(), request, client)
+}
+
+/// Returns whether the key of a request is in a percentage.
+pub(crate) fn is_in_percent(
+    key_template: &Template,
+    percent: f64,
+    request: &RouteRequest<'_>,
+    client: &dyn ClientFacts,
+) -> bool {
     let mut key = Vec::new();
-    condition.key.render_key(&RequestValues::without_plan(request, client), &mut key);
+    key_template.render_key(&RequestValues::without_plan(request, client), &mut key);
     if key.is_empty() {
         return false;
     }
     // The upper 53 bits are what a float holds exactly.
     let position = (digest(&key) >> 11) as f64 / (1_u64 << 53) as f64;
-    position < condition.current() / 100.0
+    position < percent / 100.0
 }
 
 /// Returns the part of a condition because of which it does not hold; `None`: it holds.

@@ -112,6 +112,11 @@ const FEATURES: &[Feature] = &[
         ..EMPTY
     },
     Feature {
+        title: "Copies of requests",
+        steps: Some((steps::copies, "200 a, 200 a; a GET / 0, a POST / 5, b GET / 0, b POST / 5")),
+        ..EMPTY
+    },
+    Feature {
         title: "Limit of bodies of a route",
         requests: &[
             ("/upload/x -X POST -d small", "200 a"),

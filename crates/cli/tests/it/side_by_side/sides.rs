@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::sync::Mutex;
 
 use crate::support::peers::{ScriptPeer, ScriptedServer};
 use crate::support::proxies::{ComparedProxy, free_port, is_installed};
@@ -17,6 +18,9 @@ const OFFICE: &str = "10.0.0.0/8\n127.0.0.1/32\n";
 const SITE: &str = "[[route]]\nhost = 'a.example'\ndeny = true\n";
 const NGINX_SITE: &str = "server { listen 80 default_server; location / { proxy_pass http://10.0.0.11:8080; } }\n\
                           server { listen 80; server_name a.example; return 403; }\n";
+/// Requests of origins for `/copied/…`: their origin, method, target and length.
+pub(super) static COPIED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 /// Time that a slow response takes.
 const SLOW_MS: u64 = 1_200;
 
@@ -115,6 +119,10 @@ fn serve(peer: &mut ScriptPeer, name: &'static str) -> io::Result<()> {
         }
         let length = fields_of(&head).get("content-length").and_then(|length| length.parse().ok());
         peer.skip_content(length.unwrap_or(0))?;
+        if head.contains(" /copied/") {
+            let line = head.split(" HTTP/").next().unwrap_or_default();
+            COPIED.lock().unwrap().push(format!("{name} {line} {}", length.unwrap_or(0)));
+        }
         let path = head.split([' ', '?']).nth(1).unwrap_or_default().to_owned();
         if path.ends_with("/slow") {
             pause_ms(SLOW_MS);

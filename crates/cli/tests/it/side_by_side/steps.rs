@@ -3,7 +3,7 @@
 use crate::support::client::Client;
 use crate::support::{EVENT_TIMEOUT, pause_ms, within};
 
-use super::sides::Side;
+use super::sides::{COPIED, Side};
 
 /// Waits until requests succeed, and counts the origins of the next ones.
 pub(super) fn becomes_up(side: &Side) -> String {
@@ -65,6 +65,22 @@ pub(super) fn websocket(side: &Side) -> String {
     });
     let status = head.split(' ').nth(1).unwrap_or_default();
     format!("{status} {}, {}", origin.unwrap_or("-"), line.trim_end())
+}
+
+/// Requests with and without content arrive at a second server, too.
+pub(super) fn copies(side: &Side) -> String {
+    let target = format!("/copied/{}?x=1", side.program.title());
+    let responses =
+        ["", " -d small"].map(|arguments| side.request(&(target.clone() + arguments), &[])[0].clone());
+    let copies = || -> Vec<String> {
+        let copied = COPIED.lock().unwrap();
+        let own = copied.iter().filter(|line| line.contains(&target));
+        let mut own: Vec<String> = own.map(|line| line.replace(&target, "/")).collect();
+        own.sort();
+        own
+    };
+    within(EVENT_TIMEOUT, || copies().len() == 4);
+    format!("{}; {}", responses.join(", "), copies().join(", "))
 }
 
 pub(super) fn statistics(side: &Side) -> String {

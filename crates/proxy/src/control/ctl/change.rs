@@ -176,12 +176,12 @@ pub(super) fn run_percent(request: &CommandRequest<'_>) -> CommandResult {
 fn list_percents(request: &CommandRequest<'_>) -> CommandResult {
     let active = request.context.active_config()?;
     let mut table = OutputTable::new("percents", &["name", "percent", "configured", "key"]);
-    for (named, condition) in active.plan.named_percents() {
+    for percent in active.plan.named_percents() {
         table.rows.push(vec![
-            named.name().into(),
-            Cell::Number(condition.current()),
-            Cell::Number(condition.percent),
-            condition.key.source().into(),
+            percent.named.name().into(),
+            Cell::Number(percent.current()),
+            Cell::Number(percent.configured),
+            percent.key.into(),
         ]);
     }
     Ok(Some(render(&[table], request.wants_json)))
@@ -189,11 +189,11 @@ fn list_percents(request: &CommandRequest<'_>) -> CommandResult {
 
 fn change_percent(active: &ActiveConfig, name: &str, percent: Option<f64>) -> Result<(), CommandError> {
     let known = active.plan.named_percents();
-    let found = known.iter().find(|(named, _)| named.name() == name).ok_or_else(|| {
-        let hint = suggestion(name, known.iter().map(|(named, _)| named.name()));
-        CommandError::Invalid(format!("no condition has a percentage with the name '{name}'{hint}"))
+    let found = known.iter().find(|known| known.named.name() == name).ok_or_else(|| {
+        let hint = suggestion(name, known.iter().map(|known| known.named.name()));
+        CommandError::Invalid(format!("nothing has a percentage with the name '{name}'{hint}"))
     })?;
-    found.0.change(percent);
+    found.named.change(percent);
     Ok(())
 }
 
