@@ -127,6 +127,8 @@ pub(crate) enum TimeoutKind {
     ResponseBody,
     ClientWrite,
     Tarpit,
+    /// Bytes of a limited direction are due.
+    Bandwidth,
     Tunnel,
     Linger,
     /// The first of the timers of an HTTP/2 connection.
@@ -437,6 +439,18 @@ impl ClientStream {
         let core = ctx.core;
         // The core's time is up to a tick old, and a deadline must never pass early.
         let due = core.ticks.now.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
+        self.register(core, ctx.cx.waker());
+        if let Some(registration) = &self.deadline {
+            core.deadlines.set(registration, due.as_ns());
+        }
+        self.timeout_kind = kind;
+    }
+
+    /// Does the same as [`ClientStream::arm`], but may pass up to a tick early.
+    #[cold]
+    pub(crate) fn arm_early(&mut self, ctx: &PollContext<'_, '_>, kind: TimeoutKind, timeout_ns: u64) {
+        let core = ctx.core;
+        let due = core.ticks.now.get().saturating_add(timeout_ns);
         self.register(core, ctx.cx.waker());
         if let Some(registration) = &self.deadline {
             core.deadlines.set(registration, due.as_ns());

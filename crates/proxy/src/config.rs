@@ -11,6 +11,7 @@
 mod acme;
 mod acme_dns;
 mod balance;
+mod bandwidth;
 mod compression;
 mod conditions;
 mod cross_checks;
@@ -36,6 +37,7 @@ mod schema;
 mod servers_file;
 mod sni;
 mod sources;
+mod split;
 mod templates;
 mod tls;
 mod tracing;

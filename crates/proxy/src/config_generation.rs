@@ -126,6 +126,7 @@ impl ConfigGeneration {
     pub(crate) fn collect_counters(&self) {
         for (id, pool) in self.pools.enumerate() {
             self.metrics.add_hash_overflow(id, pool.take_hash_overflow());
+            self.metrics.add_fallbacks(id, pool.take_fallbacks());
             for server in pool.plan().servers.ids() {
                 if let Some(counters) = pool.take_http2_counters(server) {
                     self.metrics.add_http2(id, server, &counters);

@@ -28,8 +28,10 @@ mod files;
 mod finish;
 mod grpc;
 mod hedging;
+mod limited;
 mod local_responses;
 mod mirroring;
+mod own_coding;
 mod progress_limits;
 mod queued;
 mod recoding;
@@ -40,6 +42,7 @@ mod route_settings;
 mod server_selection;
 mod session_dump;
 mod splice;
+mod split;
 pub(crate) mod subrequest;
 mod texts;
 
@@ -121,7 +124,8 @@ impl Exchange {
             let result = match &mut self.stage {
                 ExchangeStage::Connected => self.poll_connected(ctx, client, input),
                 ExchangeStage::Recoding(_) => self.poll_recoding(ctx, client, input),
-                ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client),
+                ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client, usize::MAX),
+                ExchangeStage::Limited(_) => self.poll_limited(ctx, client, input),
                 ExchangeStage::Responding => self.poll_responding(ctx, client),
                 ExchangeStage::Queued(..) => self.poll_queued(ctx, client, input),
                 ExchangeStage::Buffering(_) => self.poll_buffering(ctx, client, input),

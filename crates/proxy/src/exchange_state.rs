@@ -18,6 +18,7 @@ use stages::{Attempt, ProgressTimers, RequestFacts, SlotTerms};
 pub(crate) use stages::{Connecting, DetachedNames};
 
 use crate::accept::AcceptedForms;
+use crate::bandwidth::BandwidthGate;
 use crate::config_generation::ConfigGeneration;
 use crate::mirror::MirroredRequest;
 use crate::outcome::EndReason;
@@ -91,10 +92,19 @@ pub(crate) enum ExchangeStage {
     Connected,
     /// Connected, with a response whose content gets a coding.
     Recoding(Box<Recoding>),
+    /// One of the stages around this one, or sending a file, with limits of bytes per second.
+    Limited(Box<LimitedStage>),
     /// Sending a response of the proxy's own.
     Responding,
     /// Sending the content of a file.
     SendingFile(Box<FileBody>),
+}
+
+/// A stage whose bytes per second are limited.
+pub(crate) struct LimitedStage {
+    pub(crate) inner: ExchangeStage,
+    pub(crate) download: Option<BandwidthGate>,
+    pub(crate) upload: Option<BandwidthGate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

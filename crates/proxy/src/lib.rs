@@ -12,6 +12,7 @@ mod accept;
 mod acme;
 mod admission;
 mod balance;
+mod bandwidth;
 mod client_stream;
 pub mod config;
 mod config_generation;
@@ -56,6 +57,7 @@ mod server_conn;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod split;
 mod stored_certificate;
 mod template;
 #[cfg(test)]

@@ -106,6 +106,7 @@ struct CommonMetrics {
     rejected_from_servers: Vec<CounterCell>,
     refused: Vec<CounterCell>,
     long_texts: CounterCell,
+    bandwidth_waits: CounterCell,
     compression: CompressionCounters,
     buffers_in_use: CounterCell,
     buffers_exhausted: CounterCell,
@@ -188,6 +189,7 @@ impl Metrics {
             rejected_from_servers: new_counters(wire::RefusalKind::ALL.len()),
             refused: new_counters(RejectReason::ALL.len()),
             long_texts: CounterCell::default(),
+            bandwidth_waits: CounterCell::default(),
             compression: CompressionCounters::default(),
             buffers_in_use: CounterCell::default(),
             buffers_exhausted: CounterCell::default(),
@@ -286,6 +288,10 @@ impl Metrics {
         self.common.refused[reason as usize].add(1);
     }
 
+    pub(crate) fn count_bandwidth_wait(&self) {
+        self.common.bandwidth_waits.add(1);
+    }
+
     pub(crate) fn count_long_text(&self) {
         self.common.long_texts.add(1);
     }
@@ -347,6 +353,13 @@ impl Metrics {
         let pool = self.pools.get(pool);
         if let Some(hash_overflow) = pool.and_then(|pool| pool.hash_overflow.as_ref()) {
             hash_overflow.add(requests);
+        }
+    }
+
+    /// Counts requests of splits that another pool was chosen for.
+    pub(crate) fn add_fallbacks(&self, pool: PoolId, requests: u64) {
+        if let Some(pool) = self.pools.get(pool) {
+            pool.fallbacks.add(requests);
         }
     }
 
@@ -417,6 +430,7 @@ impl CommonMetrics {
         self.compression.add_to(snapshot);
         for (metric, count) in [
             (Metric::LongTexts, &self.long_texts),
+            (Metric::BandwidthWaits, &self.bandwidth_waits),
             (Metric::BuffersInUse, &self.buffers_in_use),
             (Metric::BuffersExhausted, &self.buffers_exhausted),
             (Metric::RequestsInFlight, &self.in_flight),

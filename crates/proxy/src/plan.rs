@@ -12,6 +12,7 @@ use rt::unix_socket::SocketAccess;
 
 mod acme;
 mod balance;
+mod bandwidth;
 mod compression;
 mod condition;
 mod error_pages;
@@ -22,12 +23,14 @@ mod network;
 mod overload;
 mod route_settings;
 mod sni;
+mod split;
 mod tls;
 mod tracing;
 mod traffic;
 
 pub use crate::maps::{MapStore, MatchKind};
 pub use crate::percent::NamedPercent;
+pub use crate::split::NamedWeight;
 pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, MapPlan, Template, Text, Variable};
 pub use acme::{
     AcmeChallenge, AcmePlan, DnsChallengePlan, DnsProvider, HookPlan, PropagationCheck, SharingPlan,
@@ -37,6 +40,7 @@ pub use balance::{
     Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyLimits, StickyMode, StickyPlan,
     StickyTextPlan,
 };
+pub use bandwidth::{BandwidthPlan, SharedBandwidth};
 pub use compression::CompressionPlan;
 pub use condition::{CertificatePart, Condition, DayTime, PercentCondition};
 pub use error_pages::{ErrorPage, ErrorPages, PageContent, PageForm};
@@ -57,6 +61,8 @@ pub(crate) use route_settings::{SETTINGS, SettingOwner};
 pub use server_shell::log::{LogTarget, Rotation};
 pub(crate) use sni::SniMatch;
 pub use sni::{SniPlan, SniRoute};
+pub(crate) use split::SplitKey;
+pub use split::{SplitPlan, SplitShare};
 pub use tls::{ListenerTls, PoolTls};
 pub use tracing::{Collector, TraceTrust, TracingPlan};
 pub use traffic::{HedgeDelay, MirrorPlan};
@@ -169,6 +175,14 @@ impl Plan {
         percents
     }
 
+    /// Returns the splits that operators can change.
+    pub(crate) fn named_splits(&self) -> impl Iterator<Item = (&str, &SplitPlan)> {
+        self.routes.iter().filter_map(|route| match &route.action {
+            Action::Split(split) => Some((split.name.as_deref()?, &**split)),
+            _ => None,
+        })
+    }
+
     /// Calls `visit` with all conditions of routes and of their rules that are no combinations.
     fn visit_conditions<'a>(&'a self, visit: &mut dyn FnMut(&'a Condition)) {
         for route in &*self.routes {
@@ -259,6 +273,8 @@ pub struct ListenerPlan {
     pub buffer_request_bytes: u64,
     /// Compression of the responses of servers; `None`: none.
     pub compression: Option<Arc<CompressionPlan>>,
+    /// Limits of bytes per second; `None`: none.
+    pub bandwidth: Option<Arc<BandwidthPlan>>,
     pub admission: Admission,
 }
 
@@ -460,6 +476,8 @@ pub enum RateKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Forward(PoolId),
+    /// Forwards to one of several pools, by weight.
+    Split(Arc<SplitPlan>),
     /// Responds with files of a directory.
     Files(Arc<FilesPlan>),
     Redirect {
@@ -485,6 +503,17 @@ pub enum Action {
     },
     /// Drops the connection without a response.
     SilentDrop,
+}
+
+impl Action {
+    /// Returns the pools that requests are forwarded to.
+    pub(crate) fn pools(&self) -> Vec<PoolId> {
+        match self {
+            Self::Forward(pool) => vec![*pool],
+            Self::Split(split) => split.shares.iter().map(|share| share.pool).collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -73,6 +73,8 @@ pub(crate) struct Pool {
     /// Requests that did not go to the server of their key, since the last call of
     /// `take_hash_overflow`.
     hash_overflow: Cell<u64>,
+    /// Requests of splits whose own pool had no usable server, since the last call of `take_fallbacks`.
+    fallbacks: Cell<u64>,
     /// Time of the last operation here.
     now: Cell<MonotonicTime>,
     queue: RefCell<Queue<Rc<Ticket>>>,
@@ -169,6 +171,7 @@ impl Pool {
             tokens,
             has_backups,
             hash_overflow: Cell::new(0),
+            fallbacks: Cell::new(0),
             now: Cell::new(MonotonicTime::ZERO),
             queue,
             service_ns: Cell::new(service_ns),
@@ -251,6 +254,15 @@ impl Pool {
     /// call.
     pub(crate) fn take_hash_overflow(&self) -> u64 {
         self.hash_overflow.take()
+    }
+
+    /// Counts a request of a split whose own pool had no usable server.
+    pub(crate) fn count_fallback(&self) {
+        self.fallbacks.set(self.fallbacks.get() + 1);
+    }
+
+    pub(crate) fn take_fallbacks(&self) -> u64 {
+        self.fallbacks.take()
     }
 
     /// Takes a slot at a server. Returns `None` if there is none, or if other requests already wait

@@ -337,6 +337,45 @@ Copies are subrequests, the proxy's own requests: they are not in the metrics of
 in those of their pool and its servers, and in `weir_subrequests_total`.
 ";
 
+/// Division between pools, and limits of bytes.
+const SPLITS_AND_LIMITS: &str = "
+## Splits
+
+```toml
+[[route]]
+split = { pools = { stable = 90, canary = 10 }, key = \"cookie.user\", name = \"web\" }   # a tenth of the users
+```
+
+`split` divides the requests of a route between pools, in the ratio of their weights. With `key`, a request keeps its pool: each \
+pool draws a number for the key, and the smallest number relative to the weight wins, on all machines and after a restart. A pool \
+that grows in relation to all others keeps its keys, and no key moves between two others. A request whose key is empty goes to the \
+first pool with a weight. Without `key`, each request is divided by itself.
+
+`weir ctl split web stable=80 canary=20` changes the weights of a `name` while the proxy runs, in all routes that have it; `weir ctl split` \
+lists them. The change outlives a reload while the config has the name and the pool, and with `state-file` a restart. \
+The settings of a request (timeouts, retries) are those of its pool, unless the route has its own. A sticky cookie keeps a client at a server of \
+its pool, and does not choose the pool: give the pools cookies with different names. With `fallback`, a request whose pool has no usable server goes to the next pool for its key that has \
+one (`weir_split_fallbacks_total`); a pool with weight 0 is none. `--explain` prints the pool of a given request.
+
+## Limits of bytes
+
+```toml
+[[route]]
+limit-rate = \"1MiB/s\"          # each response
+limit-rate-after = \"10m\"       # from its eleventh MiB on
+limit-rate-total = \"100MiB/s\"  # all of them together
+pool = \"app\"
+```
+
+Content is read from the server, or the file, only when its bytes are due, and bytes that were read go out at once. Responses are counted as they go to the client, compressed \
+and with their framing, and requests by their content. A waiting message costs nothing: it is looked at each 100 ms. Its wait counts for `timeouts.total`, and for no other timeout, and is counted \
+(`weir_limit_rate_waits_total`). Rates are exact on average. At most half a second of the rate is ahead, which is also what a pause leaves; and at most 64 KiB \
+that came with a head. `limit-rate-total` is one limit for all threads: messages reserve slices of up to 16 KiB in the order in which they ask, so all get about the same (within a fifth or so, if they wait for it all the time). \
+A reload begins it again for new requests. Responses of the proxy itself (`return`, redirects, error pages) are not limited. Limited content is copied, not spliced.
+
+With `mode = \"tcp\"`, the limits of the listener hold for each connection: `limit-rate` to the client, `limit-rate-upload` from it. Upgraded connections (WebSocket) have those of their route.
+";
+
 /// Compression of responses.
 const COMPRESSION: &str = "
 ## Compression
@@ -355,6 +394,8 @@ A compressed response loses `Content-Length`, `Accept-Ranges`, and the digests o
 the weak form. `If-Match` and `If-Range` are forwarded unchanged: with a weak tag they do not match (RFC 9110 §13.1), so that nothing is \
 overwritten, and no part is joined to other bytes. `Vary: Accept-Encoding` is added to every response that could have been compressed for \
 another client, and to 304.
+
+The content of `return` and of error pages is compressed in the same way, at once, at most at the default level of its coding.
 
 A length reveals a secret that stands beside text of a stranger (BREACH). So the responses to requests with `Cookie` or \
 `Authorization` are compressed only if they are styles, JavaScript, WebAssembly, fonts or images (SVG), unless `with-credentials = true`.
@@ -586,6 +627,7 @@ fn places(scope: Scope) -> &'static str {
 pub fn reference() -> String {
     let mut text = config::reference();
     text += ROUTE_SETTINGS;
+    text += SPLITS_AND_LIMITS;
     text += COMPRESSION;
     text += TRACES;
     text += FILES;

@@ -5,6 +5,7 @@
 mod cli;
 mod cli_run;
 mod cookbook;
+mod deployments;
 mod edge;
 mod examples;
 mod fleet;
@@ -57,6 +58,7 @@ mod serve_files;
 mod side_by_side;
 mod smuggling;
 mod streams;
+mod streams_through_upgrades;
 mod support;
 mod tidy;
 mod timers;

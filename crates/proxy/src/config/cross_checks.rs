@@ -8,7 +8,8 @@ use record::document::Problems;
 use rt::address::Address;
 
 use crate::plan::{
-    Action, Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, PreferredFamily, ServerHttp, ServerPlan,
+    Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, PreferredFamily, RoutePlan, ServerHttp,
+    ServerPlan,
 };
 use crate::route::matches_everything;
 
@@ -56,13 +57,9 @@ fn check_hooks(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) 
 /// would come back until no descriptor is left.
 fn check_loops(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) {
     for (index, listener) in plan.listeners.iter().enumerate() {
-        let by_route = plan.routes.iter().filter_map(|route| match route.action {
-            Action::Forward(pool) => {
-                let named_listeners = &route.conditions.listeners;
-                listeners_of(plan, named_listeners).contains(&index).then_some(pool)
-            }
-            _ => None,
-        });
+        let is_of_listener =
+            |route: &&RoutePlan| listeners_of(plan, &route.conditions.listeners).contains(&index);
+        let by_route = plan.routes.iter().filter(is_of_listener).flat_map(|route| route.action.pools());
         let mut pools: Vec<PoolId> = by_route.chain(listener.tcp_pools()).collect();
         pools.sort_unstable();
         pools.dedup();
@@ -185,7 +182,7 @@ fn listeners_of(plan: &Plan, named_listeners: &[usize]) -> Vec<usize> {
 
 fn warn_of_unused_pools(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) {
     for ((id, pool), section) in plan.pools.enumerate().zip(offsets.pools) {
-        let is_forwarded_to = plan.routes.iter().any(|route| route.action == Action::Forward(id));
+        let is_forwarded_to = plan.routes.iter().any(|route| route.action.pools().contains(&id));
         let is_tcp_target = plan.listeners.iter().any(|listener| listener.tcp_pools().contains(&id));
         let settings = plan.routes.iter().filter_map(|route| route.settings.by_listener.first());
         let is_mirror = settings.flat_map(|settings| &*settings.mirrors).any(|mirror| mirror.pool == id);

@@ -31,6 +31,8 @@ pub(super) enum ValueKind {
     Ratio(f64, f64),
     /// A text that no message repeats.
     Secret,
+    /// A number of bytes per second, or a text with a binary multiplier and optionally `iB` or `B`, and `/s`, from 1,024.
+    ByteRate,
     /// A rate, more than 0: a number per second, or a text with a decimal multiplier and `/s`, `/m` or `/h`.
     Rate,
     Choice(&'static [&'static str]),
@@ -59,6 +61,8 @@ pub(super) enum ValueKind {
     TableOrTables(&'static str),
     Named(&'static str),
     Fields,
+    /// A table of names and weights.
+    Weights,
     /// A table of names and matchers: a text, `true`, `false` or `{ regex = "…" }`.
     Matchers,
 }
@@ -138,7 +142,7 @@ directives! {
         "admin-token", Secret, Unset("none"), "'a token of sixteen or more'", "'short'", "Token that requests to `admin` must contain, at least 16 bytes: as `Authorization: Bearer TOKEN`, or as the password of any user. `/health` needs none.";
         "admin-token-file", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "File with `admin-token`, such as `${CREDENTIALS_DIRECTORY}/admin-token` with `LoadCredential=` of systemd; space around it does not count. A reload reads it again.";
         "control", Text("a path"), Unset("none"), "'/run/weir.sock'", "''", "Path of the unix socket for `weir ctl`; only root and the proxy's own user can connect (mode 0600). A new process gets the listening sockets there (`weir proxy --upgrade-from`).";
-        "state-file", Text("a file"), Unset("they end with the process"), "'/tmp/weir.state'", "'/no/such/directory/state'", "File that keeps the changes of operators over a restart and an upgrade: states, weights and `maxconn` of servers and pools, added and removed servers, percentages, as commands of `weir ctl`. It is replaced after each command, and applied before the first request; a line that does not fit to the config is reported and left out. Others than root and the user of the proxy must not be able to write it.";
+        "state-file", Text("a file"), Unset("they end with the process"), "'/tmp/weir.state'", "'/no/such/directory/state'", "File that keeps the changes of operators over a restart and an upgrade: states, weights and `maxconn` of servers and pools, added and removed servers, percentages, weights of splits, as commands of `weir ctl`. It is replaced after each command, and applied before the first request; a line that does not fit to the config is reported and left out. Others than root and the user of the proxy must not be able to write it.";
         "privileges", Table("privileges"), Unset("the defaults below"), "{ landlock = false }", "true", "User, group and privileges of the process after its sockets are bound.";
         "log", Entries("log[]", None), Unset("no log"), "[{ to = 'stdout' }]", "'stdout'", "Request logs, any number, written `[[log]]`.";
         "tracing", Table("tracing"), Unset("no traces; their fields pass unchanged"), "{ collector = 'http://127.0.0.1:4318' }", "true", "Traces of requests for a collector of OpenTelemetry (see \"Traces\" below).";
@@ -222,6 +226,10 @@ directives! {
         "underscores", Choice(&["drop", "reject", "pass"]), Literal("'drop'"), "'reject'", "true", "Action on fields with an underscore in their names, which some servers treat as a hyphen: `drop` the field, `reject` the request with 400, or `pass` the field on. Fields of trusted peers are always forwarded.";
         "half-close", Bool, Literal("false"), "true", "0", "Sends the response to a client that closed its sending side after the request. Such a client is then gone only once its connection is reset, or a write to it fails. Otherwise a client that closes its sending side has left: its request is aborted at any point, also during the response (the connection to the server is closed). A stream of HTTP/2 with a tunnel (CONNECT, WebSocket) may be half-closed in any case.";
         "buffer-request", Size(0, 1 << 20), Literal("'8k'"), "'16k'", "'2m'", "Bytes of a body to receive before the request takes a connection slot of a limited server (`maxconn`, `adaptive`), so that slow clients hold none; 0: the slot is taken after the head. A body of unknown length is waited for up to 1 s. Not for requests with `Expect: 100-continue`, nor for gRPC over HTTP/2.";
+        "limit-rate", ValueKind::ByteRate, Unset("not limited"), "'1MiB/s'", "'1x/s'", "Maximum rate of the content of each response of its routes in bytes per second, from 1 KiB/s; in mode tcp, and after an upgrade, of the bytes for each client (see \"Limits of bytes\" below).";
+        "limit-rate-after", Size(0, SIZE_MAX), Literal("0"), "'10m'", "'x'", "Bytes of each response before `limit-rate` counts.";
+        "limit-rate-total", ValueKind::ByteRate, Unset("not limited"), "'100m/s'", "0", "Maximum rate of all these responses together, on all cores.";
+        "limit-rate-upload", ValueKind::ByteRate, Unset("not limited"), "'512k/s'", "'512'", "Maximum rate of each request content; in mode tcp, and after an upgrade, of the bytes of each client.";
         "compression", TableOrBool("listener.*.compression"), Unset("`false`"), "{ codings = ['br', 'gzip'] }", "'gzip'", "Compresses the responses of servers that have no content coding, for clients that accept one (see \"Compression\" below). `true`: with the defaults below.";
         "limits", Table("listener.*.limits"), Unset("the defaults below"), "{ head = '16k' }", "'16k'", "Limits of a request head.";
         "forwarding", Table("listener.*.forwarding"), Unset("the defaults below"), "{ forwarded = true }", "false", "Fields that inform servers about the origin of a request.";
@@ -373,17 +381,28 @@ directives! {
         "retry-on", Texts("statuses, `timeout` or `reset`"), Unset("none"), "['502-504', 'timeout', 'reset']", "'5y'", "Results after which an idempotent request is sent to another server: responses with these statuses, no response within `first-byte` or `per-try` (`timeout`), and a connection that the server closes or resets before the response, although it may have the request (`reset`). Only while retries, the retry budget and `total` allow it, and the request is still held; otherwise the client gets the response.";
         "idempotent", Text("`all`, or `header:NAME`"), Unset("GET, HEAD, OPTIONS, TRACE, PUT and DELETE"), "'header:idempotency-key'", "'post'", "Further requests that may be sent twice, whatever their method: `all` of the route, or those with a field. Retries and `hedge` treat them as idempotent.";
         "forwarding", Table("route[].forwarding"), Unset("`forwarding` of the listener"), "{ via = false }", "false", "Fields that inform servers about the origin of a request.";
-        "compression", TableOrBool("route[].compression"), Unset("`compression` of the listener"), "{ level = { gzip = 1 } }", "'gzip'", "Compresses the responses of its servers, with what is not given from the listener, or else the defaults there; `false`: not.";
+        "limit-rate", ValueKind::ByteRate, Unset("that of the listener"), "'1MiB/s'", "'1x/s'", "Maximum rate of each response in bytes per second, as for a listener; also of files.";
+        "limit-rate-after", Size(0, SIZE_MAX), Unset("that of the listener"), "'10m'", "'x'", "Bytes of each response before `limit-rate` counts.";
+        "limit-rate-total", ValueKind::ByteRate, Unset("that of the listener, shared with its other routes"), "'100m/s'", "0", "Maximum rate of all responses of the route together, on all cores.";
+        "limit-rate-upload", ValueKind::ByteRate, Unset("that of the listener"), "'512k/s'", "'512'", "Maximum rate of each request content.";
+        "compression", TableOrBool("route[].compression"), Unset("`compression` of the listener"), "{ level = { gzip = 1 } }", "'gzip'", "Compresses the responses of its servers, of `return`, and error pages, with what is not given from the listener, or else the defaults there; `false`: not.";
         "hedge", Table("route[].hedge"), Unset("none"), "{ after = '50ms' }", "'50ms'", "Sends an idempotent request whose response is late to a second server, too (see \"Hedging\" below).";
         "mirror", ValueKind::TableOrTables("route[].mirror"), Unset("none"), "[{ pool = 'app', percent = 10 }]", "'app'", "Sends copies of its requests to other pools, whose responses are counted and discarded (see \"Mirroring\" below); at most 4.";
         "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
+        "split", Table("route[].split"), Unset("another action"), "{ pools = { app = 90 } }", "{ app = 1 }", "Action: forwards to one of several pools, by weight (see \"Splits\" below).";
         "files", Table("route[].files"), Unset("another action"), "{ root = '/etc/weir/certs' }", "'/etc/weir/certs'", "Action: responds with files of a directory (see \"Files\" below).";
         "redirect", Table("route[].redirect"), Unset("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: responds with a redirect.";
         "return", Table("route[].return"), Unset("another action"), "{ status = 200, body = 'hello' }", "200", "Action: responds with a fixed response.";
         "deny", StatusOrTrue(400, 599), Unset("another action"), "404", "false", "Action: rejects with this status; `true`: 403.";
         "silent-drop", ValueKind::True, Unset("another action"), "true", "false", "Action: resets the connection so that clients beyond the first router receive nothing.";
         "tarpit", Table("route[].tarpit"), Unset("another action"), "{ delay = '5s' }", "'5s'", "Action: delays the request, then rejects it.";
+    }
+    "route[].split" {
+        "pools", ValueKind::Weights, Required, "{ app = 90 }", "{ app = -1 }", "Pools with their weights, 0 to 1,000,000, of which one is not 0; at most 16 pools.";
+        "key", Text("the name of a value, or a text with values"), Unset("each request is divided by itself"), "'cookie.user'", "'user'", "Key of a request, whose pool stays the same as long as the weights do, on all machines. A request whose key is empty goes to the first pool with a weight.";
+        "name", Text("a name"), Unset("fixed"), "'web'", "'a b'", "Name by which `weir ctl split NAME POOL=WEIGHT...` changes the weights of all routes that have it.";
+        "fallback", Bool, Literal("false"), "true", "'pool'", "Sends a request to the next pool for its key if the chosen one has no usable server; otherwise it gets 503, as with one pool.";
     }
     "route[].timeouts" {
         "total", Time, Unset("no limit"), "'10s'", "10", "Maximum time from the first byte of a request to the last of its response, all tries included, but not that of a tunnel; then 504. A queued request that could not be answered in time is 504 at once.";

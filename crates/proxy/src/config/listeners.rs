@@ -1,15 +1,18 @@
 //! Converts a `[listener.NAME]` section to a [`ListenerPlan`].
 
+use std::sync::Arc;
+
 use record::document::{Located, Problems};
 use record::problem::suggestion;
 use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
 use crate::plan::{
-    ClientHttp2Plan, ClientTimeouts, Forwarding, IdVec, ListenerPlan, Mode, Network, PathRule, PoolId,
-    Underscores,
+    BandwidthPlan, ClientHttp2Plan, ClientTimeouts, Forwarding, IdVec, ListenerPlan, Mode, Network, PathRule,
+    PoolId, Underscores,
 };
 
+use super::bandwidth::{parse_bandwidth, warn_of_after};
 use super::compression::parse_compression;
 use super::value::Section;
 use super::{overload, sni, tls, validate};
@@ -80,8 +83,15 @@ pub(super) fn parse_listener(
         half_close: section.flag("half-close"),
         buffer_request_bytes: section.integer_or_zero("buffer-request"),
         compression: parse_compression(section, problems).and_then(|given| given.over(None)),
+        bandwidth: parse_limits_of_bytes(section, problems),
         admission: overload::parse_admission(section, problems),
     }
+}
+
+fn parse_limits_of_bytes(section: &Section, problems: &mut Problems) -> Option<Arc<BandwidthPlan>> {
+    let plan = parse_bandwidth(section).and_then(|given| given.over(None));
+    warn_of_after(section, plan.as_deref(), problems);
+    plan
 }
 
 /// Reads the trusted networks, and whether peers of unix sockets are trusted.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    Action, ErrorPage, Forwarding, GivenSettings, HedgeDelay, Id as _, MarkedIdempotent, MirrorPlan,
-    OwnSettings, PoolPlan, RetryOn, RouteSettings, SETTINGS, SettingOwner, Statuses,
+    Action, ErrorPage, Forwarding, GivenSettings, HedgeDelay, Id as _, ListenerPlan, MarkedIdempotent,
+    MirrorPlan, OwnSettings, PoolPlan, RetryOn, RouteSettings, SETTINGS, SettingOwner, Statuses,
 };
 
+use super::bandwidth::{GivenBandwidth, parse_bandwidth, warn_of_after};
 use super::compression::{GivenCompression, parse_compression};
 use super::health::parse_statuses;
 use super::listeners::parse_field_of_forwarding;
@@ -61,41 +62,61 @@ pub(super) fn parse_settings(
     if given.is_empty() {
         return of_others(names, (action, pages));
     }
-    let pool = pool_of(names, action);
     let own = parse_own(section, names, problems);
     let replaced = replaced_statuses(pages);
-    let resolve = |listener| {
-        let settings = own.apply_to(RouteSettings::inherited(listener, pool));
-        RouteSettings { replaced: replaced.clone(), ..settings }
+    let settings = OwnSettings {
+        given,
+        by_listener: resolve_all(names, action, |listener, pool| {
+            let settings = own.apply_to(RouteSettings::inherited(listener, pool));
+            RouteSettings { replaced: replaced.clone(), ..settings }
+        }),
     };
-    let settings = OwnSettings { given, by_listener: names.listeners.iter().map(resolve).collect() };
-    if let Some((resolved, pool)) = settings.by_listener.first().zip(pool) {
+    let resolved = settings.by_listener.first();
+    warn_of_after(section, resolved.and_then(|resolved| resolved.bandwidth.as_deref()), problems);
+    let pools = pools_of(names, action);
+    if let Some((resolved, pool)) = settings.by_listener.first().zip(pools.first()) {
         warn_of_effects(section, resolved, pool, problems);
-        warn_of_buffering(section, pool, problems);
+        if !pools.iter().any(|pool| has_limit(pool)) {
+            warn_of_buffering(section, pool, problems);
+        }
     }
     settings
 }
 
-/// Returns the settings of a route that has none of its own: only error pages for servers' responses, and the
-/// compression of a listener, need some.
+/// Returns the settings of a route that has none of its own: only a split, error pages for servers' responses, and
+/// the compression and the limits of bytes of a listener, need some.
 pub(super) fn of_others(names: &KnownNames<'_>, (action, pages): (&Action, &[ErrorPage])) -> OwnSettings {
     let replaced = replaced_statuses(pages);
-    let is_forwarded = matches!(action, Action::Forward(_));
-    let has_compression = is_forwarded && names.listeners.iter().any(|one| one.compression.is_some());
-    if replaced.is_none() && !has_compression {
+    let is_split = matches!(action, Action::Split(_));
+    let has_compression = names.listeners.iter().any(|one| one.compression.is_some());
+    let has_content = !action.pools().is_empty() || matches!(action, Action::Files(_));
+    let has_bandwidth = has_content && names.listeners.iter().any(|one| one.bandwidth.is_some());
+    if replaced.is_none() && !has_compression && !has_bandwidth && !is_split {
         return OwnSettings::default();
     }
-    let pool = pool_of(names, action);
-    let resolve =
-        |listener| RouteSettings { replaced: replaced.clone(), ..RouteSettings::inherited(listener, pool) };
-    OwnSettings { given: Vec::new(), by_listener: names.listeners.iter().map(resolve).collect() }
+    let by_listener = resolve_all(names, action, |listener, pool| RouteSettings {
+        replaced: replaced.clone(),
+        ..RouteSettings::inherited(listener, pool)
+    });
+    OwnSettings { given: Vec::new(), by_listener }
 }
 
-fn pool_of<'a>(names: &KnownNames<'a>, action: &Action) -> Option<&'a PoolPlan> {
-    match action {
-        Action::Forward(pool) => names.pool_plans.get(pool.index()),
-        _ => None,
+fn pools_of<'a>(names: &KnownNames<'a>, action: &Action) -> Vec<&'a PoolPlan> {
+    action.pools().iter().filter_map(|pool| names.pool_plans.get(pool.index())).collect()
+}
+
+/// Resolves the settings for each listener, and this for each pool.
+fn resolve_all(
+    names: &KnownNames<'_>,
+    action: &Action,
+    resolve: impl Fn(&ListenerPlan, Option<&PoolPlan>) -> RouteSettings,
+) -> Vec<RouteSettings> {
+    let mut pools: Vec<_> = pools_of(names, action).into_iter().map(Some).collect();
+    if pools.is_empty() {
+        pools.push(None);
     }
+    let of_pool = |pool| names.listeners.iter().map(move |listener| (listener, pool));
+    pools.into_iter().flat_map(of_pool).map(|(listener, pool)| resolve(listener, pool)).collect()
 }
 
 /// Returns the statuses of servers whose content a page replaces.
@@ -117,6 +138,7 @@ struct OwnValues {
     via: Option<Option<Box<str>>>,
     request_id: Option<Option<Box<str>>>,
     compression: Option<GivenCompression>,
+    bandwidth: Option<GivenBandwidth>,
     mirrors: Arc<[MirrorPlan]>,
     hedge: Option<HedgeDelay>,
 }
@@ -131,6 +153,7 @@ fn parse_own(section: &Section, names: &KnownNames<'_>, problems: &mut Problems)
         retry_on: section.key_offset("retry-on").map(|_| parse_retry_on(section, problems)),
         idempotent: parse_idempotent(section, problems),
         compression: parse_compression(section, problems),
+        bandwidth: parse_bandwidth(section),
         mirrors: parse_mirrors(section, names, problems),
         hedge: parse_hedge(section, problems),
         section: section.clone(),
@@ -168,6 +191,10 @@ impl OwnValues {
             compression: match &self.compression {
                 Some(given) => given.over(settings.compression.as_deref()),
                 None => settings.compression,
+            },
+            bandwidth: match &self.bandwidth {
+                Some(given) => given.over(settings.bandwidth.as_deref()),
+                None => settings.bandwidth,
             },
             mirrors: Arc::clone(&self.mirrors),
             hedge: self.hedge,
@@ -225,12 +252,14 @@ fn parse_idempotent(section: &Section, problems: &mut Problems) -> MarkedIdempot
     }
 }
 
+fn has_limit(pool: &PoolPlan) -> bool {
+    let mut all = pool.servers.iter().chain(pool.named_servers.iter().map(|named| &named.template));
+    pool.overload_limits.adaptive.is_some() || all.any(|server| server.maxconn.is_some())
+}
+
 /// Warns about `buffer-request` for a pool whose servers have no limit.
 fn warn_of_buffering(section: &Section, pool: &PoolPlan, problems: &mut Problems) {
-    let all = pool.servers.iter().chain(pool.named_servers.iter().map(|named| &named.template));
-    let has_limit =
-        pool.overload_limits.adaptive.is_some() || all.into_iter().any(|server| server.maxconn.is_some());
-    if let Some(offset) = section.key_offset("buffer-request").filter(|_| !has_limit) {
+    if let Some(offset) = section.key_offset("buffer-request") {
         let text = format!("'buffer-request' has no effect: no server of pool '{}' has a maxconn", pool.name);
         problems.warn(offset, text);
     }

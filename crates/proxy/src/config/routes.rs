@@ -17,6 +17,7 @@ use super::error_pages::parse_pages;
 use super::files::parse_files;
 use super::health::parse_statuses;
 use super::listeners::{find_pool, parse_path_rule};
+use super::split::parse_split;
 use super::templates::{only_regex, parse_key, parse_text, route_texts};
 use super::value::{Matcher, Section};
 use super::{overload, route_settings, validate};
@@ -32,9 +33,14 @@ pub(super) struct KnownNames<'a> {
 }
 
 /// Keys for a route's action; a route has exactly one of them.
-const ACTION_KEYS: [&str; 7] = ["pool", "files", "redirect", "return", "deny", "silent-drop", "tarpit"];
+const ACTION_KEYS: [&str; 8] =
+    ["pool", "split", "files", "redirect", "return", "deny", "silent-drop", "tarpit"];
 /// Keys that have an effect only if the request is forwarded.
-const FORWARD_ONLY_KEYS: [&str; 15] = [
+const FORWARD_ONLY_KEYS: [&str; 19] = [
+    "limit-rate",
+    "limit-rate-after",
+    "limit-rate-total",
+    "limit-rate-upload",
     "compression",
     "mirror",
     "hedge",
@@ -51,8 +57,11 @@ const FORWARD_ONLY_KEYS: [&str; 15] = [
     "set-request-header",
     "add-request-header",
 ];
-/// Keys of these that change the path of a file.
-const PATH_KEYS: [&str; 2] = ["rewrite-prefix", "rewrite-path"];
+/// Keys of these that have an effect on files, too.
+const FILE_KEYS: [&str; 5] =
+    ["rewrite-prefix", "rewrite-path", "limit-rate", "limit-rate-after", "limit-rate-total"];
+/// Actions whose responses, or error pages, have content that can be compressed.
+const OWN_CONTENT_ACTIONS: [&str; 3] = ["return", "deny", "tarpit"];
 /// Keys for the content of a route's own response; it has one of them.
 const BODY_KEYS: [&str; 3] = ["body", "body-template", "body-file"];
 pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
@@ -326,8 +335,11 @@ fn parse_action(
         let text = format!("a route has exactly one action: remove {other} or {first}");
         problems.add_error(section.key_offset(other).unwrap_or(section.offset), text);
     }
-    if first != "pool" {
-        let is_used = |key: &&str| first == "files" && PATH_KEYS.contains(key);
+    if !["pool", "split"].contains(&first) {
+        let is_used = |key: &&str| match *key {
+            "compression" => OWN_CONTENT_ACTIONS.contains(&first),
+            key => first == "files" && FILE_KEYS.contains(&key),
+        };
         for key in FORWARD_ONLY_KEYS.into_iter().filter(|key| !is_used(key)) {
             if let Some(offset) = section.key_offset(key) {
                 let text = format!("'{key}' has no effect with {first}, which does not forward");
@@ -343,6 +355,7 @@ fn parse_action(
             // An unknown pool is an error, so there is no plan.
             Action::Forward(pool.unwrap_or(PoolId(0)))
         }
+        "split" => parse_split(&table, names, known, problems),
         "files" => parse_files(&table, problems),
         "redirect" => parse_redirect(&table, known, problems),
         "return" => parse_own_response(&table, known, problems),

@@ -106,6 +106,9 @@ fn config(row: &Directive, line: &str) -> String {
         "route[].files" => {
             format!("{LISTENER}[[route]]\n[route.files]\nroot = '/etc/weir/certs'\n@\n{POOL}")
         }
+        "route[].split" => {
+            format!("{LISTENER}[[route]]\n[route.split]\npools = {{ app = 1 }}\n@\n{POOL}")
+        }
         "route[].redirect" => {
             format!("{LISTENER}[[route]]\n[route.redirect]\nlocation = '/'\n@\n{POOL}")
         }
@@ -145,7 +148,8 @@ fn config(row: &Directive, line: &str) -> String {
     // The tested line replaces the line with the same key in its table.
     let (before, after) = complete.split_once('@').unwrap();
     let table_start = before.rfind("\n[").map_or(0, |newline| newline + 1);
-    let is_action = ["files", "redirect", "return", "deny", "silent-drop", "tarpit"].contains(&row.key);
+    let is_action =
+        ["split", "files", "redirect", "return", "deny", "silent-drop", "tarpit"].contains(&row.key);
     let mut text = before[..table_start].to_owned();
     for other in before[table_start..].lines() {
         let key = other.split(' ').next().unwrap_or_default();

@@ -213,10 +213,12 @@ impl Exchange {
             self.reject(ctx, client, EndReason::RateLimited);
             return;
         }
-        match &route_plan.action {
-            Action::Forward(pool) => self.forward(ctx, client, generation, (route, *pool), request, now),
-            other => self.run_action(ctx, client, generation, request, other),
-        }
+        let pool = match &route_plan.action {
+            Action::Forward(pool) => *pool,
+            Action::Split(split) => self.split_pool(split),
+            other => return self.run_action(ctx, client, generation, request, other),
+        };
+        self.forward(ctx, client, generation, (route, pool), request, now);
     }
 
     /// Forwards a request to a server of its pool.

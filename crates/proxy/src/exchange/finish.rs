@@ -156,6 +156,14 @@ impl Exchange {
 
     /// Starts a response of the proxy's own.
     pub(super) fn respond(&mut self, core: &Core, client: &ClientStream, response: &OwnResponse<'_>) {
+        if self.own_settings.is_some()
+            && let Some(coding) = self.code_own(core, response)
+        {
+            let fields = [response.fields, &coding.fields].concat();
+            let body = coding.body.as_deref().unwrap_or(response.body);
+            let coded = OwnResponse { body, fields: &fields, ..*response };
+            return self.respond_with_length(core, client, &coded, Some(body.len() as u64));
+        }
         self.respond_with_length(core, client, response, Some(response.body.len() as u64));
     }
 

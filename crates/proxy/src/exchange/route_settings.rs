@@ -14,6 +14,7 @@ use crate::exchange_state::{Exchange, ServerSlot};
 use crate::outcome::{EndPhase, EndReason};
 use crate::plan::{ClientTimeouts, MarkedIdempotent, ServerTimeouts};
 use crate::pool::Pool;
+use crate::recoding::CodingRequest;
 use crate::request_view::RequestView;
 use crate::route::RouteRequest;
 
@@ -28,8 +29,13 @@ impl Exchange {
         request: &RouteRequest<'_>,
         now: MonotonicTime,
     ) {
-        let own = self.outcome.route.and_then(|route| generation.route_settings(route, self.listener));
+        let share = self.choose_share(ctx, client, generation, request);
+        let position = share * generation.plan.listeners.len() + self.listener;
+        let own = self.outcome.route.and_then(|route| generation.route_settings(route, position));
         self.own_settings = own.map(Rc::clone);
+        if own.is_some_and(|own| own.compression.is_some()) {
+            self.facts.codings = CodingRequest::of(request.view);
+        }
         let bytes_max = match own {
             Some(own) => own.body_bytes_max,
             None => generation.plan.listeners[self.listener].body_bytes_max,
@@ -83,6 +89,14 @@ impl Exchange {
         match &self.own_settings {
             None => client.body_bytes_max(),
             Some(own) => own.body_bytes_max,
+        }
+    }
+
+    /// Notes that content of a request was received, which limits of its route may count.
+    #[inline]
+    pub(super) fn note_content(&mut self) {
+        if self.own_settings.is_some() {
+            self.begin_limits();
         }
     }
 
@@ -148,10 +162,14 @@ impl Exchange {
         (input, used): (&[u8], usize),
     ) -> Option<HeadResult> {
         self.settle_hedge(client, &mut ctx.work.rng);
-        match self.replace_content(ctx, client, head, &input[used..]) {
-            Some(result) => Some(HeadResult::Failed(result)),
-            None => self.write_recoded_head(ctx.core, client, head, used),
+        if let Some(result) = self.replace_content(ctx, client, head, &input[used..]) {
+            return Some(HeadResult::Failed(result));
         }
+        let recoded = self.write_recoded_head(ctx.core, client, head, used);
+        if recoded.is_none() {
+            self.begin_response_limits(head);
+        }
+        recoded
     }
 
     /// Returns whether a response with this status is replaced by that of another server.

@@ -64,6 +64,7 @@ impl Exchange {
         }
         let id = kept.request_id;
         let values = RequestValues::new(&generation.plan, request, client)
+            .with_split_share(self.facts.split_share.into())
             .with_route(&generation.plan, route, generation.router.regex(route))
             .with_request_id(trusted_request_id(request.view).unwrap_or(&id));
         kept.keep(&texts.kept, &values);
@@ -107,7 +108,11 @@ impl Exchange {
         let id = trusted_request_id(request.view).unwrap_or(&self.kept.request_id);
         let values = RequestValues::new(&generation.plan, request, client).with_request_id(id);
         match self.outcome.route {
-            Some(route) => values.with_route(&generation.plan, route, generation.router.regex(route)),
+            Some(route) => values.with_split_share(self.facts.split_share.into()).with_route(
+                &generation.plan,
+                route,
+                generation.router.regex(route),
+            ),
             None => values,
         }
     }

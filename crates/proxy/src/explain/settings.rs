@@ -4,15 +4,15 @@ use std::borrow::Cow;
 
 use crate::plan::{Id as _, ListenerIndex, Plan, PoolId, RouteSettings, SETTINGS};
 
-/// Appends a line for each setting of the requests of a route.
+/// Appends a line for each setting of the requests of a route. `position` is that of its resolved settings.
 pub(super) fn setting_lines(
     plan: &Plan,
     route: usize,
-    (listener, pool): (ListenerIndex, PoolId),
+    (position, listener, pool): (usize, ListenerIndex, PoolId),
     lines: &mut Vec<String>,
 ) {
     let own = &plan.routes[route].settings;
-    let settings = own.for_listener(listener).map_or_else(
+    let settings = own.for_listener(position).map_or_else(
         || Cow::Owned(RouteSettings::inherited(&plan.listeners[listener], Some(&plan.pools[pool]))),
         Cow::Borrowed,
     );

@@ -83,6 +83,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         half_close: false,
         buffer_request_bytes: 0,
         compression: None,
+        bandwidth: None,
         admission: Admission::default(),
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct PoolMetrics {
     pub(super) sticky: Option<Vec<CounterCell>>,
     /// Requests that did not go to the server of their key, if the pool hashes by a key.
     pub(super) hash_overflow: Option<CounterCell>,
+    /// Requests of splits that another pool was chosen for, which had no usable server.
+    pub(super) fallbacks: CounterCell,
     pub(super) servers: IdVec<ServerId, ServerMetrics>,
 }
 
@@ -81,6 +83,7 @@ impl PoolMetrics {
             queued: CounterCell::default(),
             sticky: pool.sticky.as_ref().map(|_| new_counters(StickyLookup::ALL.len())),
             hash_overflow: (pool.balance == Balance::ConsistentHash).then(CounterCell::default),
+            fallbacks: CounterCell::default(),
             servers: pool.servers.iter().map(|server| ServerMetrics::new(&server.name, pool)).collect(),
         }
     }
@@ -128,6 +131,9 @@ impl PoolMetrics {
         }
         if let Some(hash_overflow) = &self.hash_overflow {
             snapshot.add(Metric::HashOverflow, &[name], hash_overflow.0.get());
+        }
+        if self.fallbacks.0.get() > 0 {
+            snapshot.add(Metric::SplitFallbacks, &[name], self.fallbacks.0.get());
         }
         for server in &self.servers {
             let labels = [name, &*server.name];

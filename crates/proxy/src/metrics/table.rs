@@ -92,6 +92,7 @@ metrics! {
     Wasted, "weir_wasted_responses_total", Counter, ["pool"], "Responses that a server completed after their clients had left.";
     Sticky, "weir_sticky_requests_total", Counter, ["pool", "cookie"], "Requests of pools with sticky clients, by their cookie, or the entry of their session: hit (sent to its server), missing (a request without the text of a session is not counted), unknown (the server no longer exists), invalid (not from this proxy), down (the server is not up). All but hit were balanced again.";
     HashOverflow, "weir_hash_overflow_total", Counter, ["pool"], "Requests of pools with consistent-hash that were not sent to the server of their key, because that server had reached its load factor, was full or had just failed.";
+    SplitFallbacks, "weir_split_fallbacks_total", Counter, ["pool"], "Requests of a `split` with `fallback` that this pool got because the chosen one had no usable server; absent while there is none.";
     Abandoned, "weir_abandoned_requests_total", Counter, ["pool"], "Requests whose client left while a limited server processed them; the server keeps their slot until the response or the connection ends.";
     BytesIn, "weir_bytes_in_total", Counter, ["listener"], "Bytes received from clients for ended requests, including heads.";
     BytesOut, "weir_bytes_out_total", Counter, ["listener"], "Bytes sent to clients for ended requests, including heads.";
@@ -112,6 +113,7 @@ metrics! {
     AcmeOrders, "weir_acme_orders_total", Counter, ["domain", "result"], "Orders of automatic certificates by result: issued, failed.";
     Refused, "weir_connections_refused_total", Counter, ["reason"], "Client connections that were closed before they were served, by reason. For process_full and listener_full, this includes connections that had to wait for the limit. Connections counted as source_table were served.";
     LongTexts, "weir_long_texts_total", Counter, [], "Texts with values that were longer than 64 KiB. A request with such a field, location or body gets 431; such a field of a response is left out.";
+    BandwidthWaits, "weir_limit_rate_waits_total", Counter, [], "Waits of messages and tunnels for bytes that `limit-rate`, `limit-rate-total` or `limit-rate-upload` did not allow yet.";
     Compressed, "weir_compressed_responses_total", Counter, ["coding"], "Responses of servers that got a content coding (`compression`).";
     Uncompressed, "weir_uncompressed_responses_total", Counter, [], "Responses of servers that kept their coding, or got none, because the encoders and decoders of their thread used the memory of encoders-max.";
     Decompressed, "weir_decompressed_responses_total", Counter, ["coding"], "Responses of servers whose content was decoded for clients that do not accept its coding (`decode`).";

@@ -387,6 +387,7 @@ fn the_text_is_as_prometheus_wants_it() {
 #[test]
 fn every_metric_of_the_table_is_exported() {
     let metrics = sticky_metrics();
+    metrics.add_fallbacks(PoolId(0), 1);
     metrics.record(&successful_request());
     metrics.record(&malformed_request());
     let mut snapshot = metrics.snapshot();

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    ClientTimeouts, CompressionPlan, Forwarding, HedgeDelay, ListenerIndex, ListenerPlan, MirrorPlan,
-    PoolPlan, ServerTimeouts, Statuses,
+    BandwidthPlan, ClientTimeouts, CompressionPlan, Forwarding, HedgeDelay, ListenerIndex, ListenerPlan,
+    MirrorPlan, PoolPlan, ServerTimeouts, Statuses,
 };
 
 /// Settings of the requests of a route, resolved: its own, or else those of the pool and the listener.
@@ -27,6 +27,8 @@ pub struct RouteSettings {
     pub replaced: Option<Statuses>,
     /// Compression of responses; `None`: they keep the coding of their server.
     pub compression: Option<Arc<CompressionPlan>>,
+    /// Limits of bytes per second; `None`: none.
+    pub bandwidth: Option<Arc<BandwidthPlan>>,
     /// Copies of requests for other pools.
     pub mirrors: Arc<[MirrorPlan]>,
     /// Second attempt of a slow request; `None`: there is none.
@@ -58,7 +60,7 @@ pub enum MarkedIdempotent {
 pub struct OwnSettings {
     /// Keys that the route has, as in `SETTINGS`.
     pub given: Vec<&'static str>,
-    /// Resolved settings by listener; empty: the route has none of its own.
+    /// Resolved settings by listener, and for a split this for each of its pools; empty: the route has none of its own.
     pub by_listener: Vec<RouteSettings>,
 }
 
@@ -110,6 +112,10 @@ settings! {
     "hedge", Route, |settings| settings.hedge.map_or_else(|| "false".to_owned(), hedge_delay);
     "mirror", Route, |settings| mirrors(&settings.mirrors);
     "compression", Listener, |settings| settings.compression.as_ref().map_or_else(|| "false".to_owned(), |plan| plan.to_string());
+    "limit-rate", Listener, |settings| bandwidth(settings, |plan| plan.download);
+    "limit-rate-after", Listener, |settings| format!("{} B", settings.bandwidth.as_ref().map_or(0, |plan| plan.after_bytes));
+    "limit-rate-total", Listener, |settings| bandwidth(settings, |plan| plan.total.as_ref().map(|total| total.bytes_per_s));
+    "limit-rate-upload", Listener, |settings| bandwidth(settings, |plan| plan.upload);
     "forwarding.x-forwarded", Listener, |settings| settings.forwarding.x_forwarded.to_string();
     "forwarding.forwarded-for", Listener, |settings| forwarded_for(&settings.forwarding);
     "forwarding.forwarded", Listener, |settings| settings.forwarding.forwarded.to_string();
@@ -132,6 +138,10 @@ fn duration(ns: u64) -> String {
 
 fn optional(value: Option<u64>, format: impl Fn(u64) -> String) -> String {
     value.map_or_else(|| "no limit".to_owned(), format)
+}
+
+fn bandwidth(settings: &RouteSettings, rate: fn(&BandwidthPlan) -> Option<u64>) -> String {
+    optional(settings.bandwidth.as_deref().and_then(rate), |rate| format!("{rate} B/s"))
 }
 
 fn hedge_delay(delay: HedgeDelay) -> String {
@@ -177,6 +187,7 @@ impl RouteSettings {
             forwarding: listener.forwarding.clone(),
             replaced: None,
             compression: listener.compression.clone(),
+            bandwidth: listener.bandwidth.clone(),
             mirrors: Arc::default(),
             hedge: None,
         }

@@ -25,6 +25,8 @@ pub(crate) struct RequestValues<'a> {
     names: Names<'a>,
     request_id: &'a [u8],
     regex: Option<&'a Regex>,
+    /// Index of the chosen pool of a split.
+    split_share: usize,
     groups: OnceCell<Groups>,
     has_overflow: Cell<bool>,
 }
@@ -57,6 +59,7 @@ impl<'a> RequestValues<'a> {
             names: Names::default(),
             request_id: b"",
             regex: None,
+            split_share: 0,
             groups: OnceCell::new(),
             has_overflow: Cell::new(false),
         }
@@ -71,10 +74,18 @@ impl<'a> RequestValues<'a> {
         let route = &plan.routes[route];
         let pool = match &route.action {
             Action::Forward(pool) => &*plan.pools[*pool].name,
+            Action::Split(split) => {
+                split.shares.get(self.split_share).map_or("", |share| &*plan.pools[share.pool].name)
+            }
             _ => "",
         };
         let names = Names { route: &route.name, pool, ..self.names };
         Self { regex, ..self.with_names(names) }
+    }
+
+    /// Adds the index of the chosen pool, before the route is added.
+    pub(crate) fn with_split_share(self, split_share: usize) -> Self {
+        Self { split_share, ..self }
     }
 
     pub(crate) fn with_request_id(self, request_id: &'a [u8]) -> Self {

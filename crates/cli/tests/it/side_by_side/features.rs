@@ -199,6 +199,22 @@ const FEATURES: &[Feature] = &[
         steps: Some((steps::percentage, "about a tenth; the same again")),
         ..EMPTY
     },
+    Feature { title: "Pools by weight", steps: Some((steps::division, "about a tenth")), ..EMPTY },
+    Feature {
+        title: "Limits of bytes per second",
+        steps: Some((steps::limited_bytes, "300000 bytes, not at once")),
+        ..EMPTY
+    },
+    Feature {
+        title: "Servers added at run time",
+        steps: Some((steps::added_server, "4 x 200 a; then both")),
+        ..EMPTY
+    },
+    Feature {
+        title: "A switch for maintenance",
+        steps: Some((steps::maintenance, "503, then 200 a")),
+        ..EMPTY
+    },
     Feature {
         title: "Environment variables",
         fields: &["x-site", "x-region"],

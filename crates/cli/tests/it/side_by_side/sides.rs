@@ -24,6 +24,9 @@ pub(super) static COPIED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Time that a slow response takes.
 const SLOW_MS: u64 = 1_200;
 
+/// Length of a long response.
+pub(super) const LONG_BYTES: usize = 300_000;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
     Weir,
@@ -127,8 +130,13 @@ fn serve(peer: &mut ScriptPeer, name: &'static str) -> io::Result<()> {
         let status = path.split("/status/").nth(1).unwrap_or("200").to_owned();
         // A server of which only some requests fail.
         let status = if path == "/flaky" && name == "b" { "503".to_owned() } else { status };
+        let long = "x".repeat(if path.starts_with("/big") { LONG_BYTES } else { 0 });
         // A length that does not depend on the proxy.
-        let body = if path.starts_with("/fixed") { "fixed" } else { &head };
+        let body = match path.as_str() {
+            path if path.starts_with("/fixed") => "fixed",
+            path if path.starts_with("/big") => &long,
+            _ => &head,
+        };
         let fields = format!("X-Origin: {name}\r\nX-Powered-By: tests\r\nServer: origin");
         let representation = "\r\nContent-Type: text/css\r\nETag: \"1\"";
         let fields = fields + if path.starts_with("/style") { representation } else { "" };
@@ -144,6 +152,8 @@ fn serve(peer: &mut ScriptPeer, name: &'static str) -> io::Result<()> {
 pub(super) struct Side {
     pub(super) program: Program,
     proxy: ComparedProxy,
+    /// Address of the origin `b`.
+    pub(super) second_origin: String,
 }
 
 impl Side {
@@ -176,6 +186,7 @@ impl Side {
             ("hosts.map", "a.example.org gold\n"),
             ("sorry.html", "<p>sorry\n"),
             ("sorry.json", "{}\n"),
+            ("sorry.http", "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\n\r\n<p>sorry\n"),
             ("robots.txt", "User-agent: *\n"),
             ("sticky.key", "a key of the tests, long enough\n"),
         ];
@@ -183,7 +194,7 @@ impl Side {
             files.extend([("sites-a.toml", SITE), ("sites-a.conf", &*nginx_site)]);
         }
         let proxy = ComparedProxy::start_with_files(program.title(), &config, &files);
-        Self { program, proxy }
+        Self { program, proxy, second_origin: origins.plain[1].authority.clone() }
     }
 
     /// Returns the base of the URLs of a listener: `web`, `tls` or `admin`.
@@ -269,14 +280,33 @@ impl Side {
             assert_eq!(output.code, 0, "{output:?}");
             return;
         }
-        let mut stream = UnixStream::connect(self.proxy.file("haproxy.sock")).unwrap();
         let value = if change == "del" { "" } else { value };
-        stream
-            .write_all(format!("{change} map {} {key} {value}\n", self.proxy.file("hosts.map")).as_bytes())
-            .unwrap();
+        let map = self.proxy.file("hosts.map");
+        assert_eq!(self.run_in_haproxy(&format!("{change} map {map} {key} {value}")), "", "{change}");
+    }
+
+    /// Runs a command of `weir ctl`, or those of HAProxy's runtime API.
+    pub(super) fn operate(&self, of_weir: &str, of_haproxy: &[&str]) {
+        if self.program == Program::Weir {
+            let socket = self.proxy.file("weir.sock");
+            let mut arguments = vec!["ctl", "--socket", &*socket];
+            arguments.extend(of_weir.split(' '));
+            let output = run_weir(&arguments);
+            assert_eq!(output.code, 0, "{output:?}");
+            return;
+        }
+        for command in of_haproxy {
+            let response = self.run_in_haproxy(command);
+            assert!(response.is_empty() || response == "New server registered.", "{command}: {response}");
+        }
+    }
+
+    fn run_in_haproxy(&self, command: &str) -> String {
+        let mut stream = UnixStream::connect(self.proxy.file("haproxy.sock")).unwrap();
+        stream.write_all(format!("{command}\n").as_bytes()).unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
-        assert_eq!(response.trim(), "", "{change}");
+        response.trim().to_owned()
     }
 
     /// Returns the address of the first listener.

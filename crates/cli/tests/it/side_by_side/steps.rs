@@ -156,3 +156,43 @@ pub(super) fn percentage(side: &Side) -> String {
         if (22..=58).contains(&count) { "about a tenth".to_owned() } else { format!("{count} of {USERS}") };
     format!("{share}; {}", if again == first { "the same again" } else { "not the same again" })
 }
+
+/// Each request gets one of two servers.
+pub(super) fn division(side: &Side) -> String {
+    const REQUESTS: usize = 400;
+    let mut client = Client::connect(&side.authority());
+    let is_of_b = |_: &usize| {
+        client.get_with_fields("/", "Host: a\r\n").head.to_ascii_lowercase().contains("x-origin: b")
+    };
+    let count = (0..REQUESTS).filter(is_of_b).count();
+    // Five standard deviations of 400 draws with a chance of a tenth are 30.
+    if (10..=70).contains(&count) { "about a tenth".to_owned() } else { format!("{count} of {REQUESTS}") }
+}
+
+/// A long response takes its time.
+pub(super) fn limited_bytes(side: &Side) -> String {
+    let start = rt::clock::MonotonicTime::now();
+    let response = Client::connect(&side.authority()).get("/big");
+    let is_late = rt::clock::MonotonicTime::now().since(start) >= 1_900_000_000;
+    format!("{} bytes, {}", response.body.len(), if is_late { "not at once" } else { "at once" })
+}
+
+/// A server is added to the pool of the running program.
+pub(super) fn added_server(side: &Side) -> String {
+    let before = side.origins("/", 4);
+    let address = &side.second_origin;
+    let add = format!("add server app/b {address}");
+    side.operate(&format!("server app/b add {address}"), &[&add, "enable server app/b"]);
+    let after = side.origins("/", 40);
+    let has = |name: &str| after.contains(&format!("200 {name}"));
+    format!("{before}; then {}", if has("a") && has("b") { "both" } else { "one" })
+}
+
+/// All servers of the running program are in maintenance, and back.
+pub(super) fn maintenance(side: &Side) -> String {
+    let status = || side.request("/", &[])[0].clone();
+    side.operate("maintenance on", &["set server app/a state maint"]);
+    let during = status();
+    side.operate("maintenance off", &["set server app/a state ready"]);
+    format!("{during}, then {}", status())
+}
