@@ -1,0 +1,108 @@
+//! A file that is read again when it changes: users, or keys. Cores read its content without a lock; a file with
+//! faults changes nothing.
+
+#![expect(clippy::disallowed_types, reason = "for reads of files; lookups of the cores take no lock")]
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use crate::maps::FileState;
+
+/// Parser of a file; each fault begins with its line, or says what is wrong with the file.
+type Parse<T> = fn(&[u8]) -> Result<T, Vec<String>>;
+
+pub(crate) struct WatchedFile<T> {
+    path: PathBuf,
+    bytes_max: usize,
+    parse: Parse<T>,
+    content: ArcSwap<T>,
+    status: Mutex<FileStatus>,
+    failures: AtomicU64,
+}
+
+#[derive(Default)]
+struct FileStatus {
+    /// State of the file before it was last read, and at the last check if it differs.
+    loaded: Option<FileState>,
+    pending: Option<FileState>,
+}
+
+impl<T> WatchedFile<T> {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Returns all of its faults as `FILE:LINE: FAULT`.
+    pub(crate) fn open(path: &Path, bytes_max: usize, parse: Parse<T>) -> Result<Arc<Self>, Vec<String>> {
+        let loaded = Some(FileState::read(path));
+        let content = read(path, bytes_max, parse)?;
+        Ok(Arc::new(Self {
+            path: path.to_owned(),
+            bytes_max,
+            parse,
+            content: ArcSwap::from_pointee(content),
+            status: Mutex::new(FileStatus { loaded, pending: None }),
+            failures: AtomicU64::new(0),
+        }))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn content(&self) -> Arc<T> {
+        self.content.load_full()
+    }
+
+    /// Returns the number of reads that failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Reads the file again if it has changed, and is complete: two checks in a row found the same state. `None`: it
+    /// has not.
+    pub(crate) fn poll(&self) -> Option<Result<(), Vec<String>>> {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = Some(FileState::read(&self.path));
+        if state == status.loaded {
+            status.pending = None;
+            return None;
+        }
+        if status.pending != state {
+            status.pending = state;
+            return None;
+        }
+        *status = FileStatus { loaded: state, pending: None };
+        Some(match read(&self.path, self.bytes_max, self.parse) {
+            Ok(content) => {
+                self.content.store(Arc::new(content));
+                Ok(())
+            }
+            Err(faults) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                Err(faults)
+            }
+        })
+    }
+}
+
+fn read<T>(path: &Path, bytes_max: usize, parse: Parse<T>) -> Result<T, Vec<String>> {
+    let name = path.display();
+    let content = crate::config::read_bounded_file(path, bytes_max).map_err(|error| vec![error.to_string()])?;
+    parse(&content).map_err(|faults| faults.iter().map(|fault| format!("{name}:{fault}")).collect())
+}
+
+impl<T> fmt::Debug for WatchedFile<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchedFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl<T> PartialEq for WatchedFile<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
