@@ -477,8 +477,12 @@ impl ClientStream {
     /// Writes a PROXY header with the client's address, for the start of a server connection.
     pub(crate) fn write_proxy_header(&self, version: proxy_protocol::ProxyVersion, out: &mut Vec<u8>) {
         let source = self.peer.address.map(|address| SocketAddr::new(address, self.peer.port));
+        proxy_protocol::write_header(version, source, self.proxied_destination(), out);
+    }
+
+    /// Returns the address to which the client connected.
+    pub(crate) fn proxied_destination(&self) -> Option<SocketAddr> {
         let reported = self.rare_state.as_ref().and_then(|rare| rare.destination);
-        let destination = reported.or_else(|| self.stream.local_address());
-        proxy_protocol::write_header(version, source, destination, out);
+        reported.or_else(|| self.stream.local_address())
     }
 }

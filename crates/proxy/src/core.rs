@@ -116,6 +116,8 @@ pub(crate) struct CoreLoad {
     pub(crate) in_flight: Cell<usize>,
     /// Requests whose clients have gone and that servers with a limit are still processing.
     pub(crate) abandoned: Cell<usize>,
+    /// Requests of the proxy's own.
+    pub(crate) subrequests: Cell<usize>,
     /// Connections that are rejected and only get an error response.
     pub(crate) rejected: Cell<usize>,
     /// Streams of HTTP/2 that are in progress.
@@ -363,6 +365,14 @@ impl Core {
         self.logs.record(outcome, &generation.log_names, || self.load_counts(generation, outcome));
     }
 
+    /// Records the outcome of a subrequest, which only its pool counts.
+    pub(crate) fn record_subrequest(&self, generation: &ConfigGeneration, outcome: &Outcome<'_>) {
+        generation.metrics.record_subrequest(outcome);
+        if let Some(pool) = outcome.pool {
+            generation.pools[pool].record_outcome(outcome);
+        }
+    }
+
     /// Returns the load figures of HAProxy's log format: those of this core, this request included.
     fn load_counts(&self, generation: &ConfigGeneration, outcome: &Outcome<'_>) -> LoadCounts {
         let is_of_listener = |settings: &ListenerSettings| settings.index.get() == Some(outcome.listener);
@@ -458,6 +468,12 @@ impl Core {
     /// Returns the state for a request: a reused one, or a new one.
     pub(crate) fn take_exchange(&self) -> Box<Exchange> {
         self.load.in_flight.set(self.load.in_flight.get() + 1);
+        self.take_unused_exchange()
+    }
+
+    /// Returns the state for a request that is no client's.
+    #[inline]
+    pub(crate) fn take_unused_exchange(&self) -> Box<Exchange> {
         self.memory.spare_exchanges.borrow_mut().pop().unwrap_or_else(|| Box::new(Exchange::new()))
     }
 
@@ -468,8 +484,14 @@ impl Core {
         self.memory.spare_exchanges.take();
     }
 
-    pub(crate) fn recycle_exchange(&self, mut exchange: Box<Exchange>) {
+    pub(crate) fn recycle_exchange(&self, exchange: Box<Exchange>) {
         self.load.in_flight.set(self.load.in_flight.get() - 1);
+        self.keep_exchange(exchange);
+    }
+
+    /// Keeps the state of an ended request for reuse.
+    #[inline]
+    pub(crate) fn keep_exchange(&self, mut exchange: Box<Exchange>) {
         let mut spare = self.memory.spare_exchanges.borrow_mut();
         if spare.len() < SPARE_EXCHANGES_MAX {
             exchange.reset();
@@ -508,6 +530,7 @@ impl Core {
         metrics.set_buffers(self.memory.buffers.in_use() as u64, self.memory.buffers.exhausted_count());
         metrics.set_encoder_bytes(self.memory.encoders.used_bytes());
         metrics.set_requests(self.load.in_flight.get() as u64, self.load.abandoned.get() as u64);
+        metrics.set_subrequests(self.load.subrequests.get() as u64);
         // The streams of one connection count once.
         let busy =
             self.load.in_flight.get().saturating_sub(self.load.h2_streams.get()) + self.load.h2_busy.get();

@@ -38,6 +38,7 @@ mod route_settings;
 mod server_selection;
 mod session_dump;
 mod splice;
+pub(crate) mod subrequest;
 mod texts;
 
 use std::task::Poll;

@@ -4,6 +4,7 @@
 mod outcome_builder;
 mod stages;
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use content::body::FileBody;
@@ -16,6 +17,7 @@ pub(crate) use stages::{Connecting, DetachedNames};
 
 use crate::accept::AcceptedForms;
 use crate::config_generation::ConfigGeneration;
+use crate::outcome::EndReason;
 use crate::plan::{Priority, RouteSettings, ServerId};
 use crate::pool::{NO_DEADLINE, Pool, Ticket};
 use crate::recoding::Recoding;
@@ -52,6 +54,15 @@ pub(crate) struct Exchange {
     /// Values for the fields of the response.
     pub(crate) kept: KeptValues,
     pub(crate) outcome: OutcomeBuilder,
+    /// `None`: the request is a client's.
+    pub(crate) subrequest: Option<Rc<SubrequestReport>>,
+}
+
+/// End of a subrequest, for its caller.
+#[derive(Debug, Default)]
+pub(crate) struct SubrequestReport {
+    /// `None` until it has ended.
+    pub(crate) end: Cell<Option<EndReason>>,
 }
 
 #[derive(Debug)]
@@ -109,6 +120,7 @@ impl Exchange {
             keeps_client: false,
             kept: KeptValues::default(),
             outcome: OutcomeBuilder::default(),
+            subrequest: None,
         }
     }
 
@@ -135,6 +147,7 @@ impl Exchange {
         self.attempt.first_byte_wait_start = MonotonicTime::ZERO;
         self.progress = ProgressTimers::default();
         self.outcome.clear();
+        self.subrequest = None;
     }
 }
 

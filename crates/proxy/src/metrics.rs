@@ -21,6 +21,7 @@ mod pool;
 mod process;
 mod reload_results;
 mod snapshot;
+mod subrequests;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -106,6 +107,8 @@ struct CommonMetrics {
     buffers_in_use: CounterCell,
     buffers_exhausted: CounterCell,
     in_flight: CounterCell,
+    subrequests: CounterCell,
+    subrequests_refused: CounterCell,
     abandoned: CounterCell,
     idle_clients: CounterCell,
     idle_memory: CounterCell,
@@ -178,6 +181,8 @@ impl Metrics {
             buffers_in_use: CounterCell::default(),
             buffers_exhausted: CounterCell::default(),
             in_flight: CounterCell::default(),
+            subrequests: CounterCell::default(),
+            subrequests_refused: CounterCell::default(),
             abandoned: CounterCell::default(),
             idle_clients: CounterCell::default(),
             idle_memory: CounterCell::default(),
@@ -401,6 +406,8 @@ impl CommonMetrics {
             (Metric::BuffersInUse, &self.buffers_in_use),
             (Metric::BuffersExhausted, &self.buffers_exhausted),
             (Metric::RequestsInFlight, &self.in_flight),
+            (Metric::SubrequestsInFlight, &self.subrequests),
+            (Metric::SubrequestsRefused, &self.subrequests_refused),
             (Metric::AbandonedRequests, &self.abandoned),
             (Metric::IdleClients, &self.idle_clients),
             (Metric::IdleMemory, &self.idle_memory),

@@ -95,7 +95,7 @@ impl Exchange {
         let is_truncated = self.response_relay.is_partially_sent() || client.stream.has_unfinished_write();
         let has_responded =
             matches!(self.stage, ExchangeStage::Responding) || self.outcome.status != 0 || is_truncated;
-        if status == 0 || has_responded || is_reset || self.facts.is_tcp {
+        if status == 0 || has_responded || is_reset || self.facts.is_tcp || self.subrequest.is_some() {
             self.stage = ExchangeStage::Unused;
             return StepResult::Finished(self.action_after_failure(ctx.core, client));
         }
@@ -354,6 +354,9 @@ impl Exchange {
             server_name: client.server_name(),
             tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),
         };
-        core.record(&generation, &outcome);
+        match &self.subrequest {
+            None => core.record(&generation, &outcome),
+            Some(report) => Self::report_subrequest(core, &generation, report, &outcome),
+        }
     }
 }

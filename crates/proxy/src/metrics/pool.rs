@@ -8,13 +8,15 @@ use super::table::Metric;
 use super::tls::HandshakeCounters;
 use super::{ClassHistograms, CounterCell, Snapshot, new_counters};
 use crate::log::Timers;
-use crate::outcome::{Outcome, StickyLookup};
+use crate::outcome::{EndReason, Outcome, StickyLookup};
 use crate::plan::{Balance, IdVec, PoolPlan, ServerHttp, ServerId};
 
 #[derive(Debug)]
 pub(super) struct PoolMetrics {
     pub(super) name: Box<str>,
     pub(super) queue: ClassHistograms,
+    /// Ended subrequests by [`EndReason`], once there is one.
+    pub(super) subrequests: OnceCell<Vec<CounterCell>>,
     pub(super) retries: CounterCell,
     pub(super) retries_denied: CounterCell,
     pub(super) wasted: CounterCell,
@@ -71,6 +73,7 @@ impl PoolMetrics {
         Self {
             name: pool.name.clone(),
             queue: ClassHistograms::default(),
+            subrequests: OnceCell::new(),
             retries: CounterCell::default(),
             retries_denied: CounterCell::default(),
             wasted: CounterCell::default(),
@@ -112,6 +115,9 @@ impl PoolMetrics {
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
         let name = &*self.name;
         self.queue.add_to(snapshot, Metric::QueueSeconds, &[name]);
+        for (end, count) in EndReason::ALL.iter().zip(self.subrequests.get().into_iter().flatten()) {
+            snapshot.add(Metric::Subrequests, &[name, end.code()], count.0.get());
+        }
         snapshot.add(Metric::Retries, &[name], self.retries.0.get());
         snapshot.add(Metric::RetriesDenied, &[name], self.retries_denied.0.get());
         snapshot.add(Metric::Wasted, &[name], self.wasted.0.get());

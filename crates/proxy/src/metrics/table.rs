@@ -76,6 +76,9 @@ metrics! {
     ConnectSeconds, "weir_server_connect_seconds", Histogram, ["pool", "server"], "Time to connect to a server.";
     FirstByteSeconds, "weir_server_first_byte_seconds", Histogram, ["pool", "server", "class"], "Time from the end of the request to the response head.";
     ServerSeconds, "weir_server_request_seconds", Histogram, ["pool", "server", "class"], "Time of requests to a server from the first byte of the head to the end; the class tcp has the connections of mode tcp.";
+    Subrequests, "weir_subrequests_total", Counter, ["pool", "end"], "Ended requests of the proxy's own (subrequests) to a pool, by end code. The metrics of listeners and routes, and the access logs, do not include them; those of pools and servers do.";
+    SubrequestsRefused, "weir_subrequests_refused_total", Counter, [], "Subrequests that were not made, because 1024 were in flight on their core.";
+    SubrequestsInFlight, "weir_subrequests_in_flight", Gauge, [], "Subrequests in flight.";
     Retries, "weir_retries_total", Counter, ["pool"], "Retries.";
     RetriesDenied, "weir_retries_denied_total", Counter, ["pool"], "Retries that were not made, because the retry budget was exhausted.";
     ServerConnections, "weir_server_requests_total", Counter, ["pool", "server", "connection"], "Requests with an established connection to the server, by connection: new or reused.";
