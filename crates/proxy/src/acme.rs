@@ -3,6 +3,7 @@
 //! `storage` the files, `tokens` the answers to challenges over HTTP; `rt::tls` has those over TLS. The control thread
 //! puts a new certificate into force as a reload does.
 
+mod get;
 mod http;
 mod order;
 pub(crate) mod response;
@@ -24,6 +25,7 @@ use rt::tokio::sync::watch;
 use crate::metrics::Snapshot;
 use crate::plan::{AcmePlan, Plan};
 use schedule::{Schedule, renewal_at_s};
+pub(crate) use get::http_get;
 pub(crate) use tokens::{CHALLENGE_PREFIX, answer_to_challenge};
 
 /// Maximum time of an order.

@@ -17,9 +17,14 @@ pub(crate) mod watched_file;
 
 use std::rc::Rc;
 
-pub(crate) use basic::{BasicCredentials, CREDENTIALS_BYTES_MAX};
+pub(crate) use basic::{BasicCredentials, CredentialsFault};
 pub(crate) use claims::Claims;
-pub(crate) use password_hash::{HashFault, PasswordHash};
+pub(crate) use password_hash::PasswordHash;
+
+/// Returns the token in a field `Authorization` (RFC 6750 §2.1).
+pub(crate) fn bearer_token(value: &[u8]) -> Option<&[u8]> {
+    basic::strip_scheme(value, b"bearer")
+}
 
 /// The authenticated client of a request.
 #[derive(Clone, Debug, Default)]

@@ -9,9 +9,11 @@
 //! `record::document` has the positions and the syntax errors.
 
 mod acme;
+mod auth;
 mod balance;
 mod compression;
 mod conditions;
+mod cors;
 mod cross_checks;
 mod directives;
 mod error_pages;
@@ -66,10 +68,12 @@ pub use validate::REGEX_BYTES_MAX;
 
 pub(crate) use record::problem::suggestion;
 pub(crate) use sources::check_sources;
+pub(crate) use validate::read_bounded_file;
 pub(crate) use variables::check_variables;
 
 use crate::template::KnownValues;
 use errors::ValueError;
+use routes::with_settings;
 use value::Section;
 
 /// Minimum length of an admin token in bytes.
@@ -153,6 +157,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         included: Vec::new(),
         error_pages: Arc::clone(&pages),
         maps: maps.into(),
+        password_threads: auth::parse_password_threads(root),
         given: route_settings::given_settings(&listener_sections, &pool_sections),
         listeners: listeners.into(),
         routes: routes.into(),
@@ -197,7 +202,7 @@ fn build_routes(
         {
             let route = routes::listener_route(index, &section.name, pool, names.error_pages);
             let settings = route_settings::of_others(names, (&route.action, names.error_pages));
-            routes.push(RoutePlan { settings, ..route });
+            routes.push(with_settings(route, settings));
             offsets.push(section.value_offset("pool"));
         }
     }
@@ -242,7 +247,7 @@ fn parse_admin_token(root: &Section, problems: &mut Problems) -> (Option<Secret>
     let path = PathBuf::from(&*file.value);
     validate::warn_of_world_readable(&path, file.offset, problems);
     let content =
-        problems.ok_or_report(file.offset, validate::read_bounded_file(&path, TOKEN_FILE_BYTES_MAX));
+        problems.ok_or_report(file.offset, read_bounded_file(&path, TOKEN_FILE_BYTES_MAX));
     let in_file = |text: String| format!("{}: {text}", path.display());
     let token = content.and_then(|content| {
         problems.ok_or_report(file.offset, check_length(content.trim_ascii()).map_err(in_file))

@@ -9,6 +9,7 @@
 //! one for each of 7, a server 1 + 2 × 7. Data from clients is never used as a label. A histogram
 //! takes 3.1 KiB and is allocated when its first time is recorded.
 
+mod auth;
 mod codes;
 mod compression;
 mod h2;
@@ -43,6 +44,7 @@ pub(crate) use view::{MetricTotals, MetricsSummary};
 use crate::log::Timers;
 use crate::outcome::{EndReason, Outcome, RejectReason};
 use crate::plan::{IdVec, Mode, Plan, PoolId, ServerId};
+use auth::AuthCounters;
 use codes::{StatusCounters, status_class};
 use compression::CompressionCounters;
 use histogram::Histogram;
@@ -104,6 +106,7 @@ struct CommonMetrics {
     refused: Vec<CounterCell>,
     long_texts: CounterCell,
     compression: CompressionCounters,
+    auth: AuthCounters,
     buffers_in_use: CounterCell,
     buffers_exhausted: CounterCell,
     in_flight: CounterCell,
@@ -178,6 +181,7 @@ impl Metrics {
             refused: new_counters(RejectReason::ALL.len()),
             long_texts: CounterCell::default(),
             compression: CompressionCounters::default(),
+            auth: AuthCounters::default(),
             buffers_in_use: CounterCell::default(),
             buffers_exhausted: CounterCell::default(),
             in_flight: CounterCell::default(),
@@ -401,6 +405,7 @@ impl CommonMetrics {
             snapshot.add(Metric::Refused, &[reason.code()], count.0.get());
         }
         self.compression.add_to(snapshot);
+        self.auth.add_to(snapshot);
         for (metric, count) in [
             (Metric::LongTexts, &self.long_texts),
             (Metric::BuffersInUse, &self.buffers_in_use),

@@ -11,6 +11,7 @@ use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
 mod acme;
+mod auth;
 mod balance;
 mod compression;
 mod condition;
@@ -28,6 +29,10 @@ pub use crate::maps::{MapStore, MatchKind};
 pub use crate::percent::NamedPercent;
 pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, MapPlan, Template, Text, Variable};
 pub use acme::{AcmeChallenge, AcmePlan};
+pub use auth::{
+    AccessPlan, AuthMethod, AuthPlan, BasicPlan, CorsOrigins, CorsPlan, FailureLimit, JwtAlgorithm, JwtPlan, JwtRules,
+    KeySource, OriginPattern, PasswordThreads, RequestPlan, TokenSource, UsersFile,
+};
 pub use balance::{
     Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyLimits, StickyMode, StickyPlan,
     StickyTextPlan,
@@ -97,6 +102,7 @@ pub struct Plan {
     pub error_pages: ErrorPages,
     /// Settings that listeners and pools have in the config.
     pub given: GivenSettings,
+    pub password_threads: PasswordThreads,
 }
 
 impl Plan {
@@ -226,6 +232,7 @@ pub struct ListenerPlan {
     pub buffer_request_bytes: u64,
     /// Compression of the responses of servers; `None`: none.
     pub compression: Option<Arc<CompressionPlan>>,
+    pub access: AccessPlan,
     pub admission: Admission,
 }
 
@@ -411,6 +418,14 @@ pub struct RateLimit {
     /// Maximum number of remembered keys; the one whose bucket was full for longest is dropped
     /// first.
     pub keys_max: usize,
+}
+
+impl RateLimit {
+    /// Returns whether the key is known only after the authentication of a request.
+    pub(crate) fn needs_identity(&self) -> bool {
+        let RateKey::Template(template) = &self.key else { return false };
+        template.variables().any(Variable::needs_identity)
+    }
 }
 
 /// Key that selects a bucket.

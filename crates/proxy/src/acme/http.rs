@@ -87,7 +87,7 @@ impl HttpClient for AcmeHttp {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(super) fn block_on<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?.block_on(future)
 }
 
@@ -143,7 +143,7 @@ async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::
     }
 }
 
-async fn connect(host: &str, port: u16) -> io::Result<Stream> {
+pub(super) async fn connect(host: &str, port: u16) -> io::Result<Stream> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     // This thread has nothing else to do meanwhile.
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// Maximum length of the encoded credentials in bytes.
-pub(crate) const CREDENTIALS_BYTES_MAX: usize = 4 << 10;
+const CREDENTIALS_BYTES_MAX: usize = 4 << 10;
 
 /// A name and a password.
 #[derive(PartialEq, Eq)]

@@ -15,7 +15,7 @@ use record::problem::printable;
 use rt::clock::{MonotonicTime, SECOND_NS, unix_ns};
 
 use super::jwks::{KEYS_BYTES_MAX, KeySet};
-use super::watched_file::WatchedFile;
+use super::watched_file::{Watched as _, WatchedFile};
 use crate::acme::http_get;
 
 /// Interval at which the thread checks which URLs are due.

@@ -36,9 +36,6 @@ pub(crate) struct CheckedPassword {
     pub(crate) result: AuthResult,
     /// Time until the next check for this source or user.
     pub(crate) retry_after_s: u64,
-    pub(crate) credentials: BasicCredentials,
-    /// Hash of the user, for the key of a valid result.
-    pub(crate) hash: Option<PasswordHash>,
 }
 
 struct Job {
@@ -108,12 +105,7 @@ fn run(jobs: &Mutex<Receiver<Job>>, failures: &Mutex<Failures>, queued: &AtomicU
                 true => (AuthResult::Busy, SECOND_NS),
                 false => decide(&check, failures),
             };
-            let checked = CheckedPassword {
-                result,
-                retry_after_s: wait_ns.div_ceil(SECOND_NS),
-                credentials: check.credentials,
-                hash: check.hash.filter(|_| check.is_known),
-            };
+            let checked = CheckedPassword { result, retry_after_s: wait_ns.div_ceil(SECOND_NS) };
             // Fails if the client has left meanwhile.
             let _ = done.send(checked);
         }

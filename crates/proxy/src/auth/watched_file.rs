@@ -49,34 +49,55 @@ impl<T> WatchedFile<T> {
         }))
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn content(&self) -> Arc<T> {
         self.content.load_full()
     }
+}
+
+/// A file whatever its content is.
+pub(crate) trait Watched: Send + Sync {
+    fn path(&self) -> &Path;
 
     /// Returns the number of reads that failed.
-    pub(crate) fn failures(&self) -> u64 {
+    fn failures(&self) -> u64;
+
+    /// Returns whether the file has changed since it was read, and is complete: two checks in a row found the same
+    /// state.
+    fn has_changed(&self) -> bool;
+
+    /// Reads the file again.
+    ///
+    /// # Errors
+    /// Returns the faults of the file. The content stays.
+    fn load(&self) -> Result<(), Vec<String>>;
+}
+
+impl<T: Send + Sync> Watched for WatchedFile<T> {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Reads the file again if it has changed, and is complete: two checks in a row found the same state. `None`: it
-    /// has not.
-    pub(crate) fn poll(&self) -> Option<Result<(), Vec<String>>> {
+    fn has_changed(&self) -> bool {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let state = Some(FileState::read(&self.path));
         if state == status.loaded {
             status.pending = None;
-            return None;
+            return false;
         }
-        if status.pending != state {
-            status.pending = state;
-            return None;
-        }
-        *status = FileStatus { loaded: state, pending: None };
-        Some(match read(&self.path, self.bytes_max, self.parse) {
+        let is_stable = status.pending == state;
+        status.pending = state;
+        is_stable
+    }
+
+    fn load(&self) -> Result<(), Vec<String>> {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the content, so that a later change is noticed.
+        *status = FileStatus { loaded: Some(FileState::read(&self.path)), pending: None };
+        match read(&self.path, self.bytes_max, self.parse) {
             Ok(content) => {
                 self.content.store(Arc::new(content));
                 Ok(())
@@ -85,7 +106,7 @@ impl<T> WatchedFile<T> {
                 self.failures.fetch_add(1, Ordering::Relaxed);
                 Err(faults)
             }
-        })
+        }
     }
 }
 

@@ -127,7 +127,7 @@ fn check_names(section: &Section, key: &str, problems: &mut Problems) {
     }
 }
 
-fn parse_matcher(matcher: Located<Matcher>, problems: &mut Problems) -> Option<ValueCondition> {
+pub(super) fn parse_matcher(matcher: Located<Matcher>, problems: &mut Problems) -> Option<ValueCondition> {
     Some(match matcher.value {
         Matcher::Text(text) => ValueCondition::Equals(text),
         Matcher::Present(true) => ValueCondition::Present,

@@ -1,13 +1,17 @@
 //! Settings of a route instead of those of its listeners and its pool.
 
+use std::sync::Arc;
+
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    Action, ErrorPage, Forwarding, GivenSettings, Id as _, OwnSettings, PoolPlan, RetryOn, RouteSettings,
+    AccessPlan, Action, AuthPlan, CorsPlan, ErrorPage, Forwarding, GivenSettings, Id as _, OwnSettings, PoolPlan, RetryOn, RouteSettings,
     SETTINGS, SettingOwner, Statuses,
 };
 
+use super::auth::parse_auth;
 use super::compression::{GivenCompression, parse_compression};
+use super::cors::parse_cors;
 use super::health::parse_statuses;
 use super::listeners::parse_field_of_forwarding;
 use super::routes::KnownNames;
@@ -56,7 +60,7 @@ pub(super) fn parse_settings(
         return of_others(names, (action, pages));
     }
     let pool = pool_of(names, action);
-    let own = parse_own(section, problems);
+    let own = parse_own(section, names, problems);
     let replaced = replaced_statuses(pages);
     let resolve = |listener| {
         let settings = own.apply_to(RouteSettings::inherited(listener, pool));
@@ -76,7 +80,8 @@ pub(super) fn of_others(names: &KnownNames<'_>, (action, pages): (&Action, &[Err
     let replaced = replaced_statuses(pages);
     let is_forwarded = matches!(action, Action::Forward(_));
     let has_compression = is_forwarded && names.listeners.iter().any(|one| one.compression.is_some());
-    if replaced.is_none() && !has_compression {
+    let has_access = names.listeners.iter().any(|one| one.access.boxed().is_some());
+    if replaced.is_none() && !has_compression && !has_access {
         return OwnSettings::default();
     }
     let pool = pool_of(names, action);
@@ -110,9 +115,11 @@ struct OwnValues {
     via: Option<Option<Box<str>>>,
     request_id: Option<Option<Box<str>>>,
     compression: Option<GivenCompression>,
+    auth: Option<Option<Arc<AuthPlan>>>,
+    cors: Option<Option<Arc<CorsPlan>>>,
 }
 
-fn parse_own(section: &Section, problems: &mut Problems) -> OwnValues {
+fn parse_own(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> OwnValues {
     let forwarding = section.table("forwarding");
     let mut name =
         |key: &str| forwarding.key_offset(key).map(|_| parse_field_of_forwarding(&forwarding, key, problems));
@@ -121,6 +128,8 @@ fn parse_own(section: &Section, problems: &mut Problems) -> OwnValues {
         timeouts: section.table("timeouts"),
         retry_on: section.key_offset("retry-on").map(|_| parse_retry_on(section, problems)),
         compression: parse_compression(section, problems),
+        auth: parse_auth(section, names.pools, problems),
+        cors: parse_cors(section, problems),
         section: section.clone(),
         forwarding,
         via,
@@ -144,7 +153,13 @@ impl OwnValues {
         }
         let section = &self.section;
         let retries_max = section.integer("retries").and_then(|retries| u8::try_from(retries).ok());
+        let inherited = settings.access();
+        let access = AccessPlan {
+            auth: self.auth.clone().unwrap_or(inherited.auth),
+            cors: self.cors.clone().unwrap_or(inherited.cors),
+        };
         RouteSettings {
+            access: access.boxed(),
             total_ns: self.timeouts.integer("total"),
             per_try_ns: self.timeouts.integer("per-try"),
             body_bytes_max: section.integer("body-max").or(settings.body_bytes_max),

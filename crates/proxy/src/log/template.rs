@@ -38,7 +38,7 @@ fn value_bytes_max(format: &LogTemplate) -> usize {
 /// Returns whether a value has to be captured from the request, because its outcome does not have it.
 fn is_captured(variable: &Variable) -> bool {
     match variable {
-        Variable::Parameter(_) | Variable::Header(_) | Variable::Cookie(_) | Variable::Map(_) => true,
+        Variable::Parameter(_) | Variable::Header(_) | Variable::Cookie(_) | Variable::Map(_) | Variable::Claim(_) => true,
         Variable::Fact(fact) => matches!(
             fact,
             Fact::ClientSubject
@@ -46,6 +46,7 @@ fn is_captured(variable: &Variable) -> bool {
                 | Fact::ClientSerial
                 | Fact::ClientFingerprint
                 | Fact::ClientPem
+                | Fact::User
         ),
         Variable::Capture(_) | Variable::Duration(..) => false,
     }

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{PoolId, RouteChange, TextCondition};
-pub use crate::auth::failures::FailureLimit;
+use super::{PoolId, RouteChange, Template, TextCondition};
 use crate::auth::AuthKind;
+pub use crate::auth::failures::FailureLimit;
 pub use crate::auth::jwks::JwtAlgorithm;
 pub use crate::auth::key_store::KeySource;
 use crate::auth::users::Users;
-use crate::auth::watched_file::WatchedFile;
+use crate::auth::watched_file::{Watched, WatchedFile};
 
 /// Rules of a route about who may use it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,7 +32,7 @@ pub struct AuthPlan {
     number: u64,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum AuthMethod {
     Basic(BasicPlan),
     Jwt(JwtPlan),
@@ -40,7 +40,7 @@ pub enum AuthMethod {
 }
 
 /// `auth.basic`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct BasicPlan {
     pub realm: Box<str>,
     pub users: UsersFile,
@@ -53,7 +53,7 @@ pub struct BasicPlan {
 pub struct UsersFile(pub(crate) Arc<WatchedFile<Users>>);
 
 /// `auth.jwt`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct JwtPlan {
     pub keys: KeySource,
     pub token: TokenSource,
@@ -66,7 +66,7 @@ pub struct JwtPlan {
 }
 
 /// Rules for tokens; others get 401.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct JwtRules {
     pub token_bytes_max: usize,
     /// `None`: all algorithms of the keys.
@@ -89,7 +89,7 @@ pub enum TokenSource {
 }
 
 /// `auth.request`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct RequestPlan {
     pub pool: PoolId,
     pub pool_name: Box<str>,
@@ -106,8 +106,8 @@ pub struct RequestPlan {
     pub denial_fields: Vec<Box<str>>,
     /// Field of its response with the name of the user.
     pub user_field: Option<Box<str>>,
-    /// Fields of the request that its answer depends on; empty: no answer is kept.
-    pub cache_key: Vec<Box<str>>,
+    /// Key of an answer that allows requests; `None`: none is kept.
+    pub cache_key: Option<Template>,
 }
 
 /// `password-threads` and `password-queue`.
@@ -146,6 +146,22 @@ pub enum OriginPattern {
     Regex(regex::Regex),
 }
 
+impl AccessPlan {
+    /// Returns the rules in a box; `None`: there are none.
+    pub(crate) fn boxed(&self) -> Option<Box<Self>> {
+        (self.auth.is_some() || self.cors.is_some()).then(|| Box::new(self.clone()))
+    }
+
+    /// Returns the changes of requests and responses that the rules need.
+    pub(crate) fn changes(&self) -> Vec<RouteChange> {
+        let mut changes = self.auth.as_ref().map(|auth| auth.request_changes()).unwrap_or_default();
+        if self.cors.is_some() {
+            changes.push(RouteChange::RemoveResponseHeader("access-control-*".into()));
+        }
+        changes
+    }
+}
+
 impl AuthPlan {
     pub(crate) fn new(
         method: AuthMethod,
@@ -179,23 +195,33 @@ impl AuthPlan {
             AuthMethod::Jwt(JwtPlan { token: TokenSource::Cookie(_), .. }) => Vec::new(),
             AuthMethod::Basic(_) | AuthMethod::Jwt(_) => vec!["authorization"],
         };
-        removed.into_iter().map(|name| RouteChange::RemoveRequestHeader(name.into())).collect()
+        // Servers may treat an underscore as a hyphen.
+        let names = removed.into_iter().flat_map(|name| [name.to_owned(), name.replace('-', "_")]);
+        names.map(|name| RouteChange::RemoveRequestHeader(name.into())).collect()
     }
 
     /// Returns the file that is read again when it changes.
-    pub(crate) fn file(&self) -> Option<&Path> {
-        match &self.method {
-            AuthMethod::Basic(plan) => Some(plan.users.0.path()),
-            AuthMethod::Jwt(JwtPlan { keys: KeySource::File(file), .. }) => Some(file.0.path()),
-            AuthMethod::Jwt(_) | AuthMethod::Request(_) => None,
-        }
+    pub(crate) fn file(&self) -> Option<Arc<dyn Watched>> {
+        Some(match &self.method {
+            AuthMethod::Basic(plan) => Arc::clone(&plan.users.0) as Arc<dyn Watched>,
+            AuthMethod::Jwt(JwtPlan { keys: KeySource::File(file), .. }) => Arc::clone(&file.0) as Arc<dyn Watched>,
+            AuthMethod::Jwt(_) | AuthMethod::Request(_) => return None,
+        })
+    }
+
+    /// Returns the authorities of the server of the keys; `None` inside: those that this host trusts. `None`: no server
+    /// with TLS has the keys.
+    pub(crate) fn keys_authorities(&self) -> Option<Option<&Path>> {
+        let AuthMethod::Jwt(JwtPlan { keys: KeySource::Url(remote), .. }) = &self.method else { return None };
+        let spec = &remote.0.spec;
+        spec.url.starts_with("https:").then_some(spec.ca.as_deref())
     }
 }
 
 impl PartialEq for AuthPlan {
     /// Compares what the config says.
     fn eq(&self, other: &Self) -> bool {
-        self.method == other.method
+        format!("{:?}", self.method) == format!("{:?}", other.method)
             && self.forwards_credentials == other.forwards_credentials
             && (self.cache_entries, self.cache_ns) == (other.cache_entries, other.cache_ns)
     }
@@ -266,7 +292,7 @@ impl OriginPattern {
 
 impl PartialEq for CorsPlan {
     fn eq(&self, other: &Self) -> bool {
-        self.to_string() == other.to_string() && self.headers == other.headers && self.expose == other.expose
+        format!("{self:?}") == format!("{other:?}")
     }
 }
 
@@ -287,5 +313,18 @@ impl std::fmt::Display for CorsPlan {
         }
         write!(f, ", methods {}, max-age {} s", self.methods, self.max_age_s)?;
         f.write_str(if self.credentials { ", with credentials" } else { "" })
+    }
+}
+
+impl super::Plan {
+    /// Returns the rules for authentication of all listeners and routes, each once.
+    pub(crate) fn auth_plans(&self) -> impl Iterator<Item = &AuthPlan> {
+        let listeners = self.listeners.iter().filter_map(|listener| listener.access.auth.as_ref());
+        let settings = self.routes.iter().flat_map(|route| &route.settings.by_listener);
+        let routes = settings.filter_map(|settings| settings.access.as_ref()?.auth.as_ref());
+        let mut plans: Vec<&AuthPlan> = listeners.chain(routes).map(|plan| &**plan).collect();
+        plans.sort_by_key(|plan| plan.number);
+        plans.dedup_by_key(|plan| plan.number);
+        plans.into_iter()
     }
 }

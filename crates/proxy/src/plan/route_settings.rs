@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{
-    ClientTimeouts, CompressionPlan, Forwarding, ListenerIndex, ListenerPlan, PoolPlan, ServerTimeouts,
+    AccessPlan, ClientTimeouts, CompressionPlan, Forwarding, ListenerIndex, ListenerPlan, PoolPlan, ServerTimeouts,
     Statuses,
 };
 
@@ -26,6 +26,8 @@ pub struct RouteSettings {
     pub replaced: Option<Statuses>,
     /// Compression of responses; `None`: they keep the coding of their server.
     pub compression: Option<Arc<CompressionPlan>>,
+    /// Rules about who may use the route; `None`: it is open to all.
+    pub access: Option<Box<AccessPlan>>,
 }
 
 /// Results after which an idempotent request is sent to another server.
@@ -90,6 +92,8 @@ settings! {
     "retries", Pool, |settings| settings.retries_max.to_string();
     "retry-on", Route, |settings| settings.retry_on.to_string();
     "compression", Listener, |settings| settings.compression.as_ref().map_or_else(|| "false".to_owned(), |plan| plan.to_string());
+    "auth", Listener, |settings| settings.access().auth.as_ref().map_or_else(|| "false".to_owned(), |auth| auth.to_string());
+    "cors", Listener, |settings| settings.access().cors.as_ref().map_or_else(|| "false".to_owned(), |cors| cors.to_string());
     "forwarding.x-forwarded", Listener, |settings| settings.forwarding.x_forwarded.to_string();
     "forwarding.forwarded-for", Listener, |settings| forwarded_for(&settings.forwarding);
     "forwarding.forwarded", Listener, |settings| settings.forwarding.forwarded.to_string();
@@ -139,7 +143,15 @@ impl RouteSettings {
             forwarding: listener.forwarding.clone(),
             replaced: None,
             compression: listener.compression.clone(),
+            access: listener.access.boxed(),
         }
+    }
+}
+
+impl RouteSettings {
+    /// Returns the rules about who may use the route.
+    pub(crate) fn access(&self) -> AccessPlan {
+        self.access.as_deref().cloned().unwrap_or_default()
     }
 }
 

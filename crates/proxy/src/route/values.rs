@@ -15,6 +15,7 @@ use server_shell::date::RenderedSecond;
 use sha2::{Digest as _, Sha256};
 
 use super::RouteRequest;
+use crate::auth::Identity;
 use super::conditions::append_parameter;
 use super::map_keys::append_mapped;
 use crate::cookies::cookies;
@@ -28,6 +29,7 @@ pub(crate) struct RequestValues<'a> {
     client: &'a dyn ClientFacts,
     names: Names<'a>,
     request_id: &'a [u8],
+    identity: Option<&'a Identity>,
     regex: Option<&'a Regex>,
     groups: OnceCell<Groups>,
     has_overflow: Cell<bool>,
@@ -60,6 +62,7 @@ impl<'a> RequestValues<'a> {
             client,
             names: Names::default(),
             request_id: b"",
+            identity: None,
             regex: None,
             groups: OnceCell::new(),
             has_overflow: Cell::new(false),
@@ -85,6 +88,11 @@ impl<'a> RequestValues<'a> {
         Self { request_id, ..self }
     }
 
+    /// Adds those that authentication has found.
+    pub(crate) fn with_identity(self, identity: Option<&'a Identity>) -> Self {
+        Self { identity, ..self }
+    }
+
     /// Returns whether a text was too long.
     pub(crate) fn has_overflow(&self) -> bool {
         self.has_overflow.get()
@@ -102,6 +110,7 @@ impl<'a> RequestValues<'a> {
             Fact::Listener => self.names.listener,
             Fact::Route => self.names.route,
             Fact::Pool => self.names.pool,
+            Fact::User => self.identity.map_or("", |identity| &identity.user),
             Fact::TlsVersion => self.client.tls_names().map_or("", |(version, _)| version),
             Fact::TlsCipher => self.client.tls_names().map_or("", |(_, cipher)| cipher),
             Fact::TlsSni => self.client.server_name().unwrap_or_default(),
@@ -164,6 +173,11 @@ impl Values for RequestValues<'_> {
             }
             Variable::Capture(group) => self.append_group(*group, out),
             Variable::Map(map) => append_mapped(map, self.request, self.client, out),
+            Variable::Claim(path) => {
+                if let Some(claims) = self.identity.and_then(|identity| identity.claims.as_ref()) {
+                    claims.append(path, out);
+                }
+            }
             Variable::Duration(..) => {}
         }
     }
