@@ -334,3 +334,100 @@ fn parse_point(algorithm: JwtAlgorithm, point: &[u8]) -> Result<KeyMaterial, Jwk
     let key = ParsedPublicKey::new(curve, point).map_err(|_| JwkFault::Point)?;
     Ok(KeyMaterial::Public(algorithm, key))
 }
+
+#[cfg(test)]
+pub(crate) mod fixtures {
+    /// Key of P-256 in PKCS #8; its public key is in [`FILES`].
+    pub(crate) const EC_PKCS8: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg3TC00dQOUk+ooYbQZ6A8+7RUt2KhwdpkRL8+zinrDB2hRANCAASpAP1s1QTSfPat7p7AJzPJ3doTvPR+8RLhlDf9ti27s5IYAlZJVPAR7rAxmrYfLK/piYHMOtHzfIYZZhO0aP4Q";
+
+    /// Files with users and keys: names and contents.
+    pub(crate) const FILES: [(&str, &str); 3] = [
+        ("users", "ann:$2b$04$cs0U9g6q03b4/.l0hLcXx.p4FfnaGyG/5dFJkziqk4TQZoU.CyG5W\n"),
+        (
+            "jwks.json",
+            r#"{ "keys": [{ "kty": "EC", "crv": "P-256", "kid": "e1", "use": "sig", "x": "qQD9bNUE0nz2re6ewCczyd3aE7z0fvES4ZQ3_bYtu7M", "y": "khgCVklU8BHusDGath8sr-mJgcw60fN8hhlmE7Ro_hA" }] }"#,
+        ),
+        (
+            "key.pub",
+            "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEqQD9bNUE0nz2re6ewCczyd3aE7z0\nfvES4ZQ3/bYtu7OSGAJWSVTwEe6wMZq2Hyyv6YmBzDrR83yGGWYTtGj+EA==\n-----END PUBLIC KEY-----\n",
+        ),
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixtures::FILES;
+    use super::*;
+
+    fn algorithms(set: &KeySet) -> Vec<&str> {
+        set.keys.iter().flat_map(VerifyingKey::algorithms).map(JwtAlgorithm::code).collect()
+    }
+
+    #[test]
+    fn a_key_has_the_algorithms_of_its_type_only() {
+        for (text, expected, ignored) in [
+            (FILES[1].1, &["ES256"][..], 0),
+            (r#"{"keys":[{"kty":"oct","k":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE"}]}"#, &["HS256"], 0),
+            (
+                r#"{"keys":[{"kty":"oct","k":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE","alg":"HS256"},{"kty":"X"},
+                {"kty":"RSA","use":"enc"},{"kty":"RSA","alg":"RSA-OAEP"},{"kty":"EC","crv":"secp256k1"},
+                {"kty":"oct","key_ops":["sign"]},{"kty":"OKP","crv":"X25519"}]}"#,
+                &["HS256"],
+                6,
+            ),
+        ] {
+            let set = KeySet::parse_file(text.as_bytes()).unwrap();
+            assert_eq!((algorithms(&set), set.ignored), (expected.to_vec(), ignored), "{text}");
+        }
+        let pem = KeySet::parse_pem(FILES[2].1.as_bytes()).unwrap();
+        assert!(algorithms(&pem) == ["ES256"] && pem.keys[0].id.is_none());
+        let modulus = URL_SAFE_NO_PAD.encode([&[0, 0x80][..], &[1; 255]].concat());
+        let rsa = format!(r#"{{"keys":[{{"kty":"RSA","n":"{modulus}","e":"AQAB"}}]}}"#);
+        let rsa = KeySet::parse_remote(rsa.as_bytes()).unwrap();
+        assert_eq!(algorithms(&rsa), ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]);
+        let secret = KeySet::parse_secret(&[b's'; 48]).unwrap();
+        assert_eq!(algorithms(&secret), ["HS256", "HS384"]);
+    }
+
+    #[test]
+    fn malformed_sets_are_refused() {
+        let many = format!(r#"{{"keys":[{}]}}"#, vec![r#"{"kty":"X"}"#; 101].join(","));
+        for (text, part) in [
+            ("", "not a JSON Web Key Set"),
+            ("[]", "not a JSON Web Key Set"),
+            ("{}", "missing field `keys`"),
+            (r#"{"keys":[]}"#, "no key for signatures"),
+            (r#"{"keys":[{}]}"#, "key 1 is no JSON Web Key"),
+            (r#"{"keys":[{"kty":"X"}, 5]}"#, "key 2 is no JSON Web Key"),
+            (r#"{"keys":[{"kty":"RSA","e":"AQAB"}]}"#, "key 1 has no 'n'"),
+            (r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#, "less than 2048"),
+            (r#"{"keys":[{"kty":"EC","crv":"P-256","x":"!","y":"AA"}]}"#, "no 'x'"),
+            (r#"{"keys":[{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}]}"#, "no point"),
+            (r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"AA"}]}"#, "no point"),
+            (&*many, "101 keys"),
+        ] {
+            let fault = KeySet::parse_remote(text.as_bytes()).err().unwrap().to_string();
+            assert!(fault.contains(part), "{text}: {fault}");
+        }
+        // A secret counts only in a file.
+        let secret = r#"{"keys":[{"kty":"oct","k":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE"}]}"#;
+        assert!(KeySet::parse_remote(secret.as_bytes()).is_err() && KeySet::parse_file(secret.as_bytes()).is_ok());
+        let short = r#"{"keys":[{"kty":"oct","k":"MDEy"}]}"#;
+        assert!(KeySet::parse_file(short.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn files_with_other_things_are_refused() {
+        for (content, part) in [
+            (&b"-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----"[..], "openssl x509 -pubkey"),
+            (b"-----BEGIN PUBLIC KEY-----\n!\n-----END PUBLIC KEY-----", "not base64"),
+            (b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", "none of RSA"),
+        ] {
+            let faults = KeySet::parse_pem(content).err().unwrap();
+            assert!(faults[0].contains(part), "{faults:?}");
+        }
+        assert!(KeySet::parse_secret(b"short\n").err().unwrap()[0].contains("openssl rand -hex 32"));
+        let public = KeySet::parse_secret(FILES[2].1.as_bytes()).err().unwrap();
+        assert!(public[0].contains("write `public-key-file`"), "{public:?}");
+    }
+}

@@ -131,3 +131,176 @@ fn check_claims(claims: &Map<String, Value>, rules: &JwtRules, now_s: u64) -> Re
 fn contains(texts: &[Box<str>], text: &str) -> bool {
     texts.iter().any(|one| **one == *text)
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::hmac;
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PSS_SHA384};
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::super::jwks::fixtures::{EC_PKCS8, FILES};
+    use super::*;
+
+    const NOW_S: u64 = 1_800_000_000;
+    const SECRET: &[u8] = b"0123456789012345678901234567890123456789";
+
+    fn rules() -> JwtRules {
+        JwtRules { token_bytes_max: 8192, clock_skew_s: 60, present: vec!["exp".into()], ..JwtRules::default() }
+    }
+
+    fn encode(text: &str) -> String {
+        URL_SAFE_NO_PAD.encode(text)
+    }
+
+    fn signed(header: &str, claims: &str, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
+        let message = format!("{}.{}", encode(header), encode(claims));
+        let signature = sign(message.as_bytes());
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    fn ec_sign(message: &[u8]) -> Vec<u8> {
+        let key = STANDARD.decode(EC_PKCS8).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &key).unwrap();
+        key.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec()
+    }
+
+    fn hs_sign(message: &[u8]) -> Vec<u8> {
+        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, SECRET), message).as_ref().to_vec()
+    }
+
+    fn es256(claims: &str) -> String {
+        signed(r#"{"alg":"ES256","kid":"e1"}"#, claims, ec_sign)
+    }
+
+    fn ec_keys() -> KeySet {
+        KeySet::parse_file(FILES[1].1.as_bytes()).unwrap()
+    }
+
+    fn result(token: &str, keys: &KeySet, rules: &JwtRules) -> Result<u64, AuthResult> {
+        verify(token.as_bytes(), keys, rules, NOW_S).map(|token| token.valid_until_s)
+    }
+
+    #[test]
+    fn tokens_of_each_type_of_key_are_verified() {
+        let claims = format!(r#"{{"exp":{},"sub":"ann"}}"#, NOW_S + 10);
+        assert_eq!(result(&es256(&claims), &ec_keys(), &rules()), Ok(NOW_S + 70));
+        let pem = KeySet::parse_pem(FILES[2].1.as_bytes()).unwrap();
+        assert_eq!(result(&es256(&claims), &pem, &rules()), Ok(NOW_S + 70));
+        let secret = KeySet::parse_secret(SECRET).unwrap();
+        let token = signed(r#"{"alg":"HS256"}"#, &claims, hs_sign);
+        let verified = verify(token.as_bytes(), &secret, &rules(), NOW_S).unwrap();
+        assert_eq!(verified.claims.text("sub"), Some("ann"));
+
+        let pair = Ed25519KeyPair::generate().unwrap();
+        let x = URL_SAFE_NO_PAD.encode(pair.public_key().as_ref());
+        let set = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","x":"{x}"}}]}}"#);
+        let set = KeySet::parse_remote(set.as_bytes()).unwrap();
+        let token = signed(r#"{"alg":"EdDSA","kid":"any"}"#, &claims, |message| pair.sign(message).as_ref().to_vec());
+        assert_eq!(result(&token, &set, &rules()), Ok(NOW_S + 70));
+
+        let pair = aws_lc_rs::rsa::KeyPair::generate(aws_lc_rs::rsa::KeySize::Rsa2048).unwrap();
+        let public = pair.public_key();
+        let part = |part: &[u8]| URL_SAFE_NO_PAD.encode(part);
+        let (n, e) = (public.modulus(), public.exponent());
+        let (n, e) = (part(n.big_endian_without_leading_zero()), part(e.big_endian_without_leading_zero()));
+        let set = format!(r#"{{"keys":[{{"kty":"RSA","kid":"r","n":"{n}","e":"{e}"}}]}}"#);
+        let set = KeySet::parse_remote(set.as_bytes()).unwrap();
+        let token = signed(r#"{"alg":"PS384","kid":"r"}"#, &claims, |message| {
+            let mut signature = vec![0; pair.public_modulus_len()];
+            pair.sign(&RSA_PSS_SHA384, &SystemRandom::new(), message, &mut signature).unwrap();
+            signature
+        });
+        assert_eq!(result(&token, &set, &rules()), Ok(NOW_S + 70));
+        let relabelled = token.replacen(&encode(r#"{"alg":"PS384","kid":"r"}"#), &encode(r#"{"alg":"RS384","kid":"r"}"#), 1);
+        assert_eq!(result(&relabelled, &set, &rules()), Err(AuthResult::BadSignature));
+    }
+
+    #[test]
+    fn a_public_key_is_no_secret_and_none_is_no_algorithm() {
+        let claims = format!(r#"{{"exp":{}}}"#, NOW_S + 10);
+        let public = FILES[2].1.as_bytes();
+        let confused = signed(r#"{"alg":"HS256","kid":"e1"}"#, &claims, |message| {
+            hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, public), message).as_ref().to_vec()
+        });
+        let pem = KeySet::parse_pem(public).unwrap();
+        for keys in [&pem, &ec_keys()] {
+            assert_eq!(result(&confused, keys, &rules()), Err(AuthResult::BadAlgorithm));
+            for name in ["none", "None", "NONE", "", "es256", "ES256K"] {
+                let token = signed(&format!(r#"{{"alg":"{name}"}}"#), &claims, |_| Vec::new());
+                assert_eq!(result(&token, keys, &rules()), Err(AuthResult::BadAlgorithm), "{name}");
+            }
+        }
+        let narrow = JwtRules { algorithms: Some(vec![JwtAlgorithm::Rs256]), ..rules() };
+        assert_eq!(result(&es256(&claims), &pem, &narrow), Err(AuthResult::BadAlgorithm));
+    }
+
+    #[test]
+    fn malformed_tokens_are_refused() {
+        let claims = format!(r#"{{"exp":{}}}"#, NOW_S + 10);
+        let good = es256(&claims);
+        let (keys, header) = (ec_keys(), r#"{"alg":"ES256","kid":"e1"}"#);
+        let with_header = |header: &str| signed(header, &claims, ec_sign);
+        let mut changed = good.clone().into_bytes();
+        let last = changed.len() - 10;
+        changed[last] = if changed[last] == b'A' { b'B' } else { b'A' };
+        for (token, expected) in [
+            (String::new(), AuthResult::Malformed),
+            ("..".to_owned(), AuthResult::Malformed),
+            ("a.b".to_owned(), AuthResult::Malformed),
+            (format!("{good}."), AuthResult::Malformed),
+            (format!("{good}="), AuthResult::Malformed),
+            (format!("{good}.x"), AuthResult::Malformed),
+            (good.replace('.', "!."), AuthResult::Malformed),
+            (String::from_utf8(changed).unwrap(), AuthResult::BadSignature),
+            (signed(header, &claims, |_| Vec::new()), AuthResult::BadSignature),
+            (signed(header, "[]", ec_sign), AuthResult::Malformed),
+            (signed(header, "\u{e9}", ec_sign), AuthResult::Malformed),
+            (with_header("{}"), AuthResult::Malformed),
+            (with_header("[]"), AuthResult::Malformed),
+            (with_header(r#"{"alg":"ES256","alg":"none"}"#), AuthResult::Malformed),
+            (with_header(r#"{"alg":5}"#), AuthResult::Malformed),
+            (with_header(r#"{"alg":"ES256","kid":["e1"]}"#), AuthResult::Malformed),
+            (with_header(r#"{"alg":"ES256","crit":["b64"],"b64":false}"#), AuthResult::Malformed),
+            (with_header(r#"{"alg":"ES256","kid":"../../dev/null"}"#), AuthResult::UnknownKey),
+            (with_header(r#"{"alg":"ES256","kid":""}"#), AuthResult::UnknownKey),
+            ("a".repeat(100_000), AuthResult::Malformed),
+        ] {
+            assert_eq!(result(&token, &keys, &rules()), Err(expected), "{}", &token[..token.len().min(80)]);
+        }
+        // A key or a URL in the header does not count.
+        let own = with_header(r#"{"alg":"ES256","jku":"https://evil.example","jwk":{"kty":"oct","k":"AA"}}"#);
+        assert!(result(&own, &keys, &rules()).is_ok());
+    }
+
+    #[test]
+    fn registered_claims_are_checked() {
+        let strict = JwtRules {
+            issuers: vec!["i1".into(), "i2".into()],
+            audiences: vec!["api".into()],
+            ..rules()
+        };
+        let free = JwtRules { present: Vec::new(), ..rules() };
+        let (past, future) = (NOW_S - 60, NOW_S + 61);
+        for (rules, claims, expected) in [
+            (&rules(), format!(r#"{{"exp":{}}}"#, past + 1), Ok(NOW_S + 1)),
+            (&rules(), format!(r#"{{"exp":{past}}}"#), Err(AuthResult::Expired)),
+            (&rules(), format!(r#"{{"exp":{future}.5,"nbf":{future}}}"#), Err(AuthResult::NotYetValid)),
+            (&rules(), format!(r#"{{"exp":{future},"nbf":{}}}"#, future - 1), Ok(future + 60)),
+            (&rules(), r#"{"exp":"1900000000"}"#.to_owned(), Err(AuthResult::BadClaim)),
+            (&rules(), r#"{"exp":-1}"#.to_owned(), Err(AuthResult::BadClaim)),
+            (&rules(), r#"{"exp":1e300}"#.to_owned(), Ok(u64::MAX)),
+            (&rules(), "{}".to_owned(), Err(AuthResult::BadClaim)),
+            (&rules(), r#"{"exp":null}"#.to_owned(), Err(AuthResult::BadClaim)),
+            (&free, "{}".to_owned(), Ok(u64::MAX)),
+            (&strict, format!(r#"{{"exp":{future},"iss":"i2","aud":"api"}}"#), Ok(future + 60)),
+            (&strict, format!(r#"{{"exp":{future},"iss":"i2","aud":["x","api"]}}"#), Ok(future + 60)),
+            (&strict, format!(r#"{{"exp":{future},"iss":"i3","aud":"api"}}"#), Err(AuthResult::BadClaim)),
+            (&strict, format!(r#"{{"exp":{future},"iss":["i1"],"aud":"api"}}"#), Err(AuthResult::BadClaim)),
+            (&strict, format!(r#"{{"exp":{future},"iss":"i1","aud":"apix"}}"#), Err(AuthResult::BadClaim)),
+            (&strict, format!(r#"{{"exp":{future},"iss":"i1"}}"#), Err(AuthResult::BadClaim)),
+        ] {
+            assert_eq!(result(&es256(&claims), &ec_keys(), rules), expected, "{claims}");
+        }
+    }
+}

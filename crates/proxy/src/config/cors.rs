@@ -12,15 +12,16 @@ use super::value::Section;
 
 /// Reads the key of a listener or a route; `None`: it was not given. `None` inside: it is switched off.
 pub(super) fn parse_cors(owner: &Section, problems: &mut Problems) -> Option<Option<Arc<CorsPlan>>> {
-    let offset = owner.key_offset("cors")?;
+    owner.key_offset("cors")?;
     if owner.is_switched_off("cors") {
         return Some(None);
     }
     let section = owner.table("cors");
     let origins = section.texts("origins");
     if origins.is_empty() {
-        if section.key_offset("origins").is_none() {
-            problems.add_error(offset, "`cors` needs its origins: write cors = { origins = ['https://app.example.org'] }");
+        // A table without its required key has been reported.
+        if section.is_empty_table() {
+            problems.add_error(section.offset, "`cors` needs its origins: write cors = { origins = ['https://app.example.org'] }");
         }
         return Some(None);
     }

@@ -8,7 +8,7 @@ use super::{PoolId, RouteChange, Template, TextCondition};
 use crate::auth::AuthKind;
 pub use crate::auth::failures::FailureLimit;
 pub use crate::auth::jwks::JwtAlgorithm;
-pub use crate::auth::key_store::KeySource;
+pub use crate::auth::key_store::{FileKeys, KeySource, UrlKeys};
 use crate::auth::users::Users;
 use crate::auth::watched_file::{Watched, WatchedFile};
 
@@ -237,13 +237,17 @@ impl std::fmt::Display for AuthPlan {
             AuthMethod::Jwt(plan) => {
                 write!(f, "jwt, keys of {}", plan.keys.name())?;
                 match plan.keys.keys() {
-                    None => f.write_str(" (none read yet)")?,
+                    None => write!(f, " (none read yet{})", last_error(&plan.keys))?,
                     Some(keys) => {
                         let mut names: Vec<&str> =
                             keys.keys.iter().flat_map(|key| key.algorithms()).map(JwtAlgorithm::code).collect();
                         names.sort_unstable();
                         names.dedup();
-                        write!(f, " ({} for {})", keys.keys.len(), names.join(" "))?;
+                        write!(f, " ({} for {}", keys.keys.len(), names.join(" "))?;
+                        if keys.ignored > 0 {
+                            write!(f, ", {} left out", keys.ignored)?;
+                        }
+                        write!(f, "{})", last_error(&plan.keys))?;
                     }
                 }
                 for (name, texts) in [("issuer", &plan.rules.issuers), ("audience", &plan.rules.audiences)] {
@@ -261,6 +265,13 @@ impl std::fmt::Display for AuthPlan {
         }
         f.write_str(if self.forwards_credentials { ", credentials forwarded" } else { "" })
     }
+}
+
+/// Returns the reason why the last request for keys failed.
+fn last_error(keys: &KeySource) -> String {
+    let KeySource::Url(UrlKeys(remote)) = keys else { return String::new() };
+    let error = remote.last_error();
+    if error.is_empty() { error } else { format!("; {error}") }
 }
 
 impl CorsPlan {
