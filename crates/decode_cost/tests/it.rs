@@ -216,6 +216,7 @@ fn seeds_are_valid() {
     valid("dns_answer", proxy::fuzzing::dns_answer);
     valid("proxy_template", proxy::fuzzing::template);
     valid("proxy_condition", proxy::fuzzing::condition);
+    valid("proxy_auth", proxy::fuzzing::auth);
     valid("proxy_map", proxy::fuzzing::map);
     valid("acme_response", proxy::fuzzing::acme_response);
     valid("certificate", rt::fuzzing::certificate);

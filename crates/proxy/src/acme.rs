@@ -24,8 +24,8 @@ use rt::tokio::sync::watch;
 
 use crate::metrics::Snapshot;
 use crate::plan::{AcmePlan, Plan};
-use schedule::{Schedule, renewal_at_s};
 pub(crate) use get::http_get;
+use schedule::{Schedule, renewal_at_s};
 pub(crate) use tokens::{CHALLENGE_PREFIX, answer_to_challenge};
 
 /// Maximum time of an order.

@@ -181,7 +181,7 @@ impl Metrics {
             refused: new_counters(RejectReason::ALL.len()),
             long_texts: CounterCell::default(),
             compression: CompressionCounters::default(),
-            auth: AuthCounters::default(),
+            auth: AuthCounters::new(plan),
             buffers_in_use: CounterCell::default(),
             buffers_exhausted: CounterCell::default(),
             in_flight: CounterCell::default(),

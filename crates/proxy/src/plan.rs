@@ -30,8 +30,9 @@ pub use crate::percent::NamedPercent;
 pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, MapPlan, Template, Text, Variable};
 pub use acme::{AcmeChallenge, AcmePlan};
 pub use auth::{
-    AccessPlan, AuthMethod, AuthPlan, BasicPlan, CorsOrigins, CorsPlan, FailureLimit, FileKeys, JwtAlgorithm, JwtPlan, JwtRules,
-    KeySource, OriginPattern, PasswordThreads, RequestPlan, TokenSource, UrlKeys, UsersFile,
+    AccessPlan, AuthMethod, AuthPlan, BasicPlan, CorsOrigins, CorsPlan, FailureLimit, FileKeys, JwtAlgorithm,
+    JwtPlan, JwtRules, KeySource, OriginPattern, PasswordThreads, RequestPlan, TokenSource, UrlKeys,
+    UsersFile,
 };
 pub use balance::{
     Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyLimits, StickyMode, StickyPlan,

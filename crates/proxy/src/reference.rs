@@ -1,6 +1,8 @@
 //! docs/config.md: every config key, metric, log field and end code, generated from the tables
 //! that the code uses.
 
+mod auth;
+
 use std::fmt::Write as _;
 
 use crate::log::FIELDS;
@@ -484,6 +486,7 @@ pub fn reference() -> String {
     let mut text = config::reference();
     text += ROUTE_SETTINGS;
     text += COMPRESSION;
+    text += &auth::authentication();
     text += FILES;
     text += CONDITIONS;
     text += MAPS;

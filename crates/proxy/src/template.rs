@@ -152,7 +152,7 @@ facts! {
     Listener, "listener", Key, "The listener's name.";
     Route, "route", Route, "The route's name.";
     Pool, "pool", Route, "The name of the route's pool.";
-    User, "user", Route, "The user that `auth` of the route has found; nothing before that.";
+    User, "auth.user", Route, "The user that `auth` of the route has found; nothing before that.";
     RequestId, "request-id", Message, "The request id: that of a trusted peer, or a new one.";
     Time, "time", Message, "The time in UTC: `2026-11-28T12:00:00Z`.";
     TimeUnix, "time.unix", Message, "The time in seconds since 1970.";

@@ -32,7 +32,9 @@ fn echo(peer: &mut ScriptPeer) -> io::Result<()> {
         peer.skip_content(length)?;
         let body = head.to_ascii_lowercase();
         let fields = "Access-Control-Allow-Origin: https://server.example\r\nX-Server: 1";
-        peer.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())?;
+        peer.send(
+            format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes(),
+        )?;
     }
     Ok(())
 }

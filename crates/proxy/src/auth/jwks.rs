@@ -246,7 +246,9 @@ impl KeySet {
         let content = content.strip_suffix(b"\n").unwrap_or(content);
         let secret = content.strip_suffix(b"\r").unwrap_or(content);
         if secret.len() < SECRET_BYTES_MIN {
-            return Err(vec![format!(" the secret is shorter than {SECRET_BYTES_MIN} bytes: make one with `openssl rand -hex 32`")]);
+            return Err(vec![format!(
+                " the secret is shorter than {SECRET_BYTES_MIN} bytes: make one with `openssl rand -hex 32`"
+            )]);
         }
         if secret.windows(10).any(|part| part == b"PUBLIC KEY") || secret.starts_with(b"-----BEGIN") {
             return Err(vec![" a key in PEM is no secret: write `public-key-file`".to_owned()]);
@@ -411,7 +413,9 @@ mod tests {
         }
         // A secret counts only in a file.
         let secret = r#"{"keys":[{"kty":"oct","k":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE"}]}"#;
-        assert!(KeySet::parse_remote(secret.as_bytes()).is_err() && KeySet::parse_file(secret.as_bytes()).is_ok());
+        assert!(
+            KeySet::parse_remote(secret.as_bytes()).is_err() && KeySet::parse_file(secret.as_bytes()).is_ok()
+        );
         let short = r#"{"keys":[{"kty":"oct","k":"MDEy"}]}"#;
         assert!(KeySet::parse_file(short.as_bytes()).is_err());
     }

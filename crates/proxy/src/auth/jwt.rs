@@ -136,7 +136,9 @@ fn contains(texts: &[Box<str>], text: &str) -> bool {
 mod tests {
     use aws_lc_rs::hmac;
     use aws_lc_rs::rand::SystemRandom;
-    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PSS_SHA384};
+    use aws_lc_rs::signature::{
+        ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PSS_SHA384,
+    };
     use base64::engine::general_purpose::STANDARD;
 
     use super::super::jwks::fixtures::{EC_PKCS8, FILES};
@@ -146,7 +148,12 @@ mod tests {
     const SECRET: &[u8] = b"0123456789012345678901234567890123456789";
 
     fn rules() -> JwtRules {
-        JwtRules { token_bytes_max: 8192, clock_skew_s: 60, present: vec!["exp".into()], ..JwtRules::default() }
+        JwtRules {
+            token_bytes_max: 8192,
+            clock_skew_s: 60,
+            present: vec!["exp".into()],
+            ..JwtRules::default()
+        }
     }
 
     fn encode(text: &str) -> String {
@@ -196,7 +203,8 @@ mod tests {
         let x = URL_SAFE_NO_PAD.encode(pair.public_key().as_ref());
         let set = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","x":"{x}"}}]}}"#);
         let set = KeySet::parse_remote(set.as_bytes()).unwrap();
-        let token = signed(r#"{"alg":"EdDSA","kid":"any"}"#, &claims, |message| pair.sign(message).as_ref().to_vec());
+        let token =
+            signed(r#"{"alg":"EdDSA","kid":"any"}"#, &claims, |message| pair.sign(message).as_ref().to_vec());
         assert_eq!(result(&token, &set, &rules()), Ok(NOW_S + 70));
 
         let pair = aws_lc_rs::rsa::KeyPair::generate(aws_lc_rs::rsa::KeySize::Rsa2048).unwrap();
@@ -212,7 +220,11 @@ mod tests {
             signature
         });
         assert_eq!(result(&token, &set, &rules()), Ok(NOW_S + 70));
-        let relabelled = token.replacen(&encode(r#"{"alg":"PS384","kid":"r"}"#), &encode(r#"{"alg":"RS384","kid":"r"}"#), 1);
+        let relabelled = token.replacen(
+            &encode(r#"{"alg":"PS384","kid":"r"}"#),
+            &encode(r#"{"alg":"RS384","kid":"r"}"#),
+            1,
+        );
         assert_eq!(result(&relabelled, &set, &rules()), Err(AuthResult::BadSignature));
     }
 
@@ -275,11 +287,8 @@ mod tests {
 
     #[test]
     fn registered_claims_are_checked() {
-        let strict = JwtRules {
-            issuers: vec!["i1".into(), "i2".into()],
-            audiences: vec!["api".into()],
-            ..rules()
-        };
+        let strict =
+            JwtRules { issuers: vec!["i1".into(), "i2".into()], audiences: vec!["api".into()], ..rules() };
         let free = JwtRules { present: Vec::new(), ..rules() };
         let (past, future) = (NOW_S - 60, NOW_S + 61);
         for (rules, claims, expected) in [

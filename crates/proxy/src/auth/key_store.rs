@@ -140,14 +140,17 @@ impl RemoteKeys {
         let may_follow = now_ns
             >= self.began_at_ns.load(Ordering::Relaxed).saturating_add(self.spec.unknown_key_interval_ns);
         let is_wanted = self.is_wanted.load(Ordering::Relaxed) && may_follow;
-        (is_wanted || now_ns >= self.due_at_ns.load(Ordering::Relaxed)) && !self.is_busy.load(Ordering::Acquire)
+        (is_wanted || now_ns >= self.due_at_ns.load(Ordering::Relaxed))
+            && !self.is_busy.load(Ordering::Acquire)
     }
 
     fn fetch(&self) {
-        let result = http_get(&self.spec.url, self.spec.ca.as_deref(), REQUEST_TIMEOUT_NS)
-            .and_then(|content| match content.len() {
-                0..=KEYS_BYTES_MAX => KeySet::parse_remote(&content).map_err(io::Error::other),
-                _ => Err(io::Error::other(format!("the keys are longer than {KEYS_BYTES_MAX} bytes"))),
+        let result =
+            http_get(&self.spec.url, self.spec.ca.as_deref(), REQUEST_TIMEOUT_NS).and_then(|content| {
+                match content.len() {
+                    0..=KEYS_BYTES_MAX => KeySet::parse_remote(&content).map_err(io::Error::other),
+                    _ => Err(io::Error::other(format!("the keys are longer than {KEYS_BYTES_MAX} bytes"))),
+                }
             });
         let statistics = &self.statistics;
         let wait_ns = match result {
@@ -167,7 +170,8 @@ impl RemoteKeys {
                 statistics.failures.fetch_add(1, Ordering::Relaxed);
                 let failures = statistics.failures_in_a_row.fetch_add(1, Ordering::Relaxed);
                 if failures == 0 {
-                    let rest = if self.key_count() > 0 { "the previous keys stay" } else { "there are no keys yet" };
+                    let rest =
+                        if self.key_count() > 0 { "the previous keys stay" } else { "there are no keys yet" };
                     eprintln!("weir: keys of {}: {error}; {rest}", self.spec.url);
                 }
                 *lock(&statistics.last_error) = error;

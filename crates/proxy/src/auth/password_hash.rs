@@ -236,15 +236,21 @@ mod tests {
 
     #[test]
     fn bcrypt_uses_72_bytes() {
-        let hash = PasswordHash::parse("$2b$05$abcdefghijklmnopqrstuuVQd15VhR/oN1H3pzUR5lME0fZO6.qRW").unwrap();
+        let hash =
+            PasswordHash::parse("$2b$05$abcdefghijklmnopqrstuuVQd15VhR/oN1H3pzUR5lME0fZO6.qRW").unwrap();
         assert!(hash.verify(b"other") && !hash.verify(&[b'o'; 72]) && !hash.verify(&[b'o'; 5_000]));
     }
 
     #[test]
     fn other_and_expensive_hashes_are_refused() {
-        let argon2 = |params: &str| format!("$argon2id$v=19${params}$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4");
+        let argon2 = |params: &str| {
+            format!("$argon2id$v=19${params}$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4")
+        };
         for (hash, part) in [
-            ("$apr1$x$y", "a hash of MD5 (apr1), which is quickly guessed: make a hash with `htpasswd -B` or `argon2`"),
+            (
+                "$apr1$x$y",
+                "a hash of MD5 (apr1), which is quickly guessed: make a hash with `htpasswd -B` or `argon2`",
+            ),
             ("{SHA}x", "SHA-1"),
             ("$6$x$y", "SHA-crypt"),
             ("secret", "a plain password"),
@@ -255,7 +261,10 @@ mod tests {
             ("$2y$4$cs0U9g6q03b4/.l0hLcXx.p4FfnaGyG/5dFJkziqk4TQZoU.CyG5W", "a malformed hash of bcrypt"),
             ("$2y$15$cs0U9g6q03b4/.l0hLcXx.p4FfnaGyG/5dFJkziqk4TQZoU.CyG5W", "the cost 15"),
             ("$2y$03$cs0U9g6q03b4/.l0hLcXx.p4FfnaGyG/5dFJkziqk4TQZoU.CyG5W", "the cost 3"),
-            ("$2y$04$\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}", "a malformed hash of bcrypt"),
+            (
+                "$2y$04$\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}",
+                "a malformed hash of bcrypt",
+            ),
             (&argon2("m=262145,t=1,p=1"), "costs too much"),
             (&argon2("m=262144,t=5,p=1"), "costs too much"),
             (&argon2("m=99999999999,t=1,p=1"), "costs too much"),

@@ -3,10 +3,11 @@
 
 #![expect(clippy::disallowed_types, reason = "for reads of files; lookups of the cores take no lock")]
 
+use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 
@@ -32,11 +33,39 @@ struct FileStatus {
 }
 
 impl<T> WatchedFile<T> {
-    /// Reads a file.
+    pub(crate) fn content(&self) -> Arc<T> {
+        self.content.load_full()
+    }
+}
+
+/// Files that the process has open, each with the address of its parser. A file is dropped with the last plan that has it.
+static OPEN: Mutex<Vec<(PathBuf, usize, Weak<dyn Any + Send + Sync>)>> = Mutex::new(Vec::new());
+
+impl<T: Send + Sync + 'static> WatchedFile<T> {
+    /// Opens a file: that of the process, read again if it has changed since.
     ///
     /// # Errors
-    /// Returns all of its faults as `FILE:LINE: FAULT`.
+    /// Returns all of its faults as `FILE:LINE: FAULT`. The content of an open file stays.
     pub(crate) fn open(path: &Path, bytes_max: usize, parse: Parse<T>) -> Result<Arc<Self>, Vec<String>> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(.., file)| file.strong_count() > 0);
+        let is_same = |known: &&(PathBuf, usize, _)| known.0 == path && known.1 == parse as usize;
+        let known = open.iter().find(is_same).and_then(|(.., file)| file.upgrade()?.downcast::<Self>().ok());
+        if let Some(file) = known {
+            if file.status.lock().unwrap_or_else(PoisonError::into_inner).loaded
+                != Some(FileState::read(path))
+            {
+                file.load()?;
+            }
+            return Ok(file);
+        }
+        let file = Self::read(path, bytes_max, parse)?;
+        let shared: Arc<dyn Any + Send + Sync> = Arc::clone(&file) as _;
+        open.push((path.to_owned(), parse as usize, Arc::downgrade(&shared)));
+        Ok(file)
+    }
+
+    fn read(path: &Path, bytes_max: usize, parse: Parse<T>) -> Result<Arc<Self>, Vec<String>> {
         let loaded = Some(FileState::read(path));
         let content = read(path, bytes_max, parse)?;
         Ok(Arc::new(Self {
@@ -47,10 +76,6 @@ impl<T> WatchedFile<T> {
             status: Mutex::new(FileStatus { loaded, pending: None }),
             failures: AtomicU64::new(0),
         }))
-    }
-
-    pub(crate) fn content(&self) -> Arc<T> {
-        self.content.load_full()
     }
 }
 
@@ -72,7 +97,7 @@ pub(crate) trait Watched: Send + Sync {
     fn load(&self) -> Result<(), Vec<String>>;
 }
 
-impl<T: Send + Sync> Watched for WatchedFile<T> {
+impl<T: Send + Sync + 'static> Watched for WatchedFile<T> {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -112,7 +137,8 @@ impl<T: Send + Sync> Watched for WatchedFile<T> {
 
 fn read<T>(path: &Path, bytes_max: usize, parse: Parse<T>) -> Result<T, Vec<String>> {
     let name = path.display();
-    let content = crate::config::read_bounded_file(path, bytes_max).map_err(|error| vec![error.to_string()])?;
+    let content =
+        crate::config::read_bounded_file(path, bytes_max).map_err(|error| vec![error.to_string()])?;
     parse(&content).map_err(|faults| faults.iter().map(|fault| format!("{name}:{fault}")).collect())
 }
 

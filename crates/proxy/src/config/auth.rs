@@ -60,7 +60,8 @@ pub(super) fn parse_auth(
         "jwt" => parse_jwt(&table, problems).map(AuthMethod::Jwt),
         _ => parse_request(&table, pools, problems).map(AuthMethod::Request),
     };
-    if let (Some(AuthMethod::Request(_)), Some(offset)) = (&method, section.key_offset("forward-credentials")) {
+    if let (Some(AuthMethod::Request(_)), Some(offset)) = (&method, section.key_offset("forward-credentials"))
+    {
         problems.warn(offset, "'forward-credentials' has no effect with `request`, which removes none");
     }
     let cache = (section.size("cache-entries"), section.integer_or_zero("cache-time"));
@@ -96,14 +97,17 @@ fn failure_limit(section: &Section, key: &str) -> Option<FailureLimit> {
 fn parse_realm(section: &Section, problems: &mut Problems) -> Option<Box<str>> {
     let realm = section.text("realm")?;
     if realm.value.contains(|character: char| character.is_control() || "\"\\".contains(character)) {
-        problems.add_error(realm.offset, format!("'{}' has a quote, a backslash or a control character", realm.value.escape_debug()));
+        problems.add_error(
+            realm.offset,
+            format!("'{}' has a quote, a backslash or a control character", realm.value.escape_debug()),
+        );
         return None;
     }
     Some(realm.value)
 }
 
 /// Opens a file, or reports all of its faults at the place of its name.
-fn open<T>(
+fn open<T: Send + Sync + 'static>(
     file: &Located<Box<str>>,
     bytes_max: usize,
     parse: fn(&[u8]) -> Result<T, Vec<String>>,
@@ -125,7 +129,10 @@ fn parse_jwt(section: &Section, problems: &mut Problems) -> Option<JwtPlan> {
     let mut claim = |text: Located<Box<str>>| {
         let is_path = is_claim_path(&text.value);
         if !is_path {
-            problems.add_error(text.offset, format!("'{}' is not the name of a claim", text.value.escape_debug()));
+            problems.add_error(
+                text.offset,
+                format!("'{}' is not the name of a claim", text.value.escape_debug()),
+            );
         }
         is_path.then_some(text.value)
     };
@@ -194,7 +201,10 @@ fn parse_url(section: &Section, text: &Located<Box<str>>, problems: &mut Problem
         matches!(uri.scheme_str(), Some("https" | "http")) && uri.host().is_some_and(|host| !host.is_empty())
     });
     if !is_url {
-        problems.add_error(text.offset, format!("'{}' is not a URL (write https://id.example.org/jwks.json)", text.value));
+        problems.add_error(
+            text.offset,
+            format!("'{}' is not a URL (write https://id.example.org/jwks.json)", text.value),
+        );
         return None;
     }
     let ca = section.text("keys-ca");
@@ -253,8 +263,10 @@ fn parse_token_source(text: &Located<Box<str>>, problems: &mut Problems) -> Opti
         Some(("header", field)) => name(field, problems).map(TokenSource::Header),
         Some(("cookie", cookie)) => name(cookie, problems).map(TokenSource::Cookie),
         _ => {
-            let message =
-                format!("'{}' is no place of a token: write authorization, header:NAME or cookie:NAME", text.value);
+            let message = format!(
+                "'{}' is no place of a token: write authorization, header:NAME or cookie:NAME",
+                text.value
+            );
             problems.add_error(text.offset, message);
             None
         }
@@ -269,9 +281,13 @@ fn parse_request(
     let pool = section.text("pool")?;
     let pool_id = find_pool(&pool, pools, problems);
     let path = section.text("path")?;
-    let is_target = path.value.starts_with('/') && path.value.bytes().all(|byte| matches!(byte, b'!'..=b'~') && byte != b'#');
+    let is_target = path.value.starts_with('/')
+        && path.value.bytes().all(|byte| matches!(byte, b'!'..=b'~') && byte != b'#');
     if !is_target {
-        problems.add_error(path.offset, format!("'{}' is not a path of visible ASCII that starts with /", path.value.escape_debug()));
+        problems.add_error(
+            path.offset,
+            format!("'{}' is not a path of visible ASCII that starts with /", path.value.escape_debug()),
+        );
     }
     let mut fields = |key: &str| -> Vec<Box<str>> {
         let texts = section.texts(key).into_iter();
@@ -299,11 +315,14 @@ fn parse_request(
     let cache_key = section.text("cache-key").and_then(|text| {
         let known = KnownValues::default();
         // A text without values is the same for all requests.
-        if matches!(parse_text(&text, Scope::Route, known, &mut Problems::default()), crate::plan::Text::Literal(_))
-            && !text.value.contains('{')
+        if matches!(
+            parse_text(&text, Scope::Route, known, &mut Problems::default()),
+            crate::plan::Text::Literal(_)
+        ) && !text.value.contains('{')
             && !text.value.contains('.')
         {
-            let message = format!("'{}' is the same for all requests: write '{{header.authorization}}'", text.value);
+            let message =
+                format!("'{}' is the same for all requests: write '{{header.authorization}}'", text.value);
             problems.add_error(text.offset, message);
             return None;
         }

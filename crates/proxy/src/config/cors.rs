@@ -21,14 +21,18 @@ pub(super) fn parse_cors(owner: &Section, problems: &mut Problems) -> Option<Opt
     if origins.is_empty() {
         // A table without its required key has been reported.
         if section.is_empty_table() {
-            problems.add_error(section.offset, "`cors` needs its origins: write cors = { origins = ['https://app.example.org'] }");
+            problems.add_error(
+                section.offset,
+                "`cors` needs its origins: write cors = { origins = ['https://app.example.org'] }",
+            );
         }
         return Some(None);
     }
     let credentials = section.flag("credentials");
     if let Some(any) = origins.iter().find(|origin| &*origin.value == "*") {
         if credentials {
-            let text = "'*' with credentials would let every page read what a user may read: list the origins";
+            let text =
+                "'*' with credentials would let every page read what a user may read: list the origins";
             problems.add_error(any.offset, text);
         }
         if origins.len() > 1 {
@@ -74,12 +78,14 @@ fn parse_origin(origin: &Located<Box<str>>, problems: &mut Problems) -> Option<O
     if let Some(regex) = text.strip_prefix("regex:") {
         // The complete origin: a part of it could be a part of another name.
         let complete = format!("^(?:{regex})$");
-        let compiled: Option<Regex> = problems.ok_or_report(origin.offset, validate::compile_regex(&complete));
+        let compiled: Option<Regex> =
+            problems.ok_or_report(origin.offset, validate::compile_regex(&complete));
         return compiled.map(OriginPattern::Regex);
     }
     let lower = text.to_ascii_lowercase();
     let parsed = lower.split_once("://").and_then(|(scheme, rest)| {
-        let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        let is_scheme = !scheme.is_empty()
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
         let below = rest.strip_prefix("*.");
         let name = below.unwrap_or(rest);
         let is_name = !name.is_empty()
@@ -113,8 +119,10 @@ mod tests {
     use std::sync::Arc;
 
     fn cors(keys: &str) -> Result<Arc<CorsPlan>, Vec<String>> {
-        let text = format!("[listener.web]\nbind = '127.0.0.1:0'\n[[route]]\nreturn = {{}}\ncors = {{ {keys} }}\n");
-        let parsed = parse("t", &text).map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        let text =
+            format!("[listener.web]\nbind = '127.0.0.1:0'\n[[route]]\nreturn = {{}}\ncors = {{ {keys} }}\n");
+        let parsed = parse("t", &text)
+            .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         let settings = parsed.plan.routes[0].settings.for_listener(0).unwrap();
         Ok(settings.access.as_ref().unwrap().cors.clone().unwrap())
     }
@@ -122,13 +130,30 @@ mod tests {
     #[test]
     fn origins_are_exact_below_or_regular_expressions() {
         let plan = cors("origins = ['https://A.example', 'https://*.b.example:8443', 'regex:https://c[0-9]\\.example', 'null']").unwrap();
-        for origin in ["https://a.example", "HTTPS://A.example", "https://x.b.example:8443", "https://x.y.b.example:8443", "https://c1.example", "null"] {
+        for origin in [
+            "https://a.example",
+            "HTTPS://A.example",
+            "https://x.b.example:8443",
+            "https://x.y.b.example:8443",
+            "https://c1.example",
+            "null",
+        ] {
             assert!(plan.allows(origin.as_bytes()), "{origin}");
         }
         for origin in [
-            "", "http://a.example", "https://a.example:443", "https://a.example.evil", "https://b.example:8443",
-            "https://.b.example:8443", "https://evil/x.b.example:8443", "https://evil@x.b.example:8443",
-            "https://x.b.example", "https://xb.example:8443", "https://c1.example.evil", "https://c12.example", "\u{e9}",
+            "",
+            "http://a.example",
+            "https://a.example:443",
+            "https://a.example.evil",
+            "https://b.example:8443",
+            "https://.b.example:8443",
+            "https://evil/x.b.example:8443",
+            "https://evil@x.b.example:8443",
+            "https://x.b.example",
+            "https://xb.example:8443",
+            "https://c1.example.evil",
+            "https://c12.example",
+            "\u{e9}",
         ] {
             assert!(!plan.allows(origin.as_bytes()), "{origin}");
         }
@@ -145,7 +170,10 @@ mod tests {
             ("origins = 'regex:('", "unclosed group"),
             ("credentials = true", "'origins' is missing"),
             ("origins = 'https://a.example', headers = 'a b'", "'a b'"),
-            ("origins = 'https://a.example', credentials = true, expose = '*'", "is only a name with credentials"),
+            (
+                "origins = 'https://a.example', credentials = true, expose = '*'",
+                "is only a name with credentials",
+            ),
         ] {
             let problems = cors(keys).map(drop).unwrap_err();
             assert!(problems.len() == 1 && problems[0].contains(part), "{keys}: {problems:?}");

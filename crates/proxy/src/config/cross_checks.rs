@@ -8,7 +8,8 @@ use record::document::Problems;
 use rt::address::Address;
 
 use crate::plan::{
-    Action, AuthMethod, Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, PreferredFamily, ServerHttp, ServerPlan,
+    Action, AuthMethod, Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, PreferredFamily, ServerHttp,
+    ServerPlan,
 };
 use crate::route::matches_everything;
 
@@ -170,7 +171,9 @@ fn warn_of_unused_pools(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut P
     for ((id, pool), section) in plan.pools.enumerate().zip(offsets.pools) {
         let is_forwarded_to = plan.routes.iter().any(|route| route.action == Action::Forward(id));
         let is_tcp_target = plan.listeners.iter().any(|listener| listener.tcp_pools().contains(&id));
-        let is_asked = plan.auth_plans().any(|auth| matches!(&auth.method, AuthMethod::Request(request) if request.pool == id));
+        let is_asked = plan
+            .auth_plans()
+            .any(|auth| matches!(&auth.method, AuthMethod::Request(request) if request.pool == id));
         if !is_forwarded_to && !is_tcp_target && !is_asked {
             let text =
                 format!("pool '{}' is not used: name it in a route or a listener, or remove it", pool.name);

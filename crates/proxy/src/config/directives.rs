@@ -315,7 +315,7 @@ directives! {
         "require", Matchers, Unset("none"), "{ 'realm_access.roles' = 'admin' }", "{ scope = 1 }", "Claims with the values that a request needs; otherwise it gets 403. Matchers as in `header`; of a list, any entry. Dots are between the names of nested claims.";
         "token", Text("a place"), Literal("'authorization'"), "'cookie:session'", "'body'", "Place of the token: `authorization` (as `Bearer`), `header:NAME` or `cookie:NAME`.";
         "token-max", Size(256, 1 << 16), Literal("'8k'"), "'16k'", "'1m'", "Maximum length of a token in bytes.";
-        "user-claim", Text("a claim"), Literal("'sub'"), "'email'", "'a b'", "Claim with the name of the user, the value `{user}`.";
+        "user-claim", Text("a claim"), Literal("'sub'"), "'email'", "'a b'", "Claim with the name of the user, the value `{auth.user}`.";
         "realm", Text("a text"), Literal("'weir'"), "'api'", "'a\"b'", "Realm in `WWW-Authenticate`.";
     }
     "listener.*.auth.request" {
@@ -327,7 +327,7 @@ directives! {
         "server-headers", TextsOrNone("a field name"), Unset("none"), "['x-user', 'x-groups']", "'a b'", "Fields of a response that allows the request, for the server. They are always removed from requests of clients.";
         "client-headers", TextsOrNone("a field name"), Unset("none"), "'set-cookie'", "'a b'", "Fields of a response that allows the request, for the client.";
         "denial-headers", TextsOrNone("a field name"), Literal("['www-authenticate', 'location', 'set-cookie', 'retry-after', 'cache-control']"), "['location']", "'a b'", "Fields of a denial for the client, which gets its status and up to 64 KiB of its content, too.";
-        "user-header", Text("a field name"), Unset("none"), "'x-user'", "'a b'", "Field of a response that allows the request with the name of the user, the value `{user}`.";
+        "user-header", Text("a field name"), Unset("none"), "'x-user'", "'a b'", "Field of a response that allows the request with the name of the user, the value `{auth.user}`.";
         "cache-key", Text("the name of a value, or a text with values"), Unset("each request is asked for"), "'{header.authorization} {method} {path}'", "'always'", "Key of responses that allow requests, which are used again for `cache-time`. All that the decision depends on belongs into it.";
     }
     "listener.*.cors" {
@@ -462,6 +462,7 @@ directives! {
         "source-file", Text("a file"), Unset("any"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with client networks, one on each line, `#` for comments, up to 1,000,000 networks and 64 MiB; any of them. It is read again when it changes (see \"Maps and lists\" below).";
         "map", Matchers, Unset("any"), "{ m = 'gold' }", "{ other = true }", "Entries of maps for the request, all of them: `true`, there is one; `false`, there is none; a text or `{ regex = \"…\" }`, its value.";
         "cookie", Matchers, Unset("any"), "{ beta = '1' }", "{ beta = 1 }", "Cookies, all of them, with matchers as in `header`.";
+        "claim", Matchers, Unset("any"), "{ tenant = 't1' }", "{ tenant = 1 }", "Claims of the token that `auth.jwt` has verified, all of them, with matchers as in `header`; of a list, any entry. Only in a condition of `[[route.response]]`: a route is chosen before its authentication.";
         "tls", Bool, Unset("either"), "true", "'1.3'", "`true`: only with TLS, `false`: only without.";
         "sni", Texts("a host name"), Unset("any"), "'*.example.org'", "'*'", "Server names that the client asked for (SNI), any of them.";
         "tls-client", Matchers, Unset("any"), "{ subject = true, san = { regex = '^DNS:a' } }", "{ issuer = true }", "Parts of the client's verified certificate, all of them: `subject`, `san` (one of the names, as in `DNS:a.example`), `serial`, `fingerprint`, as the values `tls.client.*`, with matchers as in `header`.";

@@ -6,8 +6,8 @@ use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
 use crate::plan::{
-    AccessPlan, ClientHttp2Plan, ClientTimeouts, Forwarding, IdVec, ListenerPlan, Mode, Network, PathRule, PoolId,
-    Underscores,
+    AccessPlan, ClientHttp2Plan, ClientTimeouts, Forwarding, IdVec, ListenerPlan, Mode, Network, PathRule,
+    PoolId, Underscores,
 };
 
 use super::auth::parse_auth;

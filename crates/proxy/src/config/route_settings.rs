@@ -5,8 +5,8 @@ use std::sync::Arc;
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    AccessPlan, Action, AuthPlan, CorsPlan, ErrorPage, Forwarding, GivenSettings, Id as _, OwnSettings, PoolPlan, RetryOn, RouteSettings,
-    SETTINGS, SettingOwner, Statuses,
+    AccessPlan, Action, AuthPlan, CorsPlan, ErrorPage, Forwarding, GivenSettings, Id as _, OwnSettings,
+    PoolPlan, RetryOn, RouteSettings, SETTINGS, SettingOwner, Statuses,
 };
 
 use super::auth::parse_auth;

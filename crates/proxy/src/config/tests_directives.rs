@@ -87,6 +87,10 @@ fn config(row: &Directive, line: &str) -> String {
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
         "route[]" => format!("{}{POOL}", route("@\n")),
+        "route[].when" if row.key == "claim" => {
+            let rule = "[[route.response]]\nadd-header = { x-a = '1' }\n[route.response.when]\n@\n";
+            format!("{LISTENER}[[route]]\nreturn = {{}}\n{rule}")
+        }
         "route[].when" => {
             let map = "[map.m]\nkey = 'path'\nentries = { a = '1' }\n";
             format!("{LISTENER}[[route]]\ndeny = true\n[route.when]\n@\n{map}")

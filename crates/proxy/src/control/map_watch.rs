@@ -49,7 +49,8 @@ impl MapWatch {
             }
         }
         for file in plan.auth_plans().filter_map(AuthPlan::file).filter(|file| file.has_changed()) {
-            let _ = std::thread::Builder::new().name("auth-file".to_owned()).spawn(move || load_again(&*file));
+            let _ =
+                std::thread::Builder::new().name("auth-file".to_owned()).spawn(move || load_again(&*file));
         }
     }
 }

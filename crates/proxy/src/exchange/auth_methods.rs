@@ -17,6 +17,7 @@ use crate::cookies::cookies;
 use crate::core::Core;
 use crate::exchange_state::Exchange;
 use crate::field_names::matches_removal;
+use crate::forward::origin_form;
 use crate::plan::{AuthMethod, AuthPlan, BasicPlan, JwtPlan, RequestPlan, TokenSource};
 use crate::request_view::{FieldVerdict, RequestView};
 use crate::route::RouteRequest;
@@ -77,10 +78,7 @@ impl Exchange {
     ) -> AuthStep {
         let digest = plan.cache_key.as_ref().map(|template| {
             let mut key = Vec::new();
-            template.render_key(
-                &self.request_values(generation, context.client, context.request),
-                &mut key,
-            );
+            template.render_key(&self.request_values(generation, context.client, context.request), &mut key);
             context.digest(&[&key])
         });
         if let Some(answer) = digest.and_then(|digest| context.cached(&digest)) {
@@ -137,20 +135,22 @@ impl AuthContext<'_> {
             },
         };
         let users = plan.users.0.content();
-        let known = users.find(credentials.name());
-        // The hash is a part of the key: a result ends with the password that it is about.
-        let digest = known.map(|hash| {
+        let is_known = users.find(credentials.name()).is_some();
+        let hash = users.compared(credentials.name());
+        // The hash is a part of the key: a result ends with the password that it is about. An unknown name costs the
+        // same, and has no result.
+        let digest = hash.map(|hash| {
             let (salt, hash) = hash.fingerprint();
             let name = credentials.name().as_bytes();
             self.core.auth.tables().key.digest(&[b"basic", name, credentials.password(), salt, hash])
         });
-        if let Some(answer) = digest.and_then(|digest| self.cached(&digest)) {
+        if let Some(answer) = digest.and_then(|digest| self.cached(&digest)).filter(|_| is_known) {
             return AuthStep::Answered(answer);
         }
         let user: Box<str> = credentials.name().into();
         let check = PasswordCheck {
-            is_known: known.is_some(),
-            hash: users.compared(credentials.name()).cloned(),
+            is_known,
+            hash: hash.cloned(),
             credentials,
             source: self.request.source,
             source_limit: plan.source_limit,
@@ -235,15 +235,19 @@ impl AuthContext<'_> {
         let host = head.host.filter(|host| !host.is_empty());
         encode::field(&mut out, "Host", host.unwrap_or(default_host).as_bytes());
         encode::field(&mut out, "X-Forwarded-Method", head.method.as_bytes());
-        encode::field(&mut out, "X-Forwarded-Uri", self.request.target.as_bytes());
-        encode::field(&mut out, "X-Forwarded-Host", host.unwrap_or_default().as_bytes());
+        encode::field(&mut out, "X-Forwarded-Uri", &origin_form(head.method, self.request.target));
+        let forwarded_host = view.value("x-forwarded-host");
+        let forwarded_host = forwarded_host.unwrap_or(host.unwrap_or_default().as_bytes());
+        encode::field(&mut out, "X-Forwarded-Host", forwarded_host);
         let scheme = if self.client.is_tls() { "https" } else { "http" };
         let proto = view.value("x-forwarded-proto").unwrap_or(scheme.as_bytes());
         encode::field(&mut out, "X-Forwarded-Proto", proto);
         let mut addresses: Vec<u8> = Vec::new();
-        for value in view.values("x-forwarded-for").map(<[u8]>::to_vec).chain(
-            self.request.source.map(|source| source.to_canonical().to_string().into_bytes()),
-        ) {
+        for value in view
+            .values("x-forwarded-for")
+            .map(<[u8]>::to_vec)
+            .chain(self.request.source.map(|source| source.to_canonical().to_string().into_bytes()))
+        {
             if !addresses.is_empty() {
                 addresses.extend_from_slice(b", ");
             }

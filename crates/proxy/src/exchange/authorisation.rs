@@ -98,11 +98,9 @@ impl Exchange {
             StepResult::Blocked => {}
             result => return result,
         }
-        let ExchangeStage::Authorising(wait) = std::mem::replace(&mut self.stage, ExchangeStage::Responding)
-        else {
-            return StepResult::Blocked;
-        };
-        self.stage = ExchangeStage::Tarpit;
+        // Until the stage of what follows.
+        let stage = std::mem::replace(&mut self.stage, ExchangeStage::Unused);
+        let ExchangeStage::Authorising(wait) = stage else { return StepResult::Blocked };
         self.resume(ctx, client, &wait, &answer);
         StepResult::Progressed
     }
@@ -215,7 +213,9 @@ impl Exchange {
     /// Inserts the field lines of the authentication into the head for the server.
     #[cold]
     pub(super) fn insert_access_lines(&mut self) {
-        let Some(access) = self.access.as_ref().filter(|access| !access.server_lines.is_empty()) else { return };
+        let Some(access) = self.access.as_ref().filter(|access| !access.server_lines.is_empty()) else {
+            return;
+        };
         let head = self.request_relay.head_buffer();
         insert_lines(&access.server_lines, head);
     }

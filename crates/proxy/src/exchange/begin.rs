@@ -257,7 +257,8 @@ impl Exchange {
     ) -> Result<(), (RetryAfterNs, u16)> {
         let limits = &generation.plan.routes[route].rate_limits;
         // Those of a route with authentication are taken before it, or after it if their key needs it.
-        let phase = self.own_settings.as_ref().and_then(|own| own.access.as_ref()).map(|_| self.access.is_some());
+        let phase =
+            self.own_settings.as_ref().and_then(|own| own.access.as_ref()).map(|_| self.access.is_some());
         for (limit, limiter) in limits.iter().zip(&mut generation.limiters.borrow_mut()[route]) {
             if phase.is_some_and(|is_after| is_after != limit.needs_identity()) {
                 continue;

@@ -17,7 +17,7 @@ use crate::forward::{
 };
 use crate::log::append_captured;
 use crate::plan::{ResponseRule, RouteTexts, Text};
-use crate::request_view::RequestView;
+use crate::request_view::{AuthenticatedFacts, ClientFacts, RequestView};
 use crate::route::RouteRequest;
 use crate::route::conditions::ComparedPath;
 use crate::route::values::{KeptValues, RequestValues, ResponseValues};
@@ -90,7 +90,8 @@ impl Exchange {
             .with_request_id(trusted_request_id(request.view).unwrap_or(&id))
             .with_identity(self.access.as_ref().map(|access| &access.identity));
         kept.keep(&texts.kept, &values);
-        kept.held_rules = held_rules(texts, request, client);
+        let identity = self.access.as_ref().map(|access| &access.identity);
+        kept.held_rules = held_rules(texts, request, &AuthenticatedFacts { client, identity });
         self.kept = kept;
         if !texts.error_pages.is_empty() {
             self.note_accepted_forms(request.view);
@@ -203,7 +204,7 @@ fn response_values<'a>(
 }
 
 /// Returns a bit for each rule for responses whose condition on the request holds.
-fn held_rules(texts: &RouteTexts, request: &RouteRequest<'_>, client: &ClientStream) -> u8 {
+fn held_rules(texts: &RouteTexts, request: &RouteRequest<'_>, client: &dyn ClientFacts) -> u8 {
     if texts.rules.is_empty() {
         return 0;
     }

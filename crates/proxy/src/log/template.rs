@@ -38,7 +38,11 @@ fn value_bytes_max(format: &LogTemplate) -> usize {
 /// Returns whether a value has to be captured from the request, because its outcome does not have it.
 fn is_captured(variable: &Variable) -> bool {
     match variable {
-        Variable::Parameter(_) | Variable::Header(_) | Variable::Cookie(_) | Variable::Map(_) | Variable::Claim(_) => true,
+        Variable::Parameter(_)
+        | Variable::Header(_)
+        | Variable::Cookie(_)
+        | Variable::Map(_)
+        | Variable::Claim(_) => true,
         Variable::Fact(fact) => matches!(
             fact,
             Fact::ClientSubject

@@ -204,7 +204,9 @@ impl AuthPlan {
     pub(crate) fn file(&self) -> Option<Arc<dyn Watched>> {
         Some(match &self.method {
             AuthMethod::Basic(plan) => Arc::clone(&plan.users.0) as Arc<dyn Watched>,
-            AuthMethod::Jwt(JwtPlan { keys: KeySource::File(file), .. }) => Arc::clone(&file.0) as Arc<dyn Watched>,
+            AuthMethod::Jwt(JwtPlan { keys: KeySource::File(file), .. }) => {
+                Arc::clone(&file.0) as Arc<dyn Watched>
+            }
             AuthMethod::Jwt(_) | AuthMethod::Request(_) => return None,
         })
     }
@@ -232,15 +234,24 @@ impl std::fmt::Display for AuthPlan {
         match &self.method {
             AuthMethod::Basic(plan) => {
                 let users = plan.users.0.content().len();
-                write!(f, "basic, {users} users of {}, realm \"{}\"", plan.users.0.path().display(), plan.realm)?;
+                write!(
+                    f,
+                    "basic, {users} users of {}, realm \"{}\"",
+                    plan.users.0.path().display(),
+                    plan.realm
+                )?;
             }
             AuthMethod::Jwt(plan) => {
                 write!(f, "jwt, keys of {}", plan.keys.name())?;
                 match plan.keys.keys() {
                     None => write!(f, " (none read yet{})", last_error(&plan.keys))?,
                     Some(keys) => {
-                        let mut names: Vec<&str> =
-                            keys.keys.iter().flat_map(|key| key.algorithms()).map(JwtAlgorithm::code).collect();
+                        let mut names: Vec<&str> = keys
+                            .keys
+                            .iter()
+                            .flat_map(|key| key.algorithms())
+                            .map(JwtAlgorithm::code)
+                            .collect();
                         names.sort_unstable();
                         names.dedup();
                         write!(f, " ({} for {}", keys.keys.len(), names.join(" "))?;
@@ -293,7 +304,8 @@ impl OriginPattern {
                 let origin = origin.to_ascii_lowercase();
                 let name = origin.strip_prefix(&**scheme).and_then(|name| name.strip_suffix(&**rest));
                 name.is_some_and(|name| {
-                    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+                    !name.is_empty()
+                        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
                 })
             }
             Self::Regex(regex) => regex.is_match(origin),

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    AccessPlan, ClientTimeouts, CompressionPlan, Forwarding, ListenerIndex, ListenerPlan, PoolPlan, ServerTimeouts,
-    Statuses,
+    AccessPlan, ClientTimeouts, CompressionPlan, Forwarding, ListenerIndex, ListenerPlan, PoolPlan,
+    ServerTimeouts, Statuses,
 };
 
 /// Settings of the requests of a route, resolved: its own, or else those of the pool and the listener.

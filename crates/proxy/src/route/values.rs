@@ -15,9 +15,9 @@ use server_shell::date::RenderedSecond;
 use sha2::{Digest as _, Sha256};
 
 use super::RouteRequest;
-use crate::auth::Identity;
 use super::conditions::append_parameter;
 use super::map_keys::append_mapped;
+use crate::auth::Identity;
 use crate::cookies::cookies;
 use crate::plan::{Action, Fact, Plan, Variable};
 use crate::request_view::ClientFacts;

@@ -18,7 +18,8 @@ fn routes(jwt: &str) -> String {
         "[listener.web]\nbind = \"127.0.0.1:0\"\nauth = {{ jwt = {{ {jwt} }} }}\n\
          [[route]]\npath-prefix = '/open'\nauth = false\npool = 'app'\n\
          [[route]]\npath-prefix = '/limited'\nrate-limit = {{ rate = '1/h', burst = 1, key = '{{jwt.sub}}' }}\nreturn = {{ body = 'ok' }}\n\
-         [[route]]\npool = 'app'\nset-request-header = {{ x-user = '{{user}}', x-tenant = '{{jwt.tenant}}', x-roles = '{{jwt.realm_access.roles}}', x-n = '{{jwt.n}}{{jwt.ok}}{{jwt.none}}' }}\n"
+         [[route]]\npath-prefix = '/rules'\npool = 'app'\nresponse = [{{ when = {{ claim = {{ 'realm_access.roles' = 'admin' }} }}, set-header = {{ x-admin = 'yes' }} }}]\n\
+         [[route]]\npool = 'app'\nset-request-header = {{ x-user = '{{auth.user}}', x-tenant = '{{jwt.tenant}}', x-roles = '{{jwt.realm_access.roles}}', x-n = '{{jwt.n}}{{jwt.ok}}{{jwt.none}}' }}\n"
     )
 }
 
@@ -30,7 +31,7 @@ fn bearer(token: &str) -> String {
 fn claims_of_tokens_are_values() {
     let _shared = shared_machine();
     let jwt = "keys-file = 'FILES/jwks', issuer = 'https://id.example', audience = ['api', 'other']";
-    let log = "[[log]]\nto = 'file:HOME/log'\nformat = '{status} {user:--} {jwt.tenant:--}'\n";
+    let log = "[[log]]\nto = 'file:HOME/log'\nformat = '{status} {auth.user:--} {jwt.tenant:--}'\n";
     let (proxy, _origin) = start(&format!("{log}{}", routes(jwt)), &[("jwks", JWKS)]);
     for _ in 0..3 {
         let head = text(&get(&proxy, "/", &bearer(GOOD)));
@@ -41,12 +42,17 @@ fn claims_of_tokens_are_values() {
     }
     let metrics = proxy.metrics();
     assert_eq!((count(&metrics, "jwt", "allowed"), count(&metrics, "jwt", "cached")), (1.0, 2.0));
+    for (token, expected) in [(GOOD, Some("yes")), (OF_USER, None)] {
+        let response = get(&proxy, "/rules", &bearer(token));
+        assert_eq!((response.status, field(&response.head, "x-admin").as_deref()), (200, expected));
+    }
     // A limit for each user, after the token is known.
     assert_eq!(get(&proxy, "/limited", &bearer(GOOD)).status, 200);
     assert_eq!(get(&proxy, "/limited", &bearer(GOOD)).status, 429);
     assert_eq!(get(&proxy, "/limited", &bearer(OF_USER)).status, 200);
     assert_eq!(get(&proxy, "/limited", "").status, 401);
-    let has = |line: &str| fs::read_to_string(proxy.home.path().join("log")).is_ok_and(|log| log.contains(line));
+    let has =
+        |line: &str| fs::read_to_string(proxy.home.path().join("log")).is_ok_and(|log| log.contains(line));
     assert!(within(EVENT_TIMEOUT, || has("200 ann t1\n") && has("401 - -\n")));
 }
 
@@ -99,7 +105,10 @@ fn routes_require_claims() {
     assert_eq!(get(&proxy, "/", &bearer(GOOD)).status, 200);
     let forbidden = get(&proxy, "/", &bearer(OF_USER));
     let challenge = field(&forbidden.head, "www-authenticate");
-    assert_eq!((forbidden.status, challenge.as_deref()), (403, Some("Bearer realm=\"weir\", error=\"insufficient_scope\"")));
+    assert_eq!(
+        (forbidden.status, challenge.as_deref()),
+        (403, Some("Bearer realm=\"weir\", error=\"insufficient_scope\""))
+    );
     let metrics = proxy.metrics();
     assert_eq!(count(&metrics, "jwt", "forbidden"), 1.0);
     assert_eq!(metrics.sum_known("weir_requests_total", &[("end", "forbidden")]), 1.0);
@@ -117,9 +126,13 @@ fn tokens_come_from_cookies_and_fields() {
     assert_eq!(get(&proxy, "/", &format!("Cookie: session={GOOD}\r\n")).status, 401);
     let jwt = "secret-file = 'FILES/secret', token = 'header:x-token'";
     let (proxy, _origin) = start(&routes(jwt), &[("secret", &format!("{SECRET}\n"))]);
-    let response = get(&proxy, "/", &format!("X-Token: {OF_SECRET}\r\nX_Token: y\r\nAuthorization: Basic YTpi\r\n"));
+    let response =
+        get(&proxy, "/", &format!("X-Token: {OF_SECRET}\r\nX_Token: y\r\nAuthorization: Basic YTpi\r\n"));
     let head = text(&response);
-    assert!(response.status == 200 && !head.contains("x-token") && head.contains("authorization: basic"), "{head}");
+    assert!(
+        response.status == 200 && !head.contains("x-token") && head.contains("authorization: basic"),
+        "{head}"
+    );
 }
 
 /// Responds with keys by the number of the request: a fault, the first key, both keys, 10 MB, and then nothing.
@@ -145,22 +158,31 @@ fn keys_of_a_url_are_followed_and_stay_while_it_fails() {
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&requests);
     let server = ScriptedServer::start(move |peer| serve_keys(&seen, peer));
-    let jwt = format!("keys-url = 'http://{}/jwks', keys-interval = '1h', unknown-key-interval = '1ms'", server.authority);
+    let jwt = format!(
+        "keys-url = 'http://{}/jwks', keys-interval = '1h', unknown-key-interval = '1ms'",
+        server.authority
+    );
     let (proxy, _origin) = start(&routes(&jwt), &[]);
     let status = |token: &str| get(&proxy, "/", &bearer(token)).status;
     // The first request fails, so there are no keys; the next one comes by itself.
     let results = "weir_jwks_requests_total";
-    proxy.metrics_until("a failed request", |metrics| metrics.sum_known(results, &[("result", "failed")]) >= 1.0);
+    proxy.metrics_until("a failed request", |metrics| {
+        metrics.sum_known(results, &[("result", "failed")]) >= 1.0
+    });
     assert!(within(EVENT_TIMEOUT, || status(GOOD) == 200));
     let metrics = proxy.metrics();
-    assert_eq!((metrics.sum_known("weir_jwks_keys", &[]), metrics.sum_known(results, &[("result", "loaded")])), (1.0, 1.0));
+    assert_eq!(
+        (metrics.sum_known("weir_jwks_keys", &[]), metrics.sum_known(results, &[("result", "loaded")])),
+        (1.0, 1.0)
+    );
     // An unknown key makes the proxy ask again.
     assert_eq!(requests.load(Ordering::SeqCst), 2);
     assert!(within(EVENT_TIMEOUT, || status(OF_NEW_KEY) == 200));
     assert_eq!(requests.load(Ordering::SeqCst), 3);
     // Then the URL has too much, and at last nothing: the keys stay.
     assert_eq!(status(INJECTED_KEY_NAME), 401);
-    proxy.metrics_until("10 MB refused", |metrics| metrics.sum_known(results, &[("result", "failed")]) >= 2.0);
+    proxy
+        .metrics_until("10 MB refused", |metrics| metrics.sum_known(results, &[("result", "failed")]) >= 2.0);
     assert_eq!(status(INJECTED_KEY_NAME), 401);
     assert!(within(EVENT_TIMEOUT, || requests.load(Ordering::SeqCst) >= 5));
     assert_eq!((status(GOOD), status(OF_NEW_KEY)), (200, 200));
@@ -192,12 +214,15 @@ fn the_file_of_keys_is_read_again() {
     fs::write(&file, JWKS).unwrap();
     let (proxy, _origin) = start(&routes(&format!("keys-file = '{}'", file.display())), &[]);
     let mut client = Client::connect(proxy.authority());
-    let mut status = |token: &str| client.get_with_fields("/", &format!("Host: t\r\n{}", bearer(token))).status;
+    let mut status =
+        |token: &str| client.get_with_fields("/", &format!("Host: t\r\n{}", bearer(token))).status;
     assert_eq!((status(GOOD), status(OF_NEW_KEY)), (200, 401));
     fs::write(&file, NEW_JWKS).unwrap();
     assert!(within(EVENT_TIMEOUT, || status(OF_NEW_KEY) == 200));
     fs::write(&file, "{}").unwrap();
-    proxy.metrics_until("a failed read", |metrics| metrics.sum_known("weir_auth_file_failures_total", &[]) == 1.0);
+    proxy.metrics_until("a failed read", |metrics| {
+        metrics.sum_known("weir_auth_file_failures_total", &[]) == 1.0
+    });
     assert_eq!((status(GOOD), status(OF_NEW_KEY)), (200, 200));
 }
 
@@ -217,6 +242,12 @@ fn faults_of_configs_have_their_places() {
         let (code, output) = check(&config(jwt), &[("f", content)], &["--check"]);
         assert!(code == Some(2) && output.contains(part), "{jwt}: {output}");
     }
+    let (code, output) = check(
+        "[listener.web]\nbind = '127.0.0.1:0'\n[[route]]\nwhen = { claim = { sub = 'ann' } }\ndeny = true\n",
+        &[],
+        &["--check"],
+    );
+    assert!(code == Some(2) && output.contains("a route is chosen before its authentication"), "{output}");
     let warned = config("public-key-file = 'FILES/f', algorithms = ['HS256', 'ES256']");
     let (_, output) = check(&warned, &[("f", PUBLIC_KEY)], &["--check"]);
     assert!(output.contains("has the algorithm HS256"), "{output}");

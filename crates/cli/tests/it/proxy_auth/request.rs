@@ -12,7 +12,8 @@ fn decide(peer: &mut ScriptPeer) -> io::Result<()> {
     while let Some(head) = peer.request()? {
         let length = field(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         peer.skip_content(length)?;
-        let asked: Vec<String> = head.lines().skip(1).map(|line| line.to_ascii_lowercase().replace(": ", "=")).collect();
+        let asked: Vec<String> =
+            head.lines().skip(1).map(|line| line.to_ascii_lowercase().replace(": ", "=")).collect();
         let asked = format!("{};{}", head.lines().next().unwrap_or_default(), asked.join(";"));
         let response = match &*field(&head, "authorization").unwrap_or_default() {
             "allow" => format!("200 OK\r\nX-User: ann\r\nX-Groups: a, b\r\nSet-Cookie: s=1\r\nX-Other: 1\r\nX-Asked: {asked}\r\nContent-Length: 2\r\n\r\nok"),
@@ -37,8 +38,8 @@ fn routes(auth: &ScriptedServer, more: &str) -> String {
         "[listener.web]\nbind = \"127.0.0.1:0\"\n\
          auth = {{ request = {{ pool = 'auth', path = '/verify?x=1', timeout = '500ms', server-headers = ['x-user', 'x-groups', 'x-asked'], client-headers = 'set-cookie', user-header = 'x-user'{more} }} }}\n\
          [[route]]\npath-prefix = '/open'\nauth = false\npool = 'app'\n\
-         [[route]]\npath-prefix = '/own'\nreturn = {{ body-template = '{{user}}' }}\n\
-         [[route]]\npool = 'app'\nset-response-header = {{ x-for = '{{user:-nobody}}' }}\n\
+         [[route]]\npath-prefix = '/own'\nreturn = {{ body-template = '{{auth.user}}' }}\n\
+         [[route]]\npool = 'app'\nset-response-header = {{ x-for = '{{auth.user:-nobody}}' }}\n\
          [pool.auth]\nservers = ['{}']\nretries = 0\n",
         auth.authority
     )
@@ -54,13 +55,29 @@ fn a_service_allows_requests_and_adds_fields() {
     let service = ScriptedServer::start(decide);
     let (proxy, _origin) = start(&routes(&service, ""), &[]);
     let spoofed = "X-User: root\r\nx-USER: root\r\nX-Groups: root\r\nX-Asked: root\r\nX-Forwarded-Method: DELETE\r\nX-Forwarded-Uri: /admin\r\nCookie: c=d\r\nX-Private: p\r\n";
-    let response = request(&proxy, "POST /a/b?q=1", &format!("{}{spoofed}Content-Length: 0\r\n", auth("allow")));
+    let response =
+        request(&proxy, "POST /a/b?q=1", &format!("{}{spoofed}Content-Length: 0\r\n", auth("allow")));
     assert_eq!(response.status, 200, "{}", response.head);
     let head = text(&response);
-    assert!(head.contains("\r\nx-user: ann\r\n") && head.contains("\r\nx-groups: a, b\r\n") && !head.contains("root"), "{head}");
+    assert!(
+        head.contains("\r\nx-user: ann\r\n")
+            && head.contains("\r\nx-groups: a, b\r\n")
+            && !head.contains("root"),
+        "{head}"
+    );
     assert!(!head.contains("x-other") && head.contains("authorization: allow"), "{head}");
     let asked = field(&head, "x-asked").unwrap_or_default();
-    for part in ["get /verify?x=1 http/1.1;", ";host=test;", ";x-forwarded-method=post;", ";x-forwarded-uri=/a/b?q=1;", ";x-forwarded-host=test;", ";x-forwarded-proto=http;", ";x-forwarded-for=127.0.0.1;", ";authorization=allow", ";cookie=c=d"] {
+    for part in [
+        "get /verify?x=1 http/1.1;",
+        ";host=test;",
+        ";x-forwarded-method=post;",
+        ";x-forwarded-uri=/a/b?q=1;",
+        ";x-forwarded-host=test;",
+        ";x-forwarded-proto=http;",
+        ";x-forwarded-for=127.0.0.1;",
+        ";authorization=allow",
+        ";cookie=c=d",
+    ] {
         assert!(format!("{asked};").contains(part), "{part}: {asked}");
     }
     assert!(!asked.contains("private") && !asked.contains("delete") && !asked.contains("/admin"), "{asked}");
@@ -81,15 +98,28 @@ fn denials_reach_the_client_and_failures_are_closed() {
     assert_eq!((denied.status, text(&denied)), (401, "login".to_owned()));
     assert_eq!(field(&denied.head, "www-authenticate").as_deref(), Some("Custom x=\"y\""));
     let login = get(&proxy, "/a", &auth("login"));
-    assert_eq!((login.status, field(&login.head, "location").as_deref()), (302, Some("https://login.example/")));
-    assert!(field(&login.head, "set-cookie").as_deref() == Some("state=x") && field(&login.head, "x-other").is_none());
+    assert_eq!(
+        (login.status, field(&login.head, "location").as_deref()),
+        (302, Some("https://login.example/"))
+    );
+    assert!(
+        field(&login.head, "set-cookie").as_deref() == Some("state=x")
+            && field(&login.head, "x-other").is_none()
+    );
     let forbidden = get(&proxy, "/own", &auth("forbid"));
-    assert_eq!((forbidden.status, text(&forbidden), field(&forbidden.head, "content-type").as_deref()), (403, "<b>no</b>".to_owned(), Some("text/html")));
+    assert_eq!(
+        (forbidden.status, text(&forbidden), field(&forbidden.head, "content-type").as_deref()),
+        (403, "<b>no</b>".to_owned(), Some("text/html"))
+    );
     let large = get(&proxy, "/a", &auth("large"));
     assert_eq!((large.status, large.body.len()), (403, 0));
     for fault in ["broken", "missing", "malformed", "close", "stuck"] {
         let response = get(&proxy, "/a", &auth(fault));
-        assert_eq!((response.status, field(&response.head, "retry-after").as_deref()), (503, Some("1")), "{fault}");
+        assert_eq!(
+            (response.status, field(&response.head, "retry-after").as_deref()),
+            (503, Some("1")),
+            "{fault}"
+        );
     }
     let metrics = proxy.metrics();
     assert_eq!((count(&metrics, "request", "denied"), count(&metrics, "request", "unavailable")), (4.0, 5.0));
@@ -110,10 +140,21 @@ fn answers_are_used_again_by_their_key() {
         let response = get(&proxy, "/a", &auth("allow"));
         assert!(response.status == 200 && text(&response).contains("\r\nx-user: ann\r\n"));
     }
-    assert_eq!((get(&proxy, "/b", &auth("allow")).status, get(&proxy, "/a", "").status, get(&proxy, "/a", "").status), (200, 401, 401));
+    assert_eq!(
+        (
+            get(&proxy, "/b", &auth("allow")).status,
+            get(&proxy, "/a", "").status,
+            get(&proxy, "/a", "").status
+        ),
+        (200, 401, 401)
+    );
     let metrics = proxy.metrics();
     assert_eq!(
-        (count(&metrics, "request", "allowed"), count(&metrics, "request", "cached"), count(&metrics, "request", "denied")),
+        (
+            count(&metrics, "request", "allowed"),
+            count(&metrics, "request", "cached"),
+            count(&metrics, "request", "denied")
+        ),
         (2.0, 4.0, 2.0)
     );
     let fault = routes(&service, ", cache-key = 'always'") + "[pool.app]\nservers = ['127.0.0.1:1']\n";
