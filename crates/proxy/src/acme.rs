@@ -1,12 +1,10 @@
 //! Automatic certificates (ACME, RFC 8555): orders them, and renews them at two thirds of their
-//! lifetime, in a thread of its own. `order` has one order, `http` its client, `response` what it reads,
+//! lifetime, in a thread of its own. `order` has one order, `http` its client,
 //! `storage` the files, `tokens` the answers to challenges over HTTP; `rt::tls` has those over TLS. The control thread
 //! puts a new certificate into force as a reload does.
 
-mod get;
 mod http;
 mod order;
-pub(crate) mod response;
 mod schedule;
 mod storage;
 mod tokens;
@@ -24,7 +22,6 @@ use rt::tokio::sync::watch;
 
 use crate::metrics::Snapshot;
 use crate::plan::{AcmePlan, Plan};
-pub(crate) use get::http_get;
 use schedule::{Schedule, renewal_at_s};
 pub(crate) use tokens::{CHALLENGE_PREFIX, answer_to_challenge};
 

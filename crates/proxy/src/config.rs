@@ -68,7 +68,6 @@ pub use validate::REGEX_BYTES_MAX;
 
 pub(crate) use record::problem::suggestion;
 pub(crate) use sources::check_sources;
-pub(crate) use validate::read_bounded_file;
 pub(crate) use variables::check_variables;
 
 use crate::template::KnownValues;
@@ -246,7 +245,8 @@ fn parse_admin_token(root: &Section, problems: &mut Problems) -> (Option<Secret>
     }
     let path = PathBuf::from(&*file.value);
     validate::warn_of_world_readable(&path, file.offset, problems);
-    let content = problems.ok_or_report(file.offset, read_bounded_file(&path, TOKEN_FILE_BYTES_MAX));
+    let content =
+        problems.ok_or_report(file.offset, validate::read_bounded_file(&path, TOKEN_FILE_BYTES_MAX));
     let in_file = |text: String| format!("{}: {text}", path.display());
     let token = content.and_then(|content| {
         problems.ok_or_report(file.offset, check_length(content.trim_ascii()).map_err(in_file))

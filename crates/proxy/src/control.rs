@@ -160,9 +160,8 @@ pub fn start(
     let shared = CrossCoreState::new(&template, &wakeups, None)?;
     let sandbox = drop_privileges(&privileges(&template, extra_paths)).map_err(io::Error::other)?;
     let log = log::start(&template.logs, count)?;
-    start_auth_threads(&template)?;
     let mut health = Health::start()?;
-    let acme = if acme_plans(&template).is_empty() { None } else { Some(Acme::start()?) };
+    let acme = start_plan_threads(&template)?;
     let plan = Arc::new(health.resolve(&template));
     let shared = Arc::new(CrossCoreState::new(&plan, &wakeups, Some((&template, &shared)))?);
     let (balancer, inboxes) = ConnectionBalancer::new(count)?;
@@ -251,6 +250,12 @@ fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, V
     let (senders, receivers) = CoreSenders::channels(inboxes.len());
     let build = |(inbox, commands)| CoreInit { initial: initial.clone(), inbox, commands };
     (senders, inboxes.into_iter().zip(receivers).map(build).collect())
+}
+
+/// Starts the threads that a plan needs beside the cores.
+fn start_plan_threads(plan: &Plan) -> io::Result<Option<Acme>> {
+    start_auth_threads(plan)?;
+    if acme_plans(plan).is_empty() { Ok(None) } else { Acme::start().map(Some) }
 }
 
 /// Starts the threads that the authentication of a plan needs, unless they run.

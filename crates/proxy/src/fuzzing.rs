@@ -13,7 +13,6 @@ use std::net::IpAddr;
 use rt::tls::client_hello::{ClientHelloReader, ParsedClientHello, parse_client_hello};
 use wire::{Framing, Header, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
 
-use crate::acme::response::ResponseReader;
 use crate::balance::sticky::{CookieTimes, ServerTokens, StickyCookie, write_cookie_field};
 use crate::config;
 use crate::cookies::{Cookie, cookies, is_cookie_field};
@@ -23,6 +22,7 @@ use crate::forward::{
     ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, origin_form,
     write_request, write_response,
 };
+use crate::http_fetch::response::ResponseReader;
 use crate::plan::{
     Forwarding, PathRule, RouteChange, SameSite, Secret, StickyLimits, StickyMode, StickyPlan, Underscores,
 };

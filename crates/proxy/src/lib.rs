@@ -32,6 +32,7 @@ mod forward;
 pub mod fuzzing;
 mod h2_front;
 mod health;
+mod http_fetch;
 mod ipv4_fmt;
 mod key_digest;
 mod log;

@@ -4,7 +4,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::ToSocketAddrs as _;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,16 +12,14 @@ use http::Request;
 use http_body::Body as _;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use record::units::format_duration_ns;
-use rt::address::Address;
 use rt::clock::{MonotonicTime, SECOND_NS};
-use rt::stream::Stream;
 use rt::timers::Timers;
 use rt::tls::ClientTls;
-use rt::tokio::runtime::{Builder, LocalOptions};
 use rt::tokio::sync::oneshot;
 use wire::{RequestKind, encode};
 
-use super::response::{AcmeResponse, ResponseReader};
+use crate::http_fetch::response::{FetchedResponse, ResponseReader};
+use crate::http_fetch::{block_on, connect};
 
 /// Maximum time of a request, from the look-up of the host to the end of the response.
 pub(super) const REQUEST_TIMEOUT_NS: u64 = 60 * SECOND_NS;
@@ -87,10 +84,6 @@ impl HttpClient for AcmeHttp {
     }
 }
 
-pub(super) fn block_on<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?.block_on(future)
-}
-
 /// Makes a request, until its maximum time or until nobody waits for the response any more.
 async fn exchange_in_time(
     tls: &ClientTls,
@@ -102,7 +95,7 @@ async fn exchange_in_time(
     let deadline = MonotonicTime::now() + timeout_ns;
     rt::tokio::select! {
         response = exchange(tls, request) => {
-            response.map(|AcmeResponse { parts, content }| {
+            response.map(|FetchedResponse { parts, content }| {
                 BytesResponse { parts, body: Box::new(Bytes::from(content)) }
             })
         }
@@ -114,7 +107,7 @@ async fn exchange_in_time(
     }
 }
 
-async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::Result<AcmeResponse> {
+async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::Result<FetchedResponse> {
     let (parts, mut body) = request.into_parts();
     let mut content = Vec::new();
     while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
@@ -141,19 +134,6 @@ async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::
             }
         }
     }
-}
-
-pub(super) async fn connect(host: &str, port: u16) -> io::Result<Stream> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    // This thread has nothing else to do meanwhile.
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in (bare, port).to_socket_addrs()? {
-        match rt::dial::connect(&Address::Tcp(address), None).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
 }
 
 fn request_bytes(parts: &http::request::Parts, host: &str, port: u16, content: &[u8]) -> Vec<u8> {

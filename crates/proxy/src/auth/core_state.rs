@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::cache::{DigestKey, ResultCache};
 use super::{AuthResult, Identity};
 
-/// What a core keeps; created by its first request with authentication.
+/// Results that a core keeps; created by its first request with authentication.
 #[derive(Default)]
 pub(crate) struct AuthCore(OnceCell<AuthTables>);
 

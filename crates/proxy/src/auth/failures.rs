@@ -25,7 +25,7 @@ pub(super) struct Failures {
     forgotten_at: HashMap<u64, MonotonicTime>,
 }
 
-/// Whose failures count.
+/// Source or user of a failure.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) enum Offender<'a> {
     Source(IpAddr),

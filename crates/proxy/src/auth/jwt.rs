@@ -8,10 +8,23 @@ use serde_json::{Map, Value};
 
 use super::jwks::{JwtAlgorithm, KeySet, VerifyingKey};
 use super::{AuthResult, Claims};
-use crate::plan::JwtRules;
 
 /// Maximum number of keys that a token without `kid` is verified with.
 const KEYS_TRIED_MAX: usize = 4;
+
+/// Rules for tokens; others get 401.
+#[derive(Clone, Debug, Default)]
+pub struct JwtRules {
+    pub token_bytes_max: usize,
+    /// `None`: all algorithms of the keys.
+    pub algorithms: Option<Vec<JwtAlgorithm>>,
+    /// Empty: any.
+    pub issuers: Vec<Box<str>>,
+    pub audiences: Vec<Box<str>>,
+    pub clock_skew_s: u64,
+    /// Claims that a token must have.
+    pub present: Vec<Box<str>>,
+}
 
 /// A token whose signature and times are right.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use rt::clock::{MonotonicTime, SECOND_NS, unix_ns};
 
 use super::jwks::{KEYS_BYTES_MAX, KeySet};
 use super::watched_file::{Watched as _, WatchedFile};
-use crate::acme::http_get;
+use crate::http_fetch::http_get;
 
 /// Interval at which the thread checks which URLs are due.
 const TICK: Duration = Duration::from_millis(250);

@@ -12,12 +12,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::tokio::sync::oneshot;
 
-use super::failures::{Failures, Offender};
+use super::failures::{FailureLimit, Failures, Offender};
 use super::{AuthResult, BasicCredentials, PasswordHash};
-use crate::plan::{FailureLimit, PasswordThreads};
 
 /// Maximum time that a check waits in the queue.
 const WAIT_MAX_NS: u64 = 10 * SECOND_NS;
+
+/// `password-threads` and `password-queue`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PasswordThreads {
+    pub threads: usize,
+    pub queue_max: usize,
+}
 
 /// A password to check.
 pub(crate) struct PasswordCheck {

@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -39,7 +40,10 @@ impl<T> WatchedFile<T> {
 }
 
 /// Files that the process has open, each with the address of its parser. A file is dropped with the last plan that has it.
-static OPEN: Mutex<Vec<(PathBuf, usize, Weak<dyn Any + Send + Sync>)>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<OpenFile>> = Mutex::new(Vec::new());
+
+/// Path of a file, address of its parser, and its content.
+type OpenFile = (PathBuf, usize, Weak<dyn Any + Send + Sync>);
 
 impl<T: Send + Sync + 'static> WatchedFile<T> {
     /// Opens a file: that of the process, read again if it has changed since.
@@ -49,7 +53,7 @@ impl<T: Send + Sync + 'static> WatchedFile<T> {
     pub(crate) fn open(path: &Path, bytes_max: usize, parse: Parse<T>) -> Result<Arc<Self>, Vec<String>> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(.., file)| file.strong_count() > 0);
-        let is_same = |known: &&(PathBuf, usize, _)| known.0 == path && known.1 == parse as usize;
+        let is_same = |known: &&OpenFile| known.0 == path && known.1 == parse as usize;
         let known = open.iter().find(is_same).and_then(|(.., file)| file.upgrade()?.downcast::<Self>().ok());
         if let Some(file) = known {
             if file.status.lock().unwrap_or_else(PoisonError::into_inner).loaded
@@ -135,10 +139,20 @@ impl<T: Send + Sync + 'static> Watched for WatchedFile<T> {
     }
 }
 
+fn read_bounded(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a file"));
+    }
+    if metadata.len() > bytes_max as u64 {
+        return Err(io::Error::other(format!("more than {bytes_max} bytes")));
+    }
+    std::fs::read(path)
+}
+
 fn read<T>(path: &Path, bytes_max: usize, parse: Parse<T>) -> Result<T, Vec<String>> {
     let name = path.display();
-    let content =
-        crate::config::read_bounded_file(path, bytes_max).map_err(|error| vec![error.to_string()])?;
+    let content = read_bounded(path, bytes_max).map_err(|error| vec![format!("{name}: {error}")])?;
     parse(&content).map_err(|faults| faults.iter().map(|fault| format!("{name}:{fault}")).collect())
 }
 

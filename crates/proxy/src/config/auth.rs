@@ -19,7 +19,7 @@ use crate::template::{KnownValues, Scope};
 
 use super::conditions::parse_matcher;
 use super::listeners::find_pool;
-use super::templates::{parse_key, parse_text};
+use super::templates::parse_key;
 use super::validate;
 use super::value::Section;
 
@@ -281,57 +281,27 @@ fn parse_request(
     let pool = section.text("pool")?;
     let pool_id = find_pool(&pool, pools, problems);
     let path = section.text("path")?;
-    let is_target = path.value.starts_with('/')
-        && path.value.bytes().all(|byte| matches!(byte, b'!'..=b'~') && byte != b'#');
-    if !is_target {
-        problems.add_error(
-            path.offset,
-            format!("'{}' is not a path of visible ASCII that starts with /", path.value.escape_debug()),
-        );
+    let is_visible = path.value.bytes().all(|byte| matches!(byte, b'!'..=b'~') && byte != b'#');
+    if !is_visible || !path.value.starts_with('/') {
+        let text =
+            format!("'{}' is not a path of visible ASCII that starts with /", path.value.escape_debug());
+        problems.add_error(path.offset, text);
     }
-    let mut fields = |key: &str| -> Vec<Box<str>> {
-        let texts = section.texts(key).into_iter();
-        let checked = texts.filter_map(|text| {
-            let is_all = key == "request-headers" && &*text.value == "*";
-            let check = if is_all { Ok(()) } else { validate::check_removed_field(&text.value) };
-            problems.ok_or_report(text.offset, check).map(|()| text.value)
-        });
-        checked.collect()
-    };
+    let mut fields = |key: &str| parse_field_names(section, key, problems);
     let (request_fields, server_fields) = (fields("request-headers"), fields("server-headers"));
     let (client_fields, denial_fields) = (fields("client-headers"), fields("denial-headers"));
     let method = section.text("method")?;
-    let method = match &*method.value {
-        "same" => None,
-        _ => {
-            problems.ok_or_report(method.offset, validate::check_field_name(&method.value))?;
-            Some(method.value)
-        }
-    };
+    // The names of methods have the letters of those of fields (RFC 9110 §9.1).
+    problems.ok_or_report(method.offset, validate::check_field_name(&method.value))?;
     let user_field = section.text("user-header");
     if let Some(text) = &user_field {
         problems.ok_or_report(text.offset, validate::check_field_name(&text.value));
     }
-    let cache_key = section.text("cache-key").and_then(|text| {
-        let known = KnownValues::default();
-        // A text without values is the same for all requests.
-        if matches!(
-            parse_text(&text, Scope::Route, known, &mut Problems::default()),
-            crate::plan::Text::Literal(_)
-        ) && !text.value.contains('{')
-            && !text.value.contains('.')
-        {
-            let message =
-                format!("'{}' is the same for all requests: write '{{header.authorization}}'", text.value);
-            problems.add_error(text.offset, message);
-            return None;
-        }
-        parse_key(&text, Scope::Route, known, problems)
-    });
+    let cache_key = section.text("cache-key");
     Some(RequestPlan {
         pool: pool_id?,
         pool_name: pool.value,
-        method,
+        method: Some(method.value).filter(|method| &**method != "same"),
         path: path.value,
         timeout_ns: section.integer_or_zero("timeout"),
         request_fields,
@@ -339,6 +309,18 @@ fn parse_request(
         client_fields,
         denial_fields,
         user_field: user_field.map(|text| text.value),
-        cache_key,
+        cache_key: cache_key
+            .and_then(|text| parse_key(&text, Scope::Route, KnownValues::default(), problems)),
     })
+}
+
+/// Reads names of fields that are copied, some of which may end in `*`.
+fn parse_field_names(section: &Section, key: &str, problems: &mut Problems) -> Vec<Box<str>> {
+    let texts = section.texts(key).into_iter();
+    let checked = texts.filter_map(|text| {
+        let is_all = key == "request-headers" && &*text.value == "*";
+        let check = if is_all { Ok(()) } else { validate::check_removed_field(&text.value) };
+        problems.ok_or_report(text.offset, check).map(|()| text.value)
+    });
+    checked.collect()
 }

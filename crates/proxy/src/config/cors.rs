@@ -29,16 +29,7 @@ pub(super) fn parse_cors(owner: &Section, problems: &mut Problems) -> Option<Opt
         return Some(None);
     }
     let credentials = section.flag("credentials");
-    if let Some(any) = origins.iter().find(|origin| &*origin.value == "*") {
-        if credentials {
-            let text =
-                "'*' with credentials would let every page read what a user may read: list the origins";
-            problems.add_error(any.offset, text);
-        }
-        if origins.len() > 1 {
-            problems.warn(any.offset, "'*' is every origin, so the others have no effect");
-        }
-    }
+    check_any(&origins, credentials, problems);
     let is_any = origins.iter().any(|origin| &*origin.value == "*");
     let patterns: Vec<_> = origins
         .iter()
@@ -71,6 +62,20 @@ pub(super) fn parse_cors(owner: &Section, problems: &mut Problems) -> Option<Opt
         credentials,
         max_age_s: section.integer_or_zero("max-age") / 1_000_000_000,
     })))
+}
+
+/// Checks `*` beside credentials and other origins.
+fn check_any(origins: &[Located<Box<str>>], credentials: bool, problems: &mut Problems) {
+    if let Some(any) = origins.iter().find(|origin| &*origin.value == "*") {
+        if credentials {
+            let text =
+                "'*' with credentials would let every page read what a user may read: list the origins";
+            problems.add_error(any.offset, text);
+        }
+        if origins.len() > 1 {
+            problems.warn(any.offset, "'*' is every origin, so the others have no effect");
+        }
+    }
 }
 
 fn parse_origin(origin: &Located<Box<str>>, problems: &mut Problems) -> Option<OriginPattern> {

@@ -11,7 +11,7 @@ use wire::encode::EncodeError;
 
 /// Reason for refusing a value. Its name says what was expected, or what is wrong with the value.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ValueError {
+pub(super) enum ValueError {
     // Names, addresses and paths of this machine.
     #[error("'{text}' is not a name: use 1 to {bytes_max} letters, digits, '-', '_', '.', ':'")]
     Name { text: Box<str>, bytes_max: usize },

@@ -312,7 +312,7 @@ pub(super) fn parse_source(text: &str, namespace: Option<&Path>) -> Result<IpAdd
 }
 
 /// Reads a regular file. A device or a FIFO may never end, or never begin.
-pub(crate) fn read_bounded_file(path: &Path, bytes_max: usize) -> Result<Vec<u8>, ValueError> {
+pub(super) fn read_bounded_file(path: &Path, bytes_max: usize) -> Result<Vec<u8>, ValueError> {
     let failed = |error| ValueError::File { path: path.into(), error };
     let metadata = fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() {

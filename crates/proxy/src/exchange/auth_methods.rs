@@ -236,8 +236,8 @@ impl AuthContext<'_> {
         encode::field(&mut out, "Host", host.unwrap_or(default_host).as_bytes());
         encode::field(&mut out, "X-Forwarded-Method", head.method.as_bytes());
         encode::field(&mut out, "X-Forwarded-Uri", &origin_form(head.method, self.request.target));
-        let forwarded_host = view.value("x-forwarded-host");
-        let forwarded_host = forwarded_host.unwrap_or(host.unwrap_or_default().as_bytes());
+        let received_host = host.unwrap_or_default().as_bytes();
+        let forwarded_host = view.value("x-forwarded-host").unwrap_or(received_host);
         encode::field(&mut out, "X-Forwarded-Host", forwarded_host);
         let scheme = if self.client.is_tls() { "https" } else { "http" };
         let proto = view.value("x-forwarded-proto").unwrap_or(scheme.as_bytes());

@@ -2,9 +2,9 @@
 
 use crate::auth::claims::is_claim_path;
 use crate::auth::jwks::KeySet;
+use crate::auth::jwt::{self, JwtRules};
 use crate::auth::users::Users;
-use crate::auth::{BasicCredentials, Claims, jwt};
-use crate::plan::JwtRules;
+use crate::auth::{BasicCredentials, Claims};
 
 /// Checks bytes behind the first one, which is the kind of input: a field `Authorization`, users, keys, a token with
 /// `none` of the keys, or a claim with a path. `true`: the input was valid.

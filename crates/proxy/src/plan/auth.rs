@@ -8,7 +8,9 @@ use super::{PoolId, RouteChange, Template, TextCondition};
 use crate::auth::AuthKind;
 pub use crate::auth::failures::FailureLimit;
 pub use crate::auth::jwks::JwtAlgorithm;
+pub use crate::auth::jwt::JwtRules;
 pub use crate::auth::key_store::{FileKeys, KeySource, UrlKeys};
+pub use crate::auth::password_threads::PasswordThreads;
 use crate::auth::users::Users;
 use crate::auth::watched_file::{Watched, WatchedFile};
 
@@ -65,20 +67,6 @@ pub struct JwtPlan {
     pub required: Vec<TextCondition>,
 }
 
-/// Rules for tokens; others get 401.
-#[derive(Clone, Debug, Default)]
-pub struct JwtRules {
-    pub token_bytes_max: usize,
-    /// `None`: all algorithms of the keys.
-    pub algorithms: Option<Vec<JwtAlgorithm>>,
-    /// Empty: any.
-    pub issuers: Vec<Box<str>>,
-    pub audiences: Vec<Box<str>>,
-    pub clock_skew_s: u64,
-    /// Claims that a token must have.
-    pub present: Vec<Box<str>>,
-}
-
 /// Part of a request with its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenSource {
@@ -108,13 +96,6 @@ pub struct RequestPlan {
     pub user_field: Option<Box<str>>,
     /// Key of an answer that allows requests; `None`: none is kept.
     pub cache_key: Option<Template>,
-}
-
-/// `password-threads` and `password-queue`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PasswordThreads {
-    pub threads: usize,
-    pub queue_max: usize,
 }
 
 /// `cors` of a listener or a route.

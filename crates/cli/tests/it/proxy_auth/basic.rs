@@ -3,9 +3,11 @@
 use std::fs;
 use std::thread;
 
+use super::tokens::{GOOD, JWKS};
 use super::{USERS, basic_field, check, count, get, start, text};
 use crate::support::client::Client;
 use crate::support::faulty_origins::field;
+use crate::support::peers::ScriptedServer;
 use crate::support::proxies::is_installed;
 use crate::support::proxy_under_test::{EVENT_TIMEOUT, ProxyUnderTest};
 use crate::support::{shared_machine, within};
@@ -280,4 +282,55 @@ fn htpasswd_makes_files_for_weir() {
     let (proxy, _origin): (ProxyUnderTest, _) = start(ROUTES, &[("users", &users)]);
     assert_eq!(get(&proxy, "/a", &basic_field("zoe", "p\u{e9} \u{2713}")).status, 200);
     assert_eq!(get(&proxy, "/a", &basic_field("zoe", "p")).status, 401);
+}
+
+#[test]
+fn a_reload_begins_authentication_and_keeps_results() {
+    let _shared = shared_machine();
+    let keys = ScriptedServer::start(|peer| {
+        while peer.request()?.is_some() {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{JWKS}", JWKS.len());
+            peer.send(head.as_bytes())?;
+        }
+        Ok(())
+    });
+    let origin = ScriptedServer::start(super::echo);
+    let directory = crate::support::temp_dir();
+    fs::write(directory.path().join("users"), USERS).unwrap();
+    let config = |auth: &str| {
+        let auth = auth.replace("FILES", directory.path().to_str().unwrap());
+        format!(
+            "threads = 1\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n{auth}\ncompression = true\n\
+             [[route]]\npath-prefix = '/jwt'\npool = 'app'\nauth = {{ jwt = {{ keys-url = 'http://{}/' }} }}\n\
+             [[route]]\npool = 'app'\n[pool.app]\nservers = [\"{}\"]\n",
+            keys.authority, origin.authority
+        )
+    };
+    let without = config("").replace("auth = { jwt", "#");
+    let proxy = ProxyUnderTest::weir(&without);
+    assert_eq!((get(&proxy, "/a", "").status, get(&proxy, "/jwt", "").status), (200, 200));
+    let basic = "auth = { basic = { users-file = 'FILES/users' } }";
+    let reloads = |number: f64| {
+        let applied = [("result", "applied")];
+        proxy.metrics_until("a reload", |metrics| metrics.sum_known("weir_reloads_total", &applied) == number);
+    };
+    proxy.reload(&config(basic));
+    reloads(1.0);
+    assert_eq!((get(&proxy, "/a", "").status, get(&proxy, "/jwt", "").status), (401, 401));
+    let status = |password: &str| get(&proxy, "/a", &basic_field("ann", password)).status;
+    assert_eq!((status("secret"), status("wrong")), (200, 401));
+    let token = format!("Authorization: Bearer {GOOD}\r\n");
+    assert!(within(EVENT_TIMEOUT, || get(&proxy, "/jwt", &token).status == 200));
+    // The same users in another config: the result of the password stays.
+    proxy.reload(&(config(basic) + "[[route]]\nhost = 'other'\ndeny = true\n"));
+    reloads(2.0);
+    let before = proxy.metrics();
+    assert_eq!(status("secret"), 200);
+    let after = proxy.metrics();
+    assert_eq!(count(&after, "basic", "cached") - count(&before, "basic", "cached"), 1.0);
+    // A client that waits for 100 (Continue) gets the rejection instead.
+    let mut client = Client::connect(proxy.authority());
+    client.send(b"POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n");
+    let rejected = client.read_response().unwrap();
+    assert_eq!((rejected.status, field(&rejected.head, "connection").as_deref()), (401, Some("close")));
 }

@@ -159,5 +159,5 @@ fn answers_are_used_again_by_their_key() {
     );
     let fault = routes(&service, ", cache-key = 'always'") + "[pool.app]\nservers = ['127.0.0.1:1']\n";
     let (code, output) = check(&fault, &[], &["--check"]);
-    assert!(code == Some(2) && output.contains("'always' is the same for all requests"), "{output}");
+    assert!(code == Some(2) && output.contains("'always' is not the name of a value"), "{output}");
 }

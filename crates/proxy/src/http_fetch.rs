@@ -1,17 +1,23 @@
-//! A single request for a small document over HTTP or HTTPS, such as a set of keys.
+//! Requests of the proxy for small documents, such as a set of keys: parts of a client of HTTP and HTTPS, whose responses are
+//! bounded. `acme` uses the parts, too.
+
+pub(crate) mod response;
 
 use std::future::poll_fn;
 use std::io;
+use std::net::ToSocketAddrs as _;
 use std::path::Path;
 
 use record::units::format_duration_ns;
+use rt::address::Address;
 use rt::clock::MonotonicTime;
+use rt::stream::Stream;
 use rt::timers::Timers;
 use rt::tls::{ClientTls, ClientTlsOptions, Verification};
+use rt::tokio::runtime::{Builder, LocalOptions};
 use wire::{RequestKind, encode};
 
-use super::http::{block_on, connect};
-use super::response::ResponseReader;
+use response::ResponseReader;
 
 /// Requests a document, and returns its content of at most 1 MiB. Blocks the thread.
 ///
@@ -73,4 +79,23 @@ async fn get(uri: &http::Uri, ca: Option<&Path>) -> io::Result<Vec<u8>> {
         200 => Ok(response.content),
         status => Err(io::Error::other(format!("the status of the response is {status}"))),
     }
+}
+
+/// Runs a future to its end, in a runtime of its own.
+pub(crate) fn block_on<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?.block_on(future)
+}
+
+/// Connects to the first address of a host that accepts.
+pub(crate) async fn connect(host: &str, port: u16) -> io::Result<Stream> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    // This thread has nothing else to do meanwhile.
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in (bare, port).to_socket_addrs()? {
+        match rt::dial::connect(&Address::Tcp(address), None).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
