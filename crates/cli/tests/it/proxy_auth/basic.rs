@@ -295,10 +295,7 @@ fn a_reload_begins_authentication_and_keeps_results() {
         Ok(())
     });
     let origin = ScriptedServer::start(super::echo);
-    let directory = crate::support::temp_dir();
-    fs::write(directory.path().join("users"), USERS).unwrap();
     let config = |auth: &str| {
-        let auth = auth.replace("FILES", directory.path().to_str().unwrap());
         format!(
             "threads = 1\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n{auth}\ncompression = true\n\
              [[route]]\npath-prefix = '/jwt'\npool = 'app'\nauth = {{ jwt = {{ keys-url = 'http://{}/' }} }}\n\
@@ -309,10 +306,13 @@ fn a_reload_begins_authentication_and_keeps_results() {
     let without = config("").replace("auth = { jwt", "#");
     let proxy = ProxyUnderTest::weir(&without);
     assert_eq!((get(&proxy, "/a", "").status, get(&proxy, "/jwt", "").status), (200, 200));
-    let basic = "auth = { basic = { users-file = 'FILES/users' } }";
+    // Landlock allows the directory of the config.
+    fs::write(proxy.home.path().join("users"), USERS).unwrap();
+    let basic = "auth = { basic = { users-file = 'HOME/users' } }";
     let reloads = |number: f64| {
         let applied = [("result", "applied")];
-        proxy.metrics_until("a reload", |metrics| metrics.sum_known("weir_reloads_total", &applied) == number);
+        proxy
+            .metrics_until("a reload", |metrics| metrics.sum_known("weir_reloads_total", &applied) == number);
     };
     proxy.reload(&config(basic));
     reloads(1.0);
