@@ -50,6 +50,7 @@ pub const BUDGETS: &[Budget] = &[
     budget("proxy_config", 1_024, 100, 2_000, 10_000),
     budget("proxy_template", 1_024, 100, 2_000, 10_000),
     budget("proxy_condition", 1_024, 100, 2_000, 10_000),
+    budget("proxy_auth", 64, 200, 800, 20_000),
     budget("proxy_map", 16, 100, 400, 3_000),
     budget("user_tcp_frames", 1_024, 30, 2_000, 20_000),
     budget("proxy_import", 32_768, 2_000, 20_000, 60_000),

@@ -232,6 +232,7 @@ fn seeds_are_valid() {
     valid("tsig_key", proxy::fuzzing::tsig_key);
     valid("proxy_template", proxy::fuzzing::template);
     valid("proxy_condition", proxy::fuzzing::condition);
+    valid("proxy_auth", proxy::fuzzing::auth);
     valid("proxy_map", proxy::fuzzing::map);
     valid("acme_response", proxy::fuzzing::acme_response);
     valid("certificate", rt::fuzzing::certificate);

@@ -79,10 +79,11 @@ use self::revocation_watch::RevocationWatch;
 use self::runtime_servers::RuntimeServers;
 use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
+use crate::auth::{key_store, password_threads};
 use crate::health::Health;
 use crate::log::{self, LogWriter};
 use crate::metrics::Snapshot;
-use crate::plan::Plan;
+use crate::plan::{AuthMethod, JwtPlan, KeySource, Plan};
 use crate::pool::{CoreWakeups, CrossCoreState};
 use crate::run::{
     ACCEPT_QUEUE_DRAIN_NS, ApplyPlan, CORE_THREAD, Command, CommonInit, CoreInit, CoreSenders, run_core,
@@ -175,7 +176,7 @@ pub fn start(
     let log = log::start(&template.logs, count)?;
     let traces = tracing::start(template.tracing.as_ref(), Arc::default())?;
     let mut health = Health::start()?;
-    let acme = if acme_plans(&template).is_empty() { None } else { Some(Acme::start()?) };
+    let acme = start_plan_threads(&template)?;
     let plan = Arc::new(health.resolve(&template));
     let shared = Arc::new(CrossCoreState::new(&plan, &wakeups, Some((&template, &shared)))?);
     let (balancer, inboxes) = ConnectionBalancer::new(count)?;
@@ -265,6 +266,24 @@ fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, V
     let (senders, receivers) = CoreSenders::channels(inboxes.len());
     let build = |(inbox, commands)| CoreInit { initial: initial.clone(), inbox, commands };
     (senders, inboxes.into_iter().zip(receivers).map(build).collect())
+}
+
+/// Starts the threads that a plan needs beside the cores.
+fn start_plan_threads(plan: &Plan) -> io::Result<Option<Acme>> {
+    start_auth_threads(plan)?;
+    if acme_plans(plan).is_empty() { Ok(None) } else { Acme::start().map(Some) }
+}
+
+/// Starts the threads that the authentication of a plan needs, unless they run.
+fn start_auth_threads(plan: &Plan) -> io::Result<()> {
+    for auth in plan.auth_plans() {
+        match &auth.method {
+            AuthMethod::Basic(_) => password_threads::start(plan.password_threads)?,
+            AuthMethod::Jwt(JwtPlan { keys: KeySource::Url(_), .. }) => key_store::start(),
+            AuthMethod::Jwt(_) | AuthMethod::Request(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Builds the command that puts a plan into force on a core.

@@ -11,6 +11,7 @@ mod code_table;
 mod accept;
 mod acme;
 mod admission;
+mod auth;
 mod balance;
 mod bandwidth;
 mod client_stream;

@@ -1,6 +1,8 @@
 //! docs/config.md: every config key, metric, log field and end code, generated from the tables
 //! that the code uses.
 
+mod auth;
+
 use std::fmt::Write as _;
 
 use crate::log::FIELDS;
@@ -630,6 +632,7 @@ pub fn reference() -> String {
     text += SPLITS_AND_LIMITS;
     text += COMPRESSION;
     text += TRACES;
+    text += &auth::authentication();
     text += FILES;
     text += CONDITIONS;
     text += MAPS;

@@ -60,6 +60,15 @@ pub enum Variable {
     Duration(ExchangePart, DurationForm),
     /// The value of a map.
     Map(Arc<MapPlan>),
+    /// A claim of the token of the request, by its path.
+    Claim(Box<str>),
+}
+
+impl Variable {
+    /// Returns whether the value is known only after the authentication of a request.
+    pub(crate) fn needs_identity(&self) -> bool {
+        matches!(self, Self::Claim(_) | Self::Fact(Fact::User))
+    }
 }
 
 /// Declares the words of a part of a name.
@@ -143,6 +152,7 @@ facts! {
     Listener, "listener", Key, "The listener's name.";
     Route, "route", Route, "The route's name.";
     Pool, "pool", Route, "The name of the route's pool.";
+    User, "auth.user", Route, "The user that `auth` of the route has found; nothing before that.";
     RequestId, "request-id", Message, "The request id: that of a trusted peer, or a new one.";
     Time, "time", Message, "The time in UTC: `2026-11-28T12:00:00Z`.";
     TimeUnix, "time.unix", Message, "The time in seconds since 1970.";
@@ -184,7 +194,7 @@ facts! {
 }
 
 /// Families of values with a name of their own, and their meanings.
-pub(crate) const FAMILIES: [(&str, Scope, &str); 6] = [
+pub(crate) const FAMILIES: [(&str, Scope, &str); 7] = [
     ("query.NAME", Scope::Key, "The first value of a parameter of the query, decoded."),
     (
         "header.NAME",
@@ -193,6 +203,11 @@ pub(crate) const FAMILIES: [(&str, Scope, &str); 6] = [
     ),
     ("cookie.NAME", Scope::Key, "The value of a cookie."),
     ("map.NAME", Scope::Key, "The value that `[map.NAME]` has for its key; nothing if it has none."),
+    (
+        "jwt.CLAIM",
+        Scope::Route,
+        "A claim of the token that `auth.jwt` of the route has verified, with dots between the names of nested ones; lists have commas between their entries.",
+    ),
     ("1", Scope::Route, "A group of the route's `path-regex`, by number or, for `(?P<name>…)`, by name."),
     (
         "duration.PART.UNIT",

@@ -8,8 +8,8 @@ use record::document::Problems;
 use rt::address::Address;
 
 use crate::plan::{
-    Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, PreferredFamily, RoutePlan, ServerHttp,
-    ServerPlan,
+    AuthMethod, Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, PreferredFamily, RoutePlan,
+    ServerHttp, ServerPlan,
 };
 use crate::route::matches_everything;
 
@@ -186,7 +186,10 @@ fn warn_of_unused_pools(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut P
         let is_tcp_target = plan.listeners.iter().any(|listener| listener.tcp_pools().contains(&id));
         let settings = plan.routes.iter().filter_map(|route| route.settings.by_listener.first());
         let is_mirror = settings.flat_map(|settings| &*settings.mirrors).any(|mirror| mirror.pool == id);
-        if !is_forwarded_to && !is_tcp_target && !is_mirror {
+        let is_asked = plan
+            .auth_plans()
+            .any(|auth| matches!(&auth.method, AuthMethod::Request(request) if request.pool == id));
+        if !is_forwarded_to && !is_tcp_target && !is_mirror && !is_asked {
             let text =
                 format!("pool '{}' is not used: name it in a route or a listener, or remove it", pool.name);
             problems.warn(section.offset, text);

@@ -266,7 +266,7 @@ impl Exchange {
             Some(texts) => {
                 write_with_values(
                     core,
-                    (&mut self.kept, self.slot.as_ref()),
+                    (&mut self.kept, self.slot.as_ref(), self.access.as_deref()),
                     texts,
                     head,
                     parts,

@@ -58,6 +58,10 @@ impl Exchange {
             Some(own) => {
                 let view = RequestView { forwarding: &own.forwarding, ..*request.view };
                 let request = RouteRequest { view: &view, ..*request };
+                if let Some(access) = &own.access {
+                    let rules = (&**own, &**access);
+                    return self.follow_route_with_access(ctx, client, generation, &request, rules, now);
+                }
                 match own.compression {
                     None => self.follow_route(ctx, client, generation, &request, now),
                     Some(_) => self.follow_route_with_codings(ctx, client, generation, &request, now),

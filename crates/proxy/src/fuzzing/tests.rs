@@ -277,6 +277,11 @@ fn a_text_stays_in_its_place() {
 }
 
 #[test]
+fn credentials_keys_and_tokens_of_anyone_are_handled() {
+    run_mutations(&read_corpus("proxy_auth"), 200, super::auth);
+}
+
+#[test]
 fn entries_of_maps_are_found_by_their_keys() {
     run_mutations(&read_corpus("proxy_map"), 50, super::map);
 }

@@ -26,6 +26,8 @@ pub enum Condition {
     Map(Arc<MapPlan>, ValueCondition),
     /// A cookie.
     Cookie(TextCondition),
+    /// A claim of the token of the request; only for rules of responses.
+    Claim(TextCondition),
     /// True if the client uses TLS.
     Tls(bool),
     /// Names that the client asked for (SNI), in lower case, any of them.

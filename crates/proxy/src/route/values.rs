@@ -13,6 +13,7 @@ use super::RouteRequest;
 use super::certificate_text::certificate_text;
 use super::conditions::append_parameter;
 use super::map_keys::append_mapped;
+use crate::auth::Identity;
 use crate::cookies::cookies;
 use crate::plan::{Action, Fact, Plan, Variable};
 use crate::request_view::ClientFacts;
@@ -24,6 +25,7 @@ pub(crate) struct RequestValues<'a> {
     client: &'a dyn ClientFacts,
     names: Names<'a>,
     request_id: &'a [u8],
+    identity: Option<&'a Identity>,
     regex: Option<&'a Regex>,
     /// Index of the chosen pool of a split.
     split_share: usize,
@@ -58,6 +60,7 @@ impl<'a> RequestValues<'a> {
             client,
             names: Names::default(),
             request_id: b"",
+            identity: None,
             regex: None,
             split_share: 0,
             groups: OnceCell::new(),
@@ -92,6 +95,11 @@ impl<'a> RequestValues<'a> {
         Self { request_id, ..self }
     }
 
+    /// Adds those that authentication has found.
+    pub(crate) fn with_identity(self, identity: Option<&'a Identity>) -> Self {
+        Self { identity, ..self }
+    }
+
     /// Returns whether a text was too long.
     pub(crate) fn has_overflow(&self) -> bool {
         self.has_overflow.get()
@@ -109,6 +117,7 @@ impl<'a> RequestValues<'a> {
             Fact::Listener => self.names.listener,
             Fact::Route => self.names.route,
             Fact::Pool => self.names.pool,
+            Fact::User => self.identity.map_or("", |identity| &identity.user),
             Fact::TlsVersion => self.client.tls_names().map_or("", |(version, _)| version),
             Fact::TlsCipher => self.client.tls_names().map_or("", |(_, cipher)| cipher),
             Fact::TlsSni => self.client.server_name().unwrap_or_default(),
@@ -171,6 +180,11 @@ impl Values for RequestValues<'_> {
             }
             Variable::Capture(group) => self.append_group(*group, out),
             Variable::Map(map) => append_mapped(map, self.request, self.client, out),
+            Variable::Claim(path) => {
+                if let Some(claims) = self.identity.and_then(|identity| identity.claims.as_ref()) {
+                    claims.append(path, out);
+                }
+            }
             Variable::Duration(..) => {}
         }
     }

@@ -41,6 +41,13 @@ pub(crate) fn holds(
             let named = cookies(lines).filter(|one| one.name == name.as_bytes());
             any_value_matches(value, named.map(|one| one.value))
         }
+        Condition::Claim(TextCondition { name, value }) => {
+            let mut texts = Vec::new();
+            if let Some(claims) = client.identity().and_then(|identity| identity.claims.as_ref()) {
+                claims.visit(name, &mut |text| texts.push(text.to_vec()));
+            }
+            any_value_matches(value, texts.iter().map(Vec::as_slice))
+        }
         Condition::Tls(expected) => client.is_tls() == *expected,
         Condition::ServerName(names) => client.server_name().is_some_and(|name| host_matches(names, name)),
         Condition::Certificate(part, value) => certificate_matches(*part, value, client.certificate()),
@@ -152,6 +159,7 @@ impl fmt::Display for Condition {
             Self::SourceFile(path, _) => write!(f, "source-file {}", path.display()),
             Self::Map(map, value) => write_matcher(f, "map", &map.name, value),
             Self::Cookie(condition) => write_matcher(f, "cookie", &condition.name, &condition.value),
+            Self::Claim(condition) => write_matcher(f, "claim", &condition.name, &condition.value),
             Self::Tls(expected) => write!(f, "tls {expected}"),
             Self::ServerName(names) => write!(f, "sni {}", names.join(" or ")),
             Self::Certificate(part, value) => write_matcher(f, "tls-client", part.name(), value),

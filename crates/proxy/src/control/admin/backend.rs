@@ -62,6 +62,7 @@ impl AdminDataSource for AdminBackend {
         for (name, store) in plan.stores() {
             merged.add_map(&name, &store.statistics());
         }
+        merged.add_auth_sources(plan.auth_plans());
         merged
     }
 
