@@ -24,11 +24,12 @@ import part_reload
 import part_replay
 import part_serve
 import part_tls
+import part_user_tcp
 import peers
 
 PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
          "memory": part_memory, "proxy": part_proxy, "tls": part_tls, "h2": part_h2,
-         "overload": part_overload}
+         "overload": part_overload, "user-tcp": part_user_tcp}
 # These parts take long and compare no peers, so they run only if they are named.
 FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge, "replay": part_replay,
           "fleet": part_fleet,
@@ -65,7 +66,7 @@ def options():
     parser.add_argument("--write", metavar="REASON", help="instructions: write the figures that are missed to the file, with the reason")
     parser.add_argument("--cases", type=_names(*part_proxy.NAMES), default=list(part_proxy.NAMES),
                         help=f"proxy: the comparisons [{','.join(part_proxy.NAMES)}]")
-    for name, part in (("tls", part_tls), ("h2", part_h2)):
+    for name, part in (("tls", part_tls), ("h2", part_h2), ("user-tcp", part_user_tcp)):
         parser.add_argument(f"--{name}-cases", type=_names(*part.NAMES), default=list(part.NAMES),
                             help=f"{name}: the comparisons [{','.join(part.NAMES)}]")
     chosen = parser.parse_args()

@@ -118,6 +118,13 @@ def cpu_of(pid):
     return int(fields[11]) / TICKS, int(fields[12]) / TICKS
 
 
+def softirq_s():
+    """Returns the seconds that all CPUs of this machine spent in interrupts since boot."""
+    with open("/proc/stat") as file:
+        fields = file.readline().split()
+    return (int(fields[6]) + int(fields[7])) / TICKS
+
+
 def scheduled_s(pid):
     """Returns the seconds that the threads of a running process ran and waited runnable for a CPU.
 
