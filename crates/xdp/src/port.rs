@@ -54,6 +54,16 @@ struct Descriptor {
     options: u32,
 }
 
+/// Returns the bytes of the memory of a socket's frames.
+#[must_use]
+pub fn frame_memory_bytes(mtu: u32) -> usize {
+    (FILL_ENTRIES + TRANSMIT_ENTRIES) as usize * frame_bytes(mtu) as usize
+}
+
+fn frame_bytes(mtu: u32) -> u32 {
+    if mtu <= SMALL_MTU_MAX { SMALL_FRAME_BYTES } else { LARGE_FRAME_BYTES }
+}
+
 /// Counters of the kernel for one socket (`XDP_STATISTICS`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStatistics {
@@ -172,9 +182,9 @@ impl Port {
 
     #[allow(unsafe_code)]
     fn open_once(interface: u32, queue: u32, mtu: u32, mode: u16) -> io::Result<Self> {
-        let frame_bytes = if mtu <= SMALL_MTU_MAX { SMALL_FRAME_BYTES } else { LARGE_FRAME_BYTES };
+        let frame_bytes = frame_bytes(mtu);
         let frames = FILL_ENTRIES + TRANSMIT_ENTRIES;
-        let memory = Mapping::anonymous(frames as usize * frame_bytes as usize)?;
+        let memory = Mapping::anonymous(frame_memory_bytes(mtu))?;
         let socket = open_socket()?;
         register_memory(&socket, &memory, frame_bytes)?;
         let sizes = [
