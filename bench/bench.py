@@ -25,6 +25,7 @@ import part_replay
 import part_serve
 import part_tls
 import part_user_tcp
+import part_user_tcp_connections
 import peers
 
 PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
@@ -33,7 +34,7 @@ PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections
 # These parts take long and compare no peers, so they run only if they are named.
 FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge, "replay": part_replay,
           "fleet": part_fleet,
-          "addresses": part_addresses, "instructions": part_instructions}
+          "addresses": part_addresses, "user-tcp-connections": part_user_tcp_connections, "instructions": part_instructions}
 
 
 def options():
@@ -60,7 +61,7 @@ def options():
                         help="load: the generators [weir,wrk,ab,h2load]")
     parser.add_argument("--driver", choices=peers.LOADS, default="wrk", help="serve: driven by [wrk]")
     parser.add_argument("--before", metavar="PROGRAM",
-                        help="serve, load, proxy, tls, h2, instructions: another build of weir, measured beside this one")
+                        help="serve, load, proxy, tls, h2, user-tcp, instructions: another build of weir, measured beside this one")
     parser.add_argument("--scenes", type=_names(*part_instructions.NAMES), default=list(part_instructions.SCENES),
                         help=f"instructions: {', '.join(part_instructions.NAMES)} (only the bytes) [all scenes]")
     parser.add_argument("--write", metavar="REASON", help="instructions: write the figures that are missed to the file, with the reason")

@@ -21,6 +21,8 @@ ARMS = {
     "wrk to nginx": ("wrk", "nginx"),
 }
 BASE = "kernel at both ends"
+# Suffix of an arm with another build of weir (`--before`).
+BEFORE = ", before"
 WITHOUT_WRK = ["kernel at both ends", "xdp at both ends", "xdp client", "xdp server"]
 
 
@@ -101,18 +103,24 @@ def measure(bench):
 def _block(bench, link, case):
     """Runs each arm once, one after the other, in random order."""
     foreign, own, by_arm = harness.Foreign(), 0.0, {}
-    for arm in bench.shuffled(case.arms):
-        by_arm[arm] = _run(bench, link, case, *ARMS[arm])
+    for arm in bench.shuffled(_arms(bench, case)):
+        program = bench.options.before if arm.endswith(BEFORE) else peers.WEIR
+        by_arm[arm] = _run(bench, link, case, *ARMS[arm.removesuffix(BEFORE)], program)
         own += by_arm[arm]["own_s"]
     return by_arm, foreign.cpus(own)
 
 
-def _run(bench, link, case, client, server):
+def _arms(bench, case):
+    """Returns the arms of a case, with another build of weir at the ends in user space if there is one."""
+    return [*case.arms, *(arm + BEFORE for arm in case.arms if bench.options.before and "xdp" in ARMS[arm])]
+
+
+def _run(bench, link, case, client, server, program=peers.WEIR):
     cpus = [{harness.SUBJECT_CPU, harness.OTHER_CPU}] * 2 if case.queues > 1 else [harness.OTHER_CPU, harness.SUBJECT_CPU]
     with contextlib.ExitStack() as stack:
-        pid = stack.enter_context(_serve(bench, link, case, server, cpus[0]))
+        pid = stack.enter_context(_serve(bench, link, case, server, cpus[0], program))
         before = _clocks(pid)
-        load = _load(bench, link, case, client, cpus[1])
+        load = _load(bench, link, case, client, cpus[1], program)
         server_s, threads_s, softirq_s, machine_s = (end - begun for end, begun in zip(_clocks(pid), before))
     own_s = server_s + load.finished.cpu_s + threads_s
     per = 1e6 / load.responses
@@ -127,7 +135,7 @@ def _clocks(pid):
 
 
 @contextlib.contextmanager
-def _serve(bench, link, case, server, cpu):
+def _serve(bench, link, case, server, cpu, program):
     """Starts a server; gives the process whose CPU time counts."""
     address = f"{SERVER}:{PORT}"
     if server == "nginx":
@@ -137,7 +145,7 @@ def _serve(bench, link, case, server, cpu):
         text = f"access_log off; server {{ listen {listen}; location / {{ return 200 '{'x' * peers.BODY_SMALL}'; }} }}"
         process, pid = peers.start_nginx_within(bench, link.server([]), cpu, address, text, 4_096)
     else:
-        argv = [peers.WEIR, "serve", "-t", str(case.queues), "--listen", address]
+        argv = [program if server == "xdp" else peers.WEIR, "serve", "-t", str(case.queues), "--listen", address]
         argv += ["--xdp", "x0"] if server == "xdp" else []
         argv += ["--tls-self-signed"] if case.has_tls else []
         process = harness.spawn(link.server(argv), cpu, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -150,7 +158,7 @@ def _serve(bench, link, case, server, cpu):
         harness.stop(process)
 
 
-def _load(bench, link, case, client, cpu):
+def _load(bench, link, case, client, cpu, program):
     scheme = "https" if case.has_tls else "http"
     url = f"{scheme}://{SERVER}:{PORT}/?s={peers.BODY_SMALL}"
     if client == "wrk":
@@ -159,7 +167,7 @@ def _load(bench, link, case, client, cpu):
     flags = ["--no-baseline", "--no-watch", *(["--xdp", "x1"] if client == "xdp" else []), *(["-r", "1"] if case.is_closing else []),
              *(["-k"] if case.has_tls else [])]
     return peers.load_weir(bench, url, case.connections, bench.options.seconds, cpu, *flags, within=link.client([]),
-                           threads=case.queues)
+                           threads=case.queues, program=program if client == "xdp" else peers.WEIR)
 
 
 def _certificate(bench):
@@ -180,7 +188,7 @@ def _report(bench, blocks):
     rows = []
     for name, runs in blocks.items():
         rounds = runs.used(bench.options.foreign_max)
-        for arm in CASES[name].arms:
+        for arm in _arms(bench, CASES[name]):
             median = {field: harness.median_of(rounds, arm, field)
                       for field in ("cpu_us", "client_us", "server_us", "softirq_us", "machine_us", "rate")}
             to_base, verdict = "", ""
