@@ -129,6 +129,7 @@ pub(crate) fn describe_transport(port: &UserTcpPort) -> UserTransport {
         zero_windows: 0,
         handshakes: HandshakeTimes::default(),
         handed_over: 0,
+        restarted: 0,
         connections_peak: 0,
         connections_memory_bytes_max: 0,
     }
@@ -162,6 +163,7 @@ pub(crate) async fn end_transport(
             max_ns: times.max_ns,
         },
         handed_over: counts.stack.handed_over,
+        restarted: counts.stack.restarted,
         connections_peak: counts.connections_peak,
         connections_memory_bytes_max: counts.connections_memory_bytes_max(),
         ..transport

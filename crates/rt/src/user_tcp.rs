@@ -119,7 +119,7 @@ impl UserTcpCounts {
 
     /// Returns the counts with their names.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 21] {
+    pub fn named(&self) -> [(&'static str, u64); 22] {
         let (stack, port, kernel) = (&self.stack, &self.port, &self.kernel);
         [
             ("frames_received", port.received),
@@ -131,6 +131,7 @@ impl UserTcpCounts {
             ("segments_zero_window", stack.zero_windows),
             ("connections_accepted", stack.accepted),
             ("connections_refused", stack.refused),
+            ("connections_restarted", stack.restarted),
             ("connections_peak", self.connections_peak),
             ("connections_memory_bytes_max", self.connections_memory_bytes_max()),
             ("handshakes_evicted", stack.evicted),

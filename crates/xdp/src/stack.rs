@@ -48,6 +48,8 @@ pub const CONNECTION_BYTES: usize = 2 * BUFFER_BYTES + 1024;
 pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
 /// Maximum time in which the peer of a closed connection takes the rest and closes, too.
 pub const ORPHAN_NS_MAX: u64 = 10_000_000_000;
+/// Maximum number of times that a connection is started again because the peer had an old one in TIME-WAIT.
+const RESTARTS_MAX: u8 = 4;
 /// Time after which a SYN is sent again, that of smoltcp.
 const SYN_RETRY_NS: u64 = 1_000_000_000;
 /// Maximum number of resets for packets of no connection, in each [`RESET_INTERVAL_NS`].
@@ -133,6 +135,8 @@ pub struct StackCounters {
     pub accepted: u64,
     /// Started connections to others.
     pub started: u64,
+    /// SYNs that were sent again because the peer had an old connection with these addresses and ports in TIME-WAIT.
+    pub restarted: u64,
     /// Segments whose content was sent before.
     pub retransmitted: u64,
     /// Sent segments.
@@ -348,6 +352,7 @@ impl<L: Link> Stack<L> {
                     self.accepted.push_back(id);
                 }
             },
+            Phase::Connecting if state == State::SynSent && segment.is_plain_ack() => self.restart(slot),
             Phase::Orphan if connection.socket().can_recv() => connection.socket_mut().abort(),
             Phase::Connecting if state != State::SynSent && connection.expiry_ns != NOT_ARMED => {
                 let started_ns = connection.expiry_ns.saturating_sub(HANDSHAKE_NS_MAX);

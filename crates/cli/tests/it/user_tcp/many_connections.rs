@@ -52,3 +52,20 @@ fn several_addresses_have_more_connections_than_ports() {
     assert!(check.stdout.contains("xdp memory: at most 96.7 MiB for 3000 connections"), "{}", check.stdout);
     drop(server);
 }
+
+#[test]
+fn ports_are_used_again_while_the_kernel_has_old_connections_in_time_wait() {
+    let Some(pair) = Pair::create() else { return };
+    assert!(pair.run(1, "sysctl", &["-qw", KERNEL_PORTS]).status.success());
+    let server = pair.serve(&["--listen", "10.79.0.1:80"]);
+    let load =
+        ["load", "--no-baseline", "--no-watch", "--json", "RECORD", "--xdp", "x1", "-n", "6000", "-c", "20"];
+    let run = pair.weir(1, &[&load[..], &["-r", "1", "http://10.79.0.1/?s=100"]].concat());
+    run.assert_sums();
+    assert_eq!((run.count("totals.responses"), run.errors()), (6_000, 0), "{} {}", run.stdout, run.stderr);
+    assert_eq!(pair.stats()["requests"].as_u64(), Some(6_000));
+    // Each of the 1,000 ports is used six times. A SYN that waited for its timer of 1 s is not among the handshakes.
+    let handshakes = run.count("transport.handshakes.count");
+    assert!(run.count("transport.restarted") > 100 && handshakes > 5_500, "{:#}", run.record["transport"]);
+    drop(server);
+}
