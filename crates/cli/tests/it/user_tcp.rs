@@ -415,20 +415,6 @@ fn a_calibration_of_it_makes_its_own_link() {
 }
 
 #[test]
-fn a_capacity_search_runs_over_it() {
-    let Some(pair) = Pair::create() else { return };
-    let server = pair.serve(&XDP_SERVER);
-    let search = ["edge", "--quick", "--search-only", "--find", "connections", "--from", "1", "--to", "2"];
-    let run =
-        pair.weir(1, &[&search[..], &["--trial", "1s", "--xdp", "x1", "http://10.79.0.1/?s=100"]].concat());
-    // 4: not valid, as on a machine that is busy with other tests.
-    assert!(matches!(run.code, 0 | 4) && run.stdout.contains("searched"), "{run:?}");
-    let stats = pair.stats();
-    assert!(stats["requests"].as_u64() > Some(10) && !pair.has_program(1, "x1"), "{stats:#}");
-    drop(server);
-}
-
-#[test]
 fn what_cannot_be_taken_is_refused_with_what_to_do() {
     let Some(pair) = Pair::create() else { return };
     let refuses = |end: usize, arguments: &[&str], code: i32, part: &str| {
