@@ -68,7 +68,7 @@ pub(crate) fn http_get(url: &str, ca: Option<&Path>, timeout_ns: u64) -> io::Res
     let request = HttpRequest {
         method: "GET",
         host: uri.host().unwrap_or_default(),
-        port: uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 }),
+        port: uri.port_u16().unwrap_or_else(|| if tls.is_some() { 443 } else { 80 }),
         target: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str),
         fields: &[("Accept", b"application/json")],
         content: &[],
