@@ -56,21 +56,21 @@ impl TestCertificates {
     pub(super) fn shared_revocation_list() -> &'static str {
         static FILE: OnceLock<String> = OnceLock::new();
         FILE.get_or_init(|| {
-            let params = rcgen::CertificateRevocationListParams {
-                this_update: rcgen::date_time_ymd(2020, 1, 1),
-                next_update: rcgen::date_time_ymd(2099, 1, 1),
-                crl_number: rcgen::SerialNumber::from(1),
-                issuing_distribution_point: None,
-                revoked_certs: Vec::new(),
-                key_identifier_method: rcgen::KeyIdMethod::Sha256,
-            };
-            let mut authority = rcgen::CertificateParams::default();
-            authority.key_usages = vec![rcgen::KeyUsagePurpose::CrlSign];
-            let issuer = rcgen::Issuer::new(authority, rcgen::KeyPair::generate().unwrap());
             let path = Path::new(Self::shared().0).with_file_name("clients.crl");
-            std::fs::write(&path, params.signed_by(&issuer).unwrap().der()).unwrap();
+            std::fs::write(&path, authority_and_list().1).unwrap();
             path.display().to_string()
         })
+    }
+
+    /// Writes the files of `docs/features.md`: the authority `clients.pem` with its list `clients.crl`, the
+    /// certificate `site.pem`, and the key `tsig.key` of updates.
+    pub(super) fn write_authority(directory: &Path) {
+        let (authority, list) = authority_and_list();
+        std::fs::write(directory.join("clients.pem"), authority).unwrap();
+        std::fs::write(directory.join("clients.crl"), list).unwrap();
+        for (file, name) in [(Self::shared().0, "site.pem"), (Self::shared_tsig_files().0, "tsig.key")] {
+            std::fs::copy(file, directory.join(name)).unwrap();
+        }
     }
 
     /// Returns the paths of a key of dynamic updates, and of a secret.
@@ -102,6 +102,25 @@ impl TestCertificates {
         std::fs::write(path, text).unwrap();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
+}
+
+/// Returns an authority in PEM, and its revocation list in DER.
+fn authority_and_list() -> (String, Vec<u8>) {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign, rcgen::KeyUsagePurpose::CrlSign];
+    let key = rcgen::KeyPair::generate().unwrap();
+    let authority = pem("CERTIFICATE", params.self_signed(&key).unwrap().der());
+    let list = rcgen::CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2020, 1, 1),
+        next_update: rcgen::date_time_ymd(2099, 1, 1),
+        crl_number: rcgen::SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    let list = list.signed_by(&rcgen::Issuer::new(params, key)).unwrap();
+    (authority, list.der().to_vec())
 }
 
 fn pem(label: &str, der: &[u8]) -> String {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use wire::proxy_protocol::ProxyVersion;
 
 use super::parse;
+use super::test_certificates::TestCertificates;
 use crate::plan::{
     Action, LogFormat, LogTarget, Mode, PathCondition, Plan, PoolId, PreferredFamily, RateKey, RouteChange,
     ServerId, ValueCondition,
@@ -437,6 +438,8 @@ fn each_feature_of_the_table_has_a_valid_example() {
     std::fs::write(directory.path().join("keys.txt"), "secret-1\n").unwrap();
     crate::private_file::replace(&directory.path().join("sticky.key"), b"0123456789abcdef\n").unwrap();
     std::fs::write(directory.path().join("sites-a.toml"), "[[route]]\nhost = 'a'\ndeny = true\n").unwrap();
+    TestCertificates::write_authority(directory.path());
+    std::fs::create_dir(directory.path().join("acme")).unwrap();
     let examples = feature_examples();
     let rows = page.lines().filter(|line| line.starts_with("| [")).count();
     assert!(rows == examples.len() && rows >= 18, "{rows} rows, {} examples", examples.len());

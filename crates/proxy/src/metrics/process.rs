@@ -2,11 +2,11 @@
 
 use rt::clock::unix_ns;
 use rt::process_stats::ProcessStats;
+use rt::tls::RevocationListInfo;
 
 use super::reload_results::ReloadResults;
 use super::snapshot::Snapshot;
 use super::table::Metric;
-use crate::plan::Plan;
 
 impl Snapshot {
     /// Adds the resource usage of the process; `threads` is the number of threads that serve
@@ -38,12 +38,10 @@ impl Snapshot {
         self.add(Metric::AcmeOrders, &[domain, "failed"], failed);
     }
 
-    /// Adds the revocation lists of clients' certificates.
-    pub(crate) fn add_revocation_lists(&mut self, plan: &Plan) {
-        for (listener, list) in plan.revocation_lists() {
-            let labels = [listener, &*list.path.to_string_lossy(), &*list.issuer];
-            self.add(Metric::RevocationListExpiry, &labels, list.next_update_s);
-        }
+    /// Adds a revocation list of clients' certificates.
+    pub(crate) fn add_revocation_list(&mut self, listener: &str, list: &RevocationListInfo) {
+        let labels = [listener, &*list.path.to_string_lossy(), &*list.issuer];
+        self.add(Metric::RevocationListExpiry, &labels, list.next_update_s);
     }
 
     pub(crate) fn add_reloads(&mut self, results: &ReloadResults) {

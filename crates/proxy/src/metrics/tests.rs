@@ -425,6 +425,8 @@ fn every_metric_of_the_table_is_exported() {
     snapshot.add_process(&rt::process_stats::ProcessStats::default(), 0, 1);
     snapshot.add_reloads(&ReloadResults::default());
     snapshot.add_certificate("a.test", 1, 1, 0);
+    let list = rt::tls::RevocationListInfo { path: "/a".into(), issuer: "CN=a".into(), next_update_s: 1 };
+    snapshot.add_revocation_list("secure", &list);
     snapshot.add_map("m", &crate::maps::MapStatistics::default());
     snapshot.add_generations(1);
     snapshot.add_check_changes("app", "a", 1, 1);
