@@ -436,6 +436,9 @@ fn each_feature_of_the_table_has_a_valid_example() {
     }
     std::fs::write(directory.path().join("hosts.map"), "a.example.org gold\n").unwrap();
     std::fs::write(directory.path().join("keys.txt"), "secret-1\n").unwrap();
+    let users = directory.path().join("users");
+    std::fs::write(&users, crate::auth::jwks::fixtures::FILES[0].1).unwrap();
+    std::fs::set_permissions(&users, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     std::fs::write(directory.path().join("sites-a.toml"), "[[route]]\nhost = 'a'\ndeny = true\n").unwrap();
     let examples = feature_examples();
     let rows = page.lines().filter(|line| line.starts_with("| [")).count();
