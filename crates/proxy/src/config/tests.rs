@@ -437,6 +437,9 @@ fn each_feature_of_the_table_has_a_valid_example() {
     std::fs::write(directory.path().join("hosts.map"), "a.example.org gold\n").unwrap();
     std::fs::write(directory.path().join("keys.txt"), "secret-1\n").unwrap();
     crate::private_file::replace(&directory.path().join("sticky.key"), b"0123456789abcdef\n").unwrap();
+    let users = directory.path().join("users");
+    std::fs::write(&users, crate::auth::jwks::fixtures::FILES[0].1).unwrap();
+    std::fs::set_permissions(&users, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     std::fs::write(directory.path().join("sites-a.toml"), "[[route]]\nhost = 'a'\ndeny = true\n").unwrap();
     TestCertificates::write_authority(directory.path());
     std::fs::create_dir(directory.path().join("acme")).unwrap();

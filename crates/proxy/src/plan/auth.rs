@@ -176,9 +176,12 @@ impl AuthPlan {
             AuthMethod::Jwt(JwtPlan { token: TokenSource::Cookie(_), .. }) => Vec::new(),
             AuthMethod::Basic(_) | AuthMethod::Jwt(_) => vec!["authorization"],
         };
+        let mut names: Vec<String> = removed.into_iter().map(str::to_owned).collect();
         // Servers may treat an underscore as a hyphen.
-        let names = removed.into_iter().flat_map(|name| [name.to_owned(), name.replace('-', "_")]);
-        names.map(|name| RouteChange::RemoveRequestHeader(name.into())).collect()
+        let folded: Vec<String> =
+            names.iter().filter(|name| name.contains('-')).map(|name| name.replace('-', "_")).collect();
+        names.extend(folded);
+        names.into_iter().map(|name| RouteChange::RemoveRequestHeader(name.into())).collect()
     }
 
     /// Returns the file that is read again when it changes.
