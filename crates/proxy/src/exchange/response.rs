@@ -199,10 +199,9 @@ impl Exchange {
             if let Some(result) = self.replace_content(ctx, client, &head, &input[used..]) {
                 return HeadResult::Failed(result);
             }
-            if let Some(result) = self.write_recoded_head(ctx.core, client, &head, used) {
+            if let Some(result) = self.begin_own_content(ctx.core, client, &head, used) {
                 return result;
             }
-            self.begin_response_limits(&head);
         }
         self.write_head(ctx.core, client, &head, is_connect_accepted || head.is_switching_protocols());
         if is_connect_accepted || head.is_switching_protocols() {
