@@ -5,9 +5,10 @@ use rt::clock::MonotonicTime;
 use wire::{RequestKind, ResponseHead};
 
 use super::StepResult;
+use super::response::HeadResult;
 use crate::bandwidth::BandwidthGate;
 use crate::client_stream::{ClientStatus, ClientStream, TimeoutKind};
-use crate::core::PollContext;
+use crate::core::{Core, PollContext};
 use crate::exchange_state::{Exchange, ExchangeStage, LimitedStage, ResponseProgress};
 use crate::metrics::Metrics;
 use crate::outcome::{EndPhase, EndReason};
@@ -41,12 +42,21 @@ impl Exchange {
         self.stage = ExchangeStage::Limited(Box::new(LimitedStage { inner, download, upload }));
     }
 
-    /// Does the same before the content of a response; another protocol has the limits of a tunnel.
+    /// Prepares the coding and the limits of a response; another protocol has the limits of a tunnel. `None`: its head is
+    /// forwarded as it is.
     #[cold]
-    pub(super) fn begin_response_limits(&mut self, head: &ResponseHead<'_, '_>) {
-        if !head.is_switching_protocols() {
+    pub(super) fn begin_own_content(
+        &mut self,
+        core: &Core,
+        client: &ClientStream,
+        head: &ResponseHead<'_, '_>,
+        used: usize,
+    ) -> Option<HeadResult> {
+        let recoded = self.write_recoded_head(core, client, head, used);
+        if recoded.is_none() && !head.is_switching_protocols() {
             self.begin_limits();
         }
+        recoded
     }
 
     pub(super) fn has_limits(&self) -> bool {

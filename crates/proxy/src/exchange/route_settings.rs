@@ -169,11 +169,7 @@ impl Exchange {
         if let Some(result) = self.replace_content(ctx, client, head, &input[used..]) {
             return Some(HeadResult::Failed(result));
         }
-        let recoded = self.write_recoded_head(ctx.core, client, head, used);
-        if recoded.is_none() {
-            self.begin_response_limits(head);
-        }
-        recoded
+        self.begin_own_content(ctx.core, client, head, used)
     }
 
     /// Returns whether a response with this status is replaced by that of another server.

@@ -85,6 +85,14 @@ fn a_response_takes_its_time_as_with_nginx_over_either_version_and_from_a_file()
         assert!(elapsed >= Duration::from_millis(1_900), "{url} {version}: {elapsed:?}");
     }
     assert!(waits(&forwarding) > 0.0 && waits(&of_files) > 0.0);
+    // Files count for their route and listener, as the responses of servers do.
+    for proxy in [&forwarding, &of_files] {
+        proxy.metrics_until("both are counted", |metrics| {
+            let requests = metrics.sum("weir_request_seconds_count", &[("route", "all"), ("class", "2xx")]);
+            requests == 2.0
+                && metrics.sum("weir_bytes_out_total", &[("listener", "web")]) >= 2.0 * CONTENT_BYTES as f64
+        });
+    }
     forwarding.assert_all_returned();
     of_files.assert_all_returned();
 }
