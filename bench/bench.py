@@ -12,6 +12,7 @@ import harness
 import part_addresses
 import part_churn
 import part_connections
+import part_content
 import part_edge
 import part_fleet
 import part_h2
@@ -34,7 +35,8 @@ PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections
 # These parts take long and compare no peers, so they run only if they are named.
 FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge, "replay": part_replay,
           "fleet": part_fleet,
-          "addresses": part_addresses, "user-tcp-connections": part_user_tcp_connections, "instructions": part_instructions}
+          "content": part_content, "addresses": part_addresses,
+          "user-tcp-connections": part_user_tcp_connections, "instructions": part_instructions}
 
 
 def options():
@@ -67,7 +69,7 @@ def options():
     parser.add_argument("--write", metavar="REASON", help="instructions: write the figures that are missed to the file, with the reason")
     parser.add_argument("--cases", type=_names(*part_proxy.NAMES), default=list(part_proxy.NAMES),
                         help=f"proxy: the comparisons [{','.join(part_proxy.NAMES)}]")
-    for name, part in (("tls", part_tls), ("h2", part_h2), ("user-tcp", part_user_tcp)):
+    for name, part in (("tls", part_tls), ("h2", part_h2), ("content", part_content), ("user-tcp", part_user_tcp)):
         parser.add_argument(f"--{name}-cases", type=_names(*part.NAMES), default=list(part.NAMES),
                             help=f"{name}: the comparisons [{','.join(part.NAMES)}]")
     chosen = parser.parse_args()

@@ -127,6 +127,8 @@ pub(crate) enum TimeoutKind {
     ResponseBody,
     ClientWrite,
     Tarpit,
+    /// Bytes of a limited direction are due.
+    Bandwidth,
     Tunnel,
     Linger,
     /// The first of the timers of an HTTP/2 connection.
@@ -444,6 +446,18 @@ impl ClientStream {
         self.timeout_kind = kind;
     }
 
+    /// Does the same as [`ClientStream::arm`], but may pass up to a tick early.
+    #[cold]
+    pub(crate) fn arm_early(&mut self, ctx: &PollContext<'_, '_>, kind: TimeoutKind, timeout_ns: u64) {
+        let core = ctx.core;
+        let due = core.ticks.now.get().saturating_add(timeout_ns);
+        self.register(core, ctx.cx.waker());
+        if let Some(registration) = &self.deadline {
+            core.deadlines.set(registration, due.as_ns());
+        }
+        self.timeout_kind = kind;
+    }
+
     pub(crate) fn timeout_kind(&self) -> TimeoutKind {
         self.timeout_kind
     }
@@ -477,8 +491,12 @@ impl ClientStream {
     /// Writes a PROXY header with the client's address, for the start of a server connection.
     pub(crate) fn write_proxy_header(&self, version: proxy_protocol::ProxyVersion, out: &mut Vec<u8>) {
         let source = self.peer.address.map(|address| SocketAddr::new(address, self.peer.port));
+        proxy_protocol::write_header(version, source, self.proxied_destination(), out);
+    }
+
+    /// Returns the address to which the client connected.
+    pub(crate) fn proxied_destination(&self) -> Option<SocketAddr> {
         let reported = self.rare_state.as_ref().and_then(|rare| rare.destination);
-        let destination = reported.or_else(|| self.stream.local_address());
-        proxy_protocol::write_header(version, source, destination, out);
+        reported.or_else(|| self.stream.local_address())
     }
 }

@@ -9,9 +9,13 @@
 //! `record::document` has the positions and the syntax errors.
 
 mod acme;
+mod acme_dns;
+mod auth;
 mod balance;
+mod bandwidth;
 mod compression;
 mod conditions;
+mod cors;
 mod cross_checks;
 mod directives;
 mod error_pages;
@@ -28,14 +32,18 @@ mod messages;
 mod overload;
 mod overload_lints;
 mod pools;
+mod revocation;
 mod route_settings;
 mod routes;
 mod schema;
 mod servers_file;
 mod sni;
 mod sources;
+mod split;
 mod templates;
 mod tls;
+mod tracing;
+mod traffic;
 mod validate;
 mod value;
 mod variables;
@@ -56,7 +64,7 @@ use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 
 use crate::plan::{
-    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, MapPlan, Mode, Plan, PoolId, PrivilegesPlan,
+    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, MapPlan, Mode, Plan, PoolId, PrivilegesPlan, Rotation,
     RoutePlan, Secret,
 };
 
@@ -70,6 +78,7 @@ pub(crate) use variables::check_variables;
 
 use crate::template::KnownValues;
 use errors::ValueError;
+use routes::with_settings;
 use value::Section;
 
 /// Minimum length of an admin token in bytes.
@@ -148,11 +157,13 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
             .and_then(|text| problems.ok_or_report(text.offset, validate::parse_bind_address(&text.value))),
         admin_access: parse_admin_access(root, problems),
         control: parse_path(root, "control", validate::parse_socket_path, problems),
+        tracing: tracing::parse_tracing(root, problems).map(Arc::new),
         state_file: parse_path(root, "state-file", validate::parse_state_file, problems),
         source: "".into(),
         included: Vec::new(),
         error_pages: Arc::clone(&pages),
         maps: maps.into(),
+        password_threads: auth::parse_password_threads(root),
         given: route_settings::given_settings(&listener_sections, &pool_sections),
         listeners: listeners.into(),
         routes: routes.into(),
@@ -197,7 +208,7 @@ fn build_routes(
         {
             let route = routes::listener_route(index, &section.name, pool, names.error_pages);
             let settings = route_settings::of_others(names, (&route.action, names.error_pages));
-            routes.push(RoutePlan { settings, ..route });
+            routes.push(with_settings(route, settings));
             offsets.push(section.value_offset("pool"));
         }
     }
@@ -319,9 +330,26 @@ fn parse_logs(sections: &[Section], maps: &[Arc<MapPlan>], problems: &mut Proble
             format: templates::parse_log_format(section, known, problems),
             sample: section.float("sample").unwrap_or(1.0),
             only_errors: section.flag("only-errors"),
+            rotation: parse_rotation(section, problems),
         });
     }
     logs
+}
+
+/// Returns the rotation of a log's file.
+fn parse_rotation(section: &Section, problems: &mut Problems) -> Option<Rotation> {
+    let size = section.key_offset("rotate-size");
+    let is_file = section.text("to").is_some_and(|to| to.value.starts_with("file:"));
+    if let Some(offset) = size.filter(|_| !is_file) {
+        problems.add_error(offset, "'rotate-size' needs a file: write to = \"file:/path\"");
+    }
+    if let Some(offset) = section.key_offset("rotate-files").filter(|_| size.is_none()) {
+        problems.warn(offset, "'rotate-files' has no effect without rotate-size");
+    }
+    let size_bytes = section.optional_size("rotate-size")? as u64;
+    let files_kept = section.integer("rotate-files").unwrap_or(7);
+    // The table of keys bounds the number.
+    Some(Rotation { size_bytes, files_kept: files_kept as u32 })
 }
 
 /// Returns the format with a name; JSON for an unknown one.

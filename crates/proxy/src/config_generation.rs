@@ -9,9 +9,10 @@ use content::site::FileSite;
 use rt::cores::CoreId;
 
 use crate::admission::ListenerLimits;
+use crate::latency_window::LatencyWindow;
 use crate::log::LogNames;
 use crate::metrics::Metrics;
-use crate::plan::{Action, IdVec, ListenerIndex, Plan, PoolId, RoutePlan, RouteSettings};
+use crate::plan::{Action, HedgeDelay, IdVec, ListenerIndex, Plan, PoolId, RoutePlan, RouteSettings};
 use crate::pool::{CrossCoreState, Pool, SharedPool};
 use crate::route::{Buckets, Limiter, Router};
 
@@ -28,6 +29,8 @@ pub(crate) struct ConfigGeneration {
     route_settings: RouteSettingsTable,
     /// By route; opened by its first request. `None` inside: its root could not be opened.
     file_sites: Rc<[OnceCell<Option<FileSite>>]>,
+    /// By route; recent response times, if its second attempts depend on them.
+    latency_windows: Rc<[Option<RefCell<LatencyWindow>>]>,
     pub(crate) metrics: Metrics,
     pub(crate) log_names: LogNames,
     pub(crate) listener_limits: Vec<Arc<ListenerLimits>>,
@@ -68,6 +71,7 @@ impl ConfigGeneration {
             has_route_settings: plan.routes.iter().any(|route| !route.settings.by_listener.is_empty()),
             route_settings: plan.routes.iter().map(settings_of).collect(),
             file_sites: plan.routes.iter().map(|_| OnceCell::new()).collect(),
+            latency_windows: plan.routes.iter().map(new_latency_window).collect(),
             metrics: Metrics::new(&plan),
             log_names: LogNames::new(&plan),
             listener_limits: shared.listener_limits.clone(),
@@ -93,6 +97,7 @@ impl ConfigGeneration {
             has_route_settings: self.has_route_settings,
             route_settings: Rc::clone(&self.route_settings),
             file_sites: Rc::clone(&self.file_sites),
+            latency_windows: Rc::clone(&self.latency_windows),
             metrics: self.metrics.with_pools_changed(&plan, is_changed),
             log_names: self.log_names.with_pools_of(&plan, is_changed),
             listener_limits: self.listener_limits.clone(),
@@ -111,11 +116,17 @@ impl ConfigGeneration {
         self.file_sites.get(route)?.get_or_init(|| FileSite::open(plan).ok()).as_ref()
     }
 
+    /// Returns the recent response times of a route; `None`: they are not needed.
+    pub(crate) fn latency_window(&self, route: usize) -> Option<&RefCell<LatencyWindow>> {
+        self.latency_windows.get(route)?.as_ref()
+    }
+
     /// Moves counters of the pools into the metrics: of requests away from their key's server, and of
     /// HTTP/2 connections.
     pub(crate) fn collect_counters(&self) {
         for (id, pool) in self.pools.enumerate() {
             self.metrics.add_hash_overflow(id, pool.take_hash_overflow());
+            self.metrics.add_fallbacks(id, pool.take_fallbacks());
             for server in pool.plan().servers.ids() {
                 if let Some(counters) = pool.take_http2_counters(server) {
                     self.metrics.add_http2(id, server, &counters);
@@ -123,4 +134,9 @@ impl ConfigGeneration {
             }
         }
     }
+}
+
+fn new_latency_window(route: &RoutePlan) -> Option<RefCell<LatencyWindow>> {
+    let settings = route.settings.by_listener.first()?;
+    matches!(settings.hedge, Some(HedgeDelay::Percentile { .. })).then(RefCell::default)
 }

@@ -26,16 +26,20 @@ use rt::splice::PipePool;
 use rt::timers::Timers;
 
 use crate::admission::ListenerLimits;
+use crate::auth::core_state::AuthCore;
 pub(crate) use crate::config_generation::ConfigGeneration;
 use crate::exchange_state::Exchange;
 use crate::log::{self, CapturedValue, CoreLog, LoadCounts};
 use crate::metrics::{Metrics, ServerSlots, Snapshot};
+use crate::mirror::MirrorLoad;
 use crate::outcome::{Outcome, RejectReason};
 use crate::plan::{ListenerPlan, Plan};
 use crate::pool::{CrossCoreState, Pool};
 use crate::profile::{Profile, ProfilePhase};
+use crate::request_view::RequestView;
 use crate::route::RouteScratch;
 use crate::session::SessionDump;
+use crate::tracing::{CoreTraces, RequestTrace, TraceSender};
 use crate::tunnel::PIPE_BYTES;
 use generations::Generations;
 pub(crate) use listener_settings::{ListenerGeneration, ListenerSettings};
@@ -69,6 +73,7 @@ pub(crate) struct Core {
     /// Settings of the plan in force first, then of earlier plans that connections still use.
     listener_settings: RefCell<Vec<Rc<ListenerSettings>>>,
     logs: CoreLogs,
+    traces: CoreTraces,
     pub(crate) timers: Timers,
     pub(crate) deadlines: Deadlines,
     pub(crate) ticks: Ticks,
@@ -83,6 +88,8 @@ pub(crate) struct Core {
     pub(crate) memory: CoreMemory,
     /// CPU time profile, if enabled.
     pub(crate) profile: Profile,
+    /// Results of authentications.
+    pub(crate) auth: AuthCore,
     /// Current query to all connections.
     pub(crate) session_dump: SessionDump,
 }
@@ -116,6 +123,10 @@ pub(crate) struct CoreLoad {
     pub(crate) in_flight: Cell<usize>,
     /// Requests whose clients have gone and that servers with a limit are still processing.
     pub(crate) abandoned: Cell<usize>,
+    /// Requests of the proxy's own.
+    pub(crate) subrequests: Cell<usize>,
+    /// Copies of requests for other pools.
+    pub(crate) mirrors: Rc<MirrorLoad>,
     /// Connections that are rejected and only get an error response.
     pub(crate) rejected: Cell<usize>,
     /// Streams of HTTP/2 that are in progress.
@@ -203,12 +214,14 @@ impl Core {
         balancer: ConnectionBalancer,
         connections_max: usize,
         log: CoreLog,
+        traces: CoreTraces,
     ) -> std::io::Result<Rc<Self>> {
         let core = Rc::new(Self {
             id,
             generations: Generations::new(generation),
             listener_settings: RefCell::default(),
             logs: CoreLogs::new(log),
+            traces,
             timers: Timers::start()?,
             deadlines: Deadlines::default(),
             ticks: Ticks { now: Cell::new(MonotonicTime::now()), count: Cell::new(0) },
@@ -220,6 +233,7 @@ impl Core {
             is_queue_task_running: Cell::new(false),
             memory: CoreMemory::new(),
             profile: Profile::default(),
+            auth: AuthCore::default(),
             session_dump: SessionDump::default(),
         });
         let settings = core.create_settings(&core.current_generation());
@@ -307,6 +321,7 @@ impl Core {
         }
         let logging = self.profile.enter(ProfilePhase::Log);
         self.logs.hand_over();
+        self.traces.hand_over();
         drop(logging);
         self.generations.absorb_retired();
     }
@@ -342,9 +357,9 @@ impl Core {
         self.deadlines.wake_all();
     }
 
-    /// Returns whether a log needs more of a request than its first line.
+    /// Returns whether a log or a trace needs more of a request than its first line.
     pub(crate) fn needs_header_fields(&self) -> bool {
-        self.logs.needs_header_fields()
+        self.logs.needs_header_fields() || self.traces.is_on()
     }
 
     /// Returns the values that a log captures from a request's head.
@@ -361,6 +376,22 @@ impl Core {
         }
         let _section = self.profile.enter(ProfilePhase::Log);
         self.logs.record(outcome, &generation.log_names, || self.load_counts(generation, outcome));
+        if self.traces.is_on() {
+            self.traces.record(outcome, &generation.log_names, self.logs.wall_clock());
+        }
+    }
+
+    /// Returns the trace of a request; `None` if traces are off.
+    pub(crate) fn begin_trace(&self, view: &RequestView<'_>) -> Option<Box<RequestTrace>> {
+        self.traces.begin(view)
+    }
+
+    /// Records the outcome of a subrequest, which only its pool counts.
+    pub(crate) fn record_subrequest(&self, generation: &ConfigGeneration, outcome: &Outcome<'_>) {
+        generation.metrics.record_subrequest(outcome);
+        if let Some(pool) = outcome.pool {
+            generation.pools[pool].record_outcome(outcome);
+        }
     }
 
     /// Returns the load figures of HAProxy's log format: those of this core, this request included.
@@ -441,23 +472,32 @@ impl Core {
         // All cores share the logs, so the first core reports them.
         if self.id.index == 0 {
             self.logs.add_metrics(&mut snapshot);
+            snapshot.add_traces(&self.traces.counts());
         }
         snapshot
     }
 
-    /// Redirects log lines to `log`, if it is another one.
-    pub(crate) fn change_log(&self, log: log::LogSender) {
+    /// Redirects log lines and spans, if it is to others.
+    pub(crate) fn change_outputs(&self, log: log::LogSender, traces: TraceSender) {
         self.logs.change(log, self.id.index);
+        self.traces.change(traces);
     }
 
-    /// Hands the log lines over to the log thread.
-    pub(crate) fn hand_over_log(&self) {
+    /// Hands log lines and spans over to their threads.
+    pub(crate) fn hand_over_outputs(&self) {
         self.logs.hand_over();
+        self.traces.hand_over();
     }
 
     /// Returns the state for a request: a reused one, or a new one.
     pub(crate) fn take_exchange(&self) -> Box<Exchange> {
         self.load.in_flight.set(self.load.in_flight.get() + 1);
+        self.take_unused_exchange()
+    }
+
+    /// Returns the state for a request that is no client's.
+    #[inline]
+    pub(crate) fn take_unused_exchange(&self) -> Box<Exchange> {
         self.memory.spare_exchanges.borrow_mut().pop().unwrap_or_else(|| Box::new(Exchange::new()))
     }
 
@@ -468,8 +508,14 @@ impl Core {
         self.memory.spare_exchanges.take();
     }
 
-    pub(crate) fn recycle_exchange(&self, mut exchange: Box<Exchange>) {
+    pub(crate) fn recycle_exchange(&self, exchange: Box<Exchange>) {
         self.load.in_flight.set(self.load.in_flight.get() - 1);
+        self.keep_exchange(exchange);
+    }
+
+    /// Keeps the state of an ended request for reuse.
+    #[inline]
+    pub(crate) fn keep_exchange(&self, mut exchange: Box<Exchange>) {
         let mut spare = self.memory.spare_exchanges.borrow_mut();
         if spare.len() < SPARE_EXCHANGES_MAX {
             exchange.reset();
@@ -508,6 +554,8 @@ impl Core {
         metrics.set_buffers(self.memory.buffers.in_use() as u64, self.memory.buffers.exhausted_count());
         metrics.set_encoder_bytes(self.memory.encoders.used_bytes());
         metrics.set_requests(self.load.in_flight.get() as u64, self.load.abandoned.get() as u64);
+        metrics.set_subrequests(self.load.subrequests.get() as u64);
+        metrics.set_mirrors(self.load.mirrors.copies.get() as u64, self.load.mirrors.bytes.get() as u64);
         // The streams of one connection count once.
         let busy =
             self.load.in_flight.get().saturating_sub(self.load.h2_streams.get()) + self.load.h2_busy.get();

@@ -19,6 +19,8 @@
 //! bodies, `recoding` for those that get a coding). `finish` ends it, `grpc` tells clients of gRPC about errors.
 
 mod abandoned;
+mod auth_methods;
+mod authorisation;
 mod begin;
 mod buffering;
 mod connect;
@@ -27,7 +29,11 @@ mod error_pages;
 mod files;
 mod finish;
 mod grpc;
+mod hedging;
+mod limited;
 mod local_responses;
+mod mirroring;
+mod own_coding;
 mod progress_limits;
 mod queued;
 mod recoding;
@@ -38,6 +44,8 @@ mod route_settings;
 mod server_selection;
 mod session_dump;
 mod splice;
+mod split;
+pub(crate) mod subrequest;
 mod texts;
 
 use std::task::Poll;
@@ -118,12 +126,14 @@ impl Exchange {
             let result = match &mut self.stage {
                 ExchangeStage::Connected => self.poll_connected(ctx, client, input),
                 ExchangeStage::Recoding(_) => self.poll_recoding(ctx, client, input),
-                ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client),
+                ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client, usize::MAX),
+                ExchangeStage::Limited(_) => self.poll_limited(ctx, client, input),
                 ExchangeStage::Responding => self.poll_responding(ctx, client),
                 ExchangeStage::Queued(..) => self.poll_queued(ctx, client, input),
                 ExchangeStage::Buffering(_) => self.poll_buffering(ctx, client, input),
                 ExchangeStage::Connecting(_) => self.poll_connecting(ctx, client, input),
                 ExchangeStage::Tarpit => self.poll_tarpit(ctx, client, input),
+                ExchangeStage::Authorising(_) => self.poll_authorising(ctx, client, input),
                 ExchangeStage::Unused => StepResult::Finished(ConnAction::Close),
             };
             match result {
@@ -180,6 +190,11 @@ impl Exchange {
         // Behind a request that is entirely sent only the server can move something, and it has just been asked.
         let is_blocked = !has_response_progress && (!has_request_progress || self.request_relay.is_done());
         if is_connected && is_blocked {
+            if self.own_settings.is_some()
+                && let Some(result) = self.poll_hedge(ctx, client, input)
+            {
+                return result;
+            }
             return self.poll_timeout(ctx, client, input);
         }
         StepResult::Progressed
@@ -211,6 +226,12 @@ impl Exchange {
     ) -> StepResult {
         let wait = self.current_wait(client);
         if let Some(kind) = self.expired_timeout(ctx, client, wait) {
+            if kind == TimeoutKind::FirstByte
+                && self.hedge.is_some()
+                && self.promote_hedge(ctx, client, EndReason::ServerTimeout)
+            {
+                return StepResult::Progressed;
+            }
             if kind == TimeoutKind::FirstByte && self.may_retry_timeout(ctx.core) {
                 return self.retry_result(ctx, client, EndReason::ServerTimeout);
             }
@@ -279,6 +300,7 @@ impl Exchange {
             _ if matches!(self.stage, ExchangeStage::Queued(..)) => EndPhase::Queue,
             _ if matches!(self.stage, ExchangeStage::Buffering(_)) => EndPhase::Request,
             _ if matches!(self.stage, ExchangeStage::Connecting(_)) => EndPhase::Connect,
+            _ if matches!(self.stage, ExchangeStage::Authorising(_)) => EndPhase::Request,
             _ if matches!(self.stage, ExchangeStage::Tarpit) => EndPhase::Tarpit,
             ResponseProgress::Head if self.request_relay.is_done() => EndPhase::Head,
             ResponseProgress::Head => EndPhase::Request,

@@ -1,21 +1,28 @@
 //! The state of one request in flight. A core keeps unused ones, so it is below the core;
 //! [`crate::exchange`] moves it from stage to stage.
 
+mod hedge;
 mod outcome_builder;
 mod stages;
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use content::body::FileBody;
 use rt::clock::MonotonicTime;
 use rt::splice::Pipe;
 
+pub(crate) use hedge::{Hedge, HedgeAttempt, HedgeLink, HedgeState};
 use outcome_builder::OutcomeBuilder;
 use stages::{Attempt, ProgressTimers, RequestFacts, SlotTerms};
 pub(crate) use stages::{Connecting, DetachedNames};
 
 use crate::accept::AcceptedForms;
+use crate::auth::core_state::{AuthWait, RequestAccess};
+use crate::bandwidth::BandwidthGate;
 use crate::config_generation::ConfigGeneration;
+use crate::mirror::MirroredRequest;
+use crate::outcome::EndReason;
 use crate::plan::{Priority, RouteSettings, ServerId};
 use crate::pool::{NO_DEADLINE, Pool, Ticket};
 use crate::recoding::Recoding;
@@ -49,9 +56,24 @@ pub(crate) struct Exchange {
     pub(crate) progress: ProgressTimers,
     /// True if the client's connection may stay open after this request.
     pub(crate) keeps_client: bool,
+    /// Access to a route that is not open to all.
+    pub(crate) access: Option<Box<RequestAccess>>,
     /// Values for the fields of the response.
     pub(crate) kept: KeptValues,
     pub(crate) outcome: OutcomeBuilder,
+    /// `None`: the request is a client's.
+    pub(crate) subrequest: Option<Rc<SubrequestReport>>,
+    /// Copies for other pools.
+    pub(crate) mirrored: Option<Box<MirroredRequest>>,
+    /// Second attempt; `None`: not yet, or not any more.
+    pub(crate) hedge: Option<Box<Hedge>>,
+}
+
+/// End of a subrequest, for its caller.
+#[derive(Debug, Default)]
+pub(crate) struct SubrequestReport {
+    /// `None` until it has ended.
+    pub(crate) end: Cell<Option<EndReason>>,
 }
 
 #[derive(Debug)]
@@ -71,12 +93,23 @@ pub(crate) enum ExchangeStage {
     Queued(Rc<Pool>, Rc<Ticket>),
     Connecting(Connecting),
     Connected,
+    /// Waiting for the answer about its credentials.
+    Authorising(Box<AuthWait>),
     /// Connected, with a response whose content gets a coding.
     Recoding(Box<Recoding>),
+    /// One of the stages around this one, or sending a file, with limits of bytes per second.
+    Limited(Box<LimitedStage>),
     /// Sending a response of the proxy's own.
     Responding,
     /// Sending the content of a file.
     SendingFile(Box<FileBody>),
+}
+
+/// A stage whose bytes per second are limited.
+pub(crate) struct LimitedStage {
+    pub(crate) inner: ExchangeStage,
+    pub(crate) download: Option<BandwidthGate>,
+    pub(crate) upload: Option<BandwidthGate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +129,7 @@ impl Exchange {
             facts: RequestFacts::default(),
             terms: SlotTerms::default(),
             own_settings: None,
+            access: None,
             slot: None,
             server: None,
             attempt: Attempt::default(),
@@ -109,6 +143,9 @@ impl Exchange {
             keeps_client: false,
             kept: KeptValues::default(),
             outcome: OutcomeBuilder::default(),
+            subrequest: None,
+            mirrored: None,
+            hedge: None,
         }
     }
 
@@ -117,6 +154,7 @@ impl Exchange {
         self.generation = None;
         self.detached = None;
         self.own_settings = None;
+        self.access = None;
         self.server = None;
         self.request_relay.reset();
         self.response_relay.reset();
@@ -135,6 +173,7 @@ impl Exchange {
         self.attempt.first_byte_wait_start = MonotonicTime::ZERO;
         self.progress = ProgressTimers::default();
         self.outcome.clear();
+        self.subrequest = None;
     }
 }
 

@@ -19,8 +19,8 @@ pub use request::ExplainRequest;
 
 use crate::field_names::has_underscore;
 use crate::plan::{
-    Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, PoolId, RateKey, SniMatch, TextCondition,
-    Underscores, ValueCondition,
+    Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, PoolId, RateKey, RoutePlan, SniMatch,
+    TextCondition, Underscores, ValueCondition,
 };
 use crate::request_view::{ClientFacts, FieldVerdict, RequestView};
 use crate::route::conditions::{
@@ -339,9 +339,12 @@ fn route_lines(
     let route = &plan.routes[index];
     let regex = route.texts.as_ref().and_then(|texts| texts.regex.as_ref());
     let id = request.view.value(request.view.forwarding.request_id.as_deref().unwrap_or_default());
-    let values = RequestValues::new(plan, request, client)
-        .with_route(plan, index, regex)
-        .with_request_id(id.unwrap_or(b"(a new id)"));
+    let values = RequestValues::new(plan, request, client).with_request_id(id.unwrap_or(b"(a new id)"));
+    let share = match &route.action {
+        Action::Split(split) => texts::split_share(split, &values),
+        _ => 0,
+    };
+    let values = values.with_split_share(share).with_route(plan, index, regex);
     for limit in &route.rate_limits {
         lines.push(format!(
             "rate limit  {} requests/s, burst {}, key {}; status {}",
@@ -356,27 +359,35 @@ fn route_lines(
             limit.status
         ));
     }
-    if changes_target(&route.changes) {
-        let mut target = Vec::new();
-        rewrite_target(&route.changes, request.target, &mut target);
-        lines.push(format!("target      becomes {}", String::from_utf8_lossy(&target)));
-    }
-    for change in &route.changes {
-        let description = texts::describe_change(change, &values);
-        lines.extend(description.map(|description| format!("change      {description}")));
-    }
-    for rule in route.texts.iter().flat_map(|texts| &texts.rules) {
-        texts::rule_lines(rule, (request, client, path), &values, lines);
-    }
+    change_lines(route, (request, client, path), &values, lines);
+    let pages = route.texts.as_ref().map_or(&plan.error_pages, |texts| &texts.error_pages);
+    lines.extend(pages.iter().map(texts::page_line));
     match &route.action {
         Action::Forward(pool) => {
-            settings::setting_lines(plan, index, (request.listener, *pool), lines);
+            settings::setting_lines(plan, index, (request.listener, request.listener, *pool), lines);
             pool_lines(plan, *pool, Some((request, &values)), lines);
         }
+        Action::Split(split) => {
+            texts::split_lines(plan, (split, share), &values, lines);
+            let position = share * plan.listeners.len() + request.listener;
+            let pool = split.shares[share].pool;
+            settings::setting_lines(plan, index, (position, request.listener, pool), lines);
+            pool_lines(plan, pool, Some((request, &values)), lines);
+        }
+        other => {
+            settings::access_lines(plan, index, request.listener, lines);
+            local_lines(other, &values, lines);
+        }
+    }
+}
+
+fn local_lines(action: &Action, values: &RequestValues<'_>, lines: &mut Vec<String>) {
+    match action {
+        Action::Forward(_) | Action::Split(_) => {}
         Action::Files(files) => lines.extend(texts::files_lines(files)),
-        Action::Redirect { status, location } => lines.push(texts::location_line(*status, location, &values)),
+        Action::Redirect { status, location } => lines.push(texts::location_line(*status, location, values)),
         Action::Return { status, content_type, body, .. } => {
-            lines.extend(texts::body_lines(*status, content_type, body, &values));
+            lines.extend(texts::body_lines(*status, content_type, body, values));
         }
         Action::Deny(status) => lines.push(format!("response    {status}: denied")),
         Action::SilentDrop => lines.push("response    none: silent drop".into()),
@@ -384,6 +395,27 @@ fn route_lines(
             let delay = record::units::format_duration_ns(*delay_ns);
             lines.push(format!("response    {status} after {delay}: tarpit"));
         }
+    }
+}
+
+/// Appends the changes of a route to a request and its response.
+fn change_lines(
+    route: &RoutePlan,
+    (request, client, path): (&RouteRequest<'_>, &dyn ClientFacts, ComparedPath<'_>),
+    values: &RequestValues<'_>,
+    lines: &mut Vec<String>,
+) {
+    if changes_target(&route.changes) {
+        let mut target = Vec::new();
+        rewrite_target(&route.changes, request.target, &mut target);
+        lines.push(format!("target      becomes {}", String::from_utf8_lossy(&target)));
+    }
+    for change in &route.changes {
+        let description = texts::describe_change(change, values);
+        lines.extend(description.map(|description| format!("change      {description}")));
+    }
+    for rule in route.texts.iter().flat_map(|texts| &texts.rules) {
+        texts::rule_lines(rule, (request, client, path), values, lines);
     }
 }
 
@@ -469,6 +501,35 @@ timeouts = { first-byte = "8s", idle = "7s" }
     }
 
     #[test]
+    fn splits_and_error_pages_are_explained() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("page.html");
+        std::fs::write(&file, "<p>later\n").unwrap();
+        let file = file.display();
+        let text = format!(
+            "[[error-page]]\nstatus = '503'\nhtml = '{file}'\n[listener.web]\nbind = '127.0.0.1:0'\n\
+             [pool.a]\nservers = ['127.0.0.1:1']\n[pool.b]\nservers = ['127.0.0.1:2']\ntimeouts = {{ idle = '9s' }}\n\
+             [[route]]\nset-request-header = {{ x-pool = '{{pool}}' }}\nsplit = {{ pools = {{ a = 0, b = 1 }}, key = 'cookie.u' }}\n\
+             [[route.error-page]]\nstatus = '404'\ntext = '{file}'\nreplace = 'all'\n"
+        );
+        let plan = crate::config::parse("t", &text).unwrap_or_else(|problems| panic!("{problems:?}")).plan;
+        let request =
+            ExplainRequest::parse("GET http://h/", &["Cookie: u=7".to_owned()], "127.0.0.1").unwrap();
+        let text = explain(&plan, &request).unwrap().to_string();
+        for line in [
+            "change      request: set x-pool: b",
+            &format!("error page  404: text {file}, also instead of servers' content"),
+            &format!("error page  503: html {file}"),
+            "split       a 0, b 1",
+            "split       key cookie.u = '7': pool b",
+            "setting     timeouts.idle 9s (pool)",
+            "pool        b, random-of-two",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
+    }
+
+    #[test]
     fn each_route_that_was_tried_has_a_reason() {
         let (text, route) =
             explained("http://Example.org:8080/x/..//api/a?debug=2", &["X-Tag: w1"], "192.0.2.1");
@@ -497,7 +558,16 @@ setting     body-max 1048576 B (listener)
 setting     buffer-request 8192 B (default)
 setting     retries 1 (default)
 setting     retry-on none (default)
+setting     idempotent by method (default)
+setting     hedge false (default)
+setting     mirror none (default)
 setting     compression false (default)
+setting     limit-rate no limit (default)
+setting     limit-rate-after 0 B (default)
+setting     limit-rate-total no limit (default)
+setting     limit-rate-upload no limit (default)
+setting     auth false (default)
+setting     cors false (default)
 setting     forwarding.x-forwarded true (default)
 setting     forwarding.forwarded-for append (default)
 setting     forwarding.forwarded false (default)

@@ -4,15 +4,16 @@
 //! mutations of requests, responses, headers and configs, `fuzz/` on the inputs of a fuzzer. Each
 //! returns whether the input was valid enough to test the property. No product code calls them.
 
+mod auth;
 mod maps;
 mod texts;
+mod zones;
 
 use std::net::IpAddr;
 
 use rt::tls::client_hello::{ClientHelloReader, ParsedClientHello, parse_client_hello};
 use wire::{Framing, Header, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
 
-use crate::acme::response::ResponseReader;
 use crate::balance::sticky::{CookieTimes, ServerTokens, StickyCookie, write_cookie_field};
 use crate::config;
 use crate::cookies::{Cookie, cookies, is_cookie_field};
@@ -22,15 +23,18 @@ use crate::forward::{
     ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, origin_form,
     write_request, write_response,
 };
+use crate::http_client::ResponseReader;
 use crate::plan::{
     Forwarding, PathRule, RouteChange, SameSite, Secret, StickyLimits, StickyMode, StickyPlan, Underscores,
 };
 use crate::request_view::{CertificateField, RequestView};
 use crate::route::{check_target, https_location, rewrite_target};
 use crate::uri::{normalise, split_target};
+pub use auth::auth;
 pub use maps::map;
 pub use texts::{condition, template};
 use wire::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyVersion};
+pub use zones::{dns_update, tsig_key};
 
 /// Checks that an accepted request is forwarded as exactly one request of the same meaning: method,
 /// target, host, framing. `true`: it was accepted.

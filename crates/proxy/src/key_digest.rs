@@ -14,3 +14,12 @@ pub(crate) fn mix(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
 }
+
+/// Draws the number of a server or a pool for a key and a weight. The number is exponentially distributed, so that
+/// the probability to be the smallest is proportional to the weight.
+pub(crate) fn rendezvous_number(key: u64, name_digest: u64, weight: u32) -> f64 {
+    let bits = mix(key ^ name_digest) >> 11;
+    // Above 0 and below 1: 53 bits are what a float holds exactly.
+    let unit = (bits as f64 + 0.5) / (1_u64 << 53) as f64;
+    -unit.ln() / f64::from(weight)
+}

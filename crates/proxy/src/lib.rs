@@ -11,7 +11,9 @@ mod code_table;
 mod accept;
 mod acme;
 mod admission;
+mod auth;
 mod balance;
+mod bandwidth;
 mod client_stream;
 pub mod config;
 mod config_generation;
@@ -31,11 +33,14 @@ mod forward;
 pub mod fuzzing;
 mod h2_front;
 mod health;
+mod http_client;
 mod ipv4_fmt;
 mod key_digest;
+mod latency_window;
 mod log;
 mod maps;
 pub mod metrics;
+mod mirror;
 mod outcome;
 mod outlier;
 mod percent;
@@ -53,9 +58,12 @@ mod server_conn;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod split;
+mod stored_certificate;
 mod template;
 #[cfg(test)]
 mod test_time;
+mod tracing;
 mod tunnel;
 mod uri;
 

@@ -24,16 +24,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use server_shell::date::milliseconds;
-use server_shell::log::LineBatches;
+use server_shell::log::{LineBatches, TargetPlan};
 
 pub(crate) use json::FIELDS;
 pub(crate) use line::{LoadCounts, Timers};
 pub(crate) use names::LogNames;
+pub(crate) use secret::redact as redact_url;
 pub(crate) use server_shell::date::{WallClock, http_date};
 pub(crate) use server_shell::log::{LineCounters, LogTarget, LogWriter, TargetCounts};
 pub(crate) use template::{CapturedValue, append_captured, line_of_values};
 
-use crate::outcome::{EndReason, Outcome};
+use crate::outcome::Outcome;
 use crate::plan::{LogFormat, LogPlan};
 use line::{LINE_BYTES_MAX, LogEntry, SecondCache};
 use sink::LineBuffer;
@@ -54,7 +55,8 @@ pub(crate) struct LogSender {
 /// # Errors
 /// Returns the errors of all files that could not be opened, or the error of starting the thread.
 pub(crate) fn start(logs: &[LogPlan], cores: usize) -> io::Result<(LogSender, LogWriter)> {
-    let targets: Vec<LogTarget> = logs.iter().map(|log| log.target.clone()).collect();
+    let target = |log: &LogPlan| TargetPlan { target: log.target.clone(), rotation: log.rotation };
+    let targets: Vec<TargetPlan> = logs.iter().map(target).collect();
     let (lines, writer) = server_shell::log::start(&targets, cores)?;
     Ok((LogSender { plans: logs.into(), lines }, writer))
 }
@@ -148,7 +150,7 @@ impl CoreLog {
         if state.targets.is_empty() {
             return;
         }
-        let failed = is_failure(outcome);
+        let failed = outcome.is_failed();
         let entry = state.seconds.entry(outcome, names, load, clock);
         for core_target in &mut state.targets {
             if core_target.wants(failed, &mut state.rng) && core_target.batches.has_room() {
@@ -181,11 +183,6 @@ fn captured_values(logs: &[LogPlan]) -> Rc<[CapturedValue]> {
         }
     }
     captured.into()
-}
-
-/// Returns whether the request failed. `only-errors` and `sample` always log such requests.
-fn is_failure(outcome: &Outcome<'_>) -> bool {
-    outcome.status >= 500 || !matches!(outcome.end, EndReason::Done | EndReason::LocalResponse)
 }
 
 impl CoreTarget {

@@ -9,6 +9,7 @@
 //! one for each of 7, a server 1 + 2 × 7. Data from clients is never used as a label. A histogram
 //! takes 3.1 KiB and is allocated when its first time is recorded.
 
+mod auth;
 mod codes;
 mod compression;
 mod h2;
@@ -21,10 +22,12 @@ mod pool;
 mod process;
 mod reload_results;
 mod snapshot;
+mod subrequests;
 mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod traffic;
 mod view;
 
 use std::cell::{Cell, OnceCell};
@@ -37,17 +40,20 @@ pub(crate) use reload_results::ReloadResults;
 pub(crate) use snapshot::{SeriesValueRef, Snapshot, prometheus};
 pub use table::reference;
 pub(crate) use tls::{HandshakeResult, HelloResult};
+pub(crate) use traffic::{MirrorDrop, MirrorSide};
 pub(crate) use view::{MetricTotals, MetricsSummary};
 
 use crate::log::Timers;
 use crate::outcome::{EndReason, Outcome, RejectReason};
-use crate::plan::{IdVec, Mode, Plan, PoolId, ServerId};
+use crate::plan::{IdVec, Mode, Plan, PoolId, RoutePlan, ServerId};
+use auth::AuthCounters;
 use codes::{StatusCounters, status_class};
 use compression::CompressionCounters;
 use histogram::Histogram;
 use pool::PoolMetrics;
 use table::Metric;
 use tls::{HandshakeCounters, HelloCounters};
+use traffic::TrafficMetrics;
 
 /// Label values of the status classes. The index is the first digit of the status, 0 without a
 /// response, or [`CLASS_TCP`].
@@ -102,10 +108,16 @@ struct CommonMetrics {
     rejected_from_servers: Vec<CounterCell>,
     refused: Vec<CounterCell>,
     long_texts: CounterCell,
+    bandwidth_waits: CounterCell,
     compression: CompressionCounters,
+    auth: AuthCounters,
     buffers_in_use: CounterCell,
     buffers_exhausted: CounterCell,
     in_flight: CounterCell,
+    subrequests: CounterCell,
+    subrequests_refused: CounterCell,
+    mirrors_in_flight: CounterCell,
+    mirror_bytes: CounterCell,
     abandoned: CounterCell,
     idle_clients: CounterCell,
     idle_memory: CounterCell,
@@ -135,6 +147,8 @@ struct ListenerMetrics {
 struct RouteMetrics {
     name: Box<str>,
     total: ClassHistograms,
+    /// `None`: its requests are neither copied nor sent twice.
+    traffic: Option<Box<TrafficMetrics>>,
 }
 
 fn new_counters(number: usize) -> Vec<CounterCell> {
@@ -165,19 +179,29 @@ impl Metrics {
             h2: listener.http2.as_ref().map(|_| H2Counters::new()),
             client_hellos: listener.sni.as_ref().map(|_| HelloCounters::default()),
         });
-        let route = |name: &str| RouteMetrics { name: name.into(), total: ClassHistograms::default() };
+        let route = |route: &RoutePlan| RouteMetrics {
+            name: route.name.clone(),
+            total: ClassHistograms::default(),
+            traffic: TrafficMetrics::new(route),
+        };
         let common = CommonMetrics {
             listeners: listeners.collect(),
-            routes: plan.routes.iter().map(|route_plan| route(&route_plan.name)).collect(),
+            routes: plan.routes.iter().map(route).collect(),
             no_route: ClassHistograms::default(),
             rejected_from_clients: new_counters(wire::RefusalKind::ALL.len()),
             rejected_from_servers: new_counters(wire::RefusalKind::ALL.len()),
             refused: new_counters(RejectReason::ALL.len()),
             long_texts: CounterCell::default(),
+            bandwidth_waits: CounterCell::default(),
             compression: CompressionCounters::default(),
+            auth: AuthCounters::new(plan),
             buffers_in_use: CounterCell::default(),
             buffers_exhausted: CounterCell::default(),
             in_flight: CounterCell::default(),
+            subrequests: CounterCell::default(),
+            subrequests_refused: CounterCell::default(),
+            mirrors_in_flight: CounterCell::default(),
+            mirror_bytes: CounterCell::default(),
             abandoned: CounterCell::default(),
             idle_clients: CounterCell::default(),
             idle_memory: CounterCell::default(),
@@ -268,6 +292,10 @@ impl Metrics {
         self.common.refused[reason as usize].add(1);
     }
 
+    pub(crate) fn count_bandwidth_wait(&self) {
+        self.common.bandwidth_waits.add(1);
+    }
+
     pub(crate) fn count_long_text(&self) {
         self.common.long_texts.add(1);
     }
@@ -332,6 +360,13 @@ impl Metrics {
         }
     }
 
+    /// Counts requests of splits that another pool was chosen for.
+    pub(crate) fn add_fallbacks(&self, pool: PoolId, requests: u64) {
+        if let Some(pool) = self.pools.get(pool) {
+            pool.fallbacks.add(requests);
+        }
+    }
+
     /// Sets the number of buffers of this core in use, and the number of times that none was left.
     pub(crate) fn set_buffers(&self, in_use: u64, exhausted: u64) {
         self.common.buffers_in_use.0.set(in_use);
@@ -384,6 +419,7 @@ impl CommonMetrics {
         }
         for route in &self.routes {
             route.total.add_to(snapshot, Metric::RequestSeconds, &[&route.name]);
+            route.traffic.iter().for_each(|traffic| traffic.add_to(snapshot, &route.name));
         }
         self.no_route.add_to(snapshot, Metric::RequestSeconds, &["-"]);
         let senders = [("client", &self.rejected_from_clients), ("server", &self.rejected_from_servers)];
@@ -396,11 +432,17 @@ impl CommonMetrics {
             snapshot.add(Metric::Refused, &[reason.code()], count.0.get());
         }
         self.compression.add_to(snapshot);
+        self.auth.add_to(snapshot);
         for (metric, count) in [
             (Metric::LongTexts, &self.long_texts),
+            (Metric::BandwidthWaits, &self.bandwidth_waits),
             (Metric::BuffersInUse, &self.buffers_in_use),
             (Metric::BuffersExhausted, &self.buffers_exhausted),
             (Metric::RequestsInFlight, &self.in_flight),
+            (Metric::SubrequestsInFlight, &self.subrequests),
+            (Metric::SubrequestsRefused, &self.subrequests_refused),
+            (Metric::MirrorsInFlight, &self.mirrors_in_flight),
+            (Metric::MirrorMemory, &self.mirror_bytes),
             (Metric::AbandonedRequests, &self.abandoned),
             (Metric::IdleClients, &self.idle_clients),
             (Metric::IdleMemory, &self.idle_memory),

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use rt::clock::MonotonicTime;
 
 use crate::plan::{PoolId, ServerId};
+use crate::tracing::RequestTrace;
 
 /// Declares the reasons why a request ends. Each row has the code in metrics and JSON logs, the
 /// first letter of HAProxy's termination code (the party that caused the end), the status for the
@@ -57,6 +58,10 @@ end_reasons! {
     NoRoute, "no_route", b'P', 404, "no route matched";
     ConnectForbidden, "connect_forbidden", b'P', 405, "CONNECT is not allowed";
     Denied, "denied", b'P', 403, "a route denied the request";
+    Unauthorized, "unauthorized", b'P', 401, "the request had no valid credentials";
+    Forbidden, "forbidden", b'P', 403, "the credentials do not allow this request";
+    AuthLimited, "auth_limited", b'P', 429, "too many wrong passwords";
+    AuthUnavailable, "auth_unavailable", b'P', 503, "the credentials could not be checked";
     RateLimited, "rate_limited", b'P', 429, "a route's rate limit was reached";
     Tarpitted, "tarpitted", b'P', 403, "a route delayed and rejected the request";
     SilentlyDropped, "silently_dropped", b'P', 0, "a route dropped the connection without a response";
@@ -104,6 +109,17 @@ code_table! {
     Untrusted, "untrusted", "the peer was not in `trusted` on a listener with `proxy-protocol`";
     NoDescriptor, "no_descriptor", "no free descriptor or memory";
     Draining, "draining", "the proxy was draining";
+}
+
+code_table! {
+    /// Event of a second attempt (hedge). Each one that was sent is later won, lost or failed.
+    pub(crate) enum HedgeEvent:
+    Sent, "sent";
+    Won, "won";
+    Lost, "lost";
+    Failed, "failed";
+    NoBudget, "no_budget";
+    NoServer, "no_server";
 }
 
 code_table! {
@@ -193,6 +209,8 @@ pub(crate) struct Outcome<'a> {
     pub(crate) wasted: bool,
     /// Result of the sticky cookie lookup; `None`: the pool has no sticky cookie.
     pub(crate) sticky: Option<StickyLookup>,
+    /// End of the second attempt; `None`: there was none.
+    pub(crate) hedge: Option<HedgeEvent>,
     /// Version and cipher suite of the client's TLS session; `None`: a plain connection, or its
     /// handshake is not complete.
     pub(crate) tls_names: Option<(&'static str, &'static str)>,
@@ -200,6 +218,15 @@ pub(crate) struct Outcome<'a> {
     pub(crate) server_name: Option<&'a str>,
     /// Fault of the TLS handshake that ended the request.
     pub(crate) tls_error: Option<&'a str>,
+    /// Trace of the request; `None`: traces are off, or there was no head.
+    pub(crate) trace: Option<&'a RequestTrace>,
+}
+
+impl Outcome<'_> {
+    /// Returns whether the request failed: such requests are logged and recorded whatever the sample.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.status >= 500 || !matches!(self.end, EndReason::Done | EndReason::LocalResponse)
+    }
 }
 
 /// Protocol of a client's request.

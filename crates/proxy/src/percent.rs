@@ -14,6 +14,12 @@ pub struct NamedPercent {
     changed: AtomicU64,
 }
 
+impl PartialEq for NamedPercent {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
 /// Percentages of the process. One is dropped with the last plan that has it.
 static OPEN: Mutex<Vec<Weak<NamedPercent>>> = Mutex::new(Vec::new());
 

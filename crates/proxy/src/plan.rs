@@ -11,7 +11,9 @@ use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
 mod acme;
+mod auth;
 mod balance;
+mod bandwidth;
 mod compression;
 mod condition;
 mod error_pages;
@@ -22,16 +24,29 @@ mod network;
 mod overload;
 mod route_settings;
 mod sni;
+mod split;
 mod tls;
+mod tracing;
+mod traffic;
 
 pub use crate::maps::{MapStore, MatchKind};
 pub use crate::percent::NamedPercent;
+pub use crate::split::NamedWeight;
 pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, MapPlan, Template, Text, Variable};
-pub use acme::{AcmeChallenge, AcmePlan};
+pub use acme::{
+    AcmeChallenge, AcmePlan, DnsChallengePlan, DnsProvider, HookPlan, PropagationCheck, SharingPlan,
+    TsigAlgorithm, TsigKeySource, UpdatePlan,
+};
+pub use auth::{
+    AccessPlan, AuthMethod, AuthPlan, BasicPlan, CorsOrigins, CorsPlan, FailureLimit, FileKeys, JwtAlgorithm,
+    JwtPlan, JwtRules, KeySource, OriginPattern, PasswordThreads, RequestPlan, TokenSource, UrlKeys,
+    UsersFile,
+};
 pub use balance::{
     Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyLimits, StickyMode, StickyPlan,
     StickyTextPlan,
 };
+pub use bandwidth::{BandwidthPlan, SharedBandwidth};
 pub use compression::CompressionPlan;
 pub use condition::{CertificatePart, Condition, DayTime, PercentCondition};
 pub use error_pages::{ErrorPage, ErrorPages, PageContent, PageForm};
@@ -47,12 +62,16 @@ pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
     TokenRate,
 };
-pub use route_settings::{GivenSettings, OwnSettings, RetryOn, RouteSettings};
+pub use route_settings::{GivenSettings, MarkedIdempotent, OwnSettings, RetryOn, RouteSettings};
 pub(crate) use route_settings::{SETTINGS, SettingOwner};
-pub use server_shell::log::LogTarget;
+pub use server_shell::log::{LogTarget, Rotation};
 pub(crate) use sni::SniMatch;
 pub use sni::{SniPlan, SniRoute};
+pub(crate) use split::SplitKey;
+pub use split::{SplitPlan, SplitShare};
 pub use tls::{ListenerTls, PoolTls};
+pub use tracing::{Collector, TraceTrust, TracingPlan};
+pub use traffic::{HedgeDelay, MirrorPlan};
 
 /// Everything that a proxy is to do. Created by [`crate::config`]; never changes. A reload creates
 /// a new plan. So does a change of the addresses behind names, which shares all but the pools
@@ -74,6 +93,8 @@ pub struct Plan {
     pub privileges: PrivilegesPlan,
     /// Access logs; several are possible.
     pub logs: Vec<LogPlan>,
+    /// Traces; `None`: none are recorded, and contexts pass unchanged.
+    pub tracing: Option<Arc<TracingPlan>>,
     /// Address of the metrics and the admin pages; `None`: not served.
     pub admin: Option<Address>,
     /// Access rules of those pages.
@@ -97,6 +118,7 @@ pub struct Plan {
     pub error_pages: ErrorPages,
     /// Settings that listeners and pools have in the config.
     pub given: GivenSettings,
+    pub password_threads: PasswordThreads,
 }
 
 impl Plan {
@@ -139,17 +161,33 @@ impl Plan {
     }
 
     /// Returns the conditions on percentages that operators can change, the first one of each name.
-    pub(crate) fn named_percents(&self) -> Vec<(&Arc<NamedPercent>, &PercentCondition)> {
-        let mut percents: Vec<(&Arc<NamedPercent>, &PercentCondition)> = Vec::new();
+    pub(crate) fn named_percents<'a>(&'a self) -> Vec<NamedUse<'a>> {
+        let mut percents: Vec<NamedUse<'a>> = Vec::new();
+        let mut add = |found: NamedUse<'a>| {
+            if !percents.iter().any(|known| Arc::ptr_eq(known.named, found.named)) {
+                percents.push(found);
+            }
+        };
         self.visit_conditions(&mut |condition| {
-            if let Condition::Percent(condition) = condition
-                && let Some(named) = &condition.named
-                && !percents.iter().any(|(known, _)| Arc::ptr_eq(known, named))
-            {
-                percents.push((named, condition));
+            if let Condition::Percent(PercentCondition { percent, named: Some(named), key }) = condition {
+                add(NamedUse { named, configured: *percent, key: key.source() });
             }
         });
+        let settings = self.routes.iter().filter_map(|route| route.settings.by_listener.first());
+        for mirror in settings.flat_map(|settings| &*settings.mirrors) {
+            if let Some(named) = &mirror.named {
+                add(NamedUse { named, configured: mirror.percent, key: mirror.key_source() });
+            }
+        }
         percents
+    }
+
+    /// Returns the splits that operators can change.
+    pub(crate) fn named_splits(&self) -> impl Iterator<Item = (&str, &SplitPlan)> {
+        self.routes.iter().filter_map(|route| match &route.action {
+            Action::Split(split) => Some((split.name.as_deref()?, &**split)),
+            _ => None,
+        })
     }
 
     /// Calls `visit` with all conditions of routes and of their rules that are no combinations.
@@ -160,6 +198,22 @@ impl Plan {
                 when.visit(visit);
             }
         }
+    }
+}
+
+/// The first use of a percentage that has a name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamedUse<'a> {
+    pub(crate) named: &'a Arc<NamedPercent>,
+    /// Percentage in the config.
+    pub(crate) configured: f64,
+    pub(crate) key: &'a str,
+}
+
+impl NamedUse<'_> {
+    /// Returns the percentage that counts now.
+    pub(crate) fn current(&self) -> f64 {
+        self.named.changed().unwrap_or(self.configured)
     }
 }
 
@@ -226,6 +280,9 @@ pub struct ListenerPlan {
     pub buffer_request_bytes: u64,
     /// Compression of the responses of servers; `None`: none.
     pub compression: Option<Arc<CompressionPlan>>,
+    /// Limits of bytes per second; `None`: none.
+    pub bandwidth: Option<Arc<BandwidthPlan>>,
+    pub access: AccessPlan,
     pub admission: Admission,
 }
 
@@ -413,6 +470,14 @@ pub struct RateLimit {
     pub keys_max: usize,
 }
 
+impl RateLimit {
+    /// Returns whether the key is known only after the authentication of a request.
+    pub(crate) fn needs_identity(&self) -> bool {
+        let RateKey::Template(template) = &self.key else { return false };
+        template.variables().any(Variable::needs_identity)
+    }
+}
+
 /// Key that selects a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RateKey {
@@ -427,6 +492,8 @@ pub enum RateKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Forward(PoolId),
+    /// Forwards to one of several pools, by weight.
+    Split(Arc<SplitPlan>),
     /// Responds with files of a directory.
     Files(Arc<FilesPlan>),
     Redirect {
@@ -452,6 +519,17 @@ pub enum Action {
     },
     /// Drops the connection without a response.
     SilentDrop,
+}
+
+impl Action {
+    /// Returns the pools that requests are forwarded to.
+    pub(crate) fn pools(&self) -> Vec<PoolId> {
+        match self {
+            Self::Forward(pool) => vec![*pool],
+            Self::Split(split) => split.shares.iter().map(|share| share.pool).collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -573,6 +651,8 @@ pub struct LogPlan {
     pub sample: f64,
     /// True if only failed requests are logged (status from 500, or an end that is not regular).
     pub only_errors: bool,
+    /// Rotation of a file by its size; `None`: operators rename it.
+    pub rotation: Option<Rotation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -73,6 +73,8 @@ pub(crate) struct Pool {
     /// Requests that did not go to the server of their key, since the last call of
     /// `take_hash_overflow`.
     hash_overflow: Cell<u64>,
+    /// Requests of splits whose own pool had no usable server, since the last call of `take_fallbacks`.
+    fallbacks: Cell<u64>,
     /// Time of the last operation here.
     now: Cell<MonotonicTime>,
     queue: RefCell<Queue<Rc<Ticket>>>,
@@ -169,6 +171,7 @@ impl Pool {
             tokens,
             has_backups,
             hash_overflow: Cell::new(0),
+            fallbacks: Cell::new(0),
             now: Cell::new(MonotonicTime::ZERO),
             queue,
             service_ns: Cell::new(service_ns),
@@ -253,6 +256,15 @@ impl Pool {
         self.hash_overflow.take()
     }
 
+    /// Counts a request of a split whose own pool had no usable server.
+    pub(crate) fn count_fallback(&self) {
+        self.fallbacks.set(self.fallbacks.get() + 1);
+    }
+
+    pub(crate) fn take_fallbacks(&self) -> u64 {
+        self.fallbacks.take()
+    }
+
     /// Takes a slot at a server. Returns `None` if there is none, or if other requests already wait
     /// for the same.
     pub(crate) fn acquire(
@@ -274,6 +286,27 @@ impl Pool {
             return None;
         }
         self.try_acquire(requirements, rng)
+    }
+
+    /// Takes a slot at another server than `first`, for a second attempt. Returns `None` if there is none now, if other
+    /// requests wait for a slot, or if the client sticks to its server.
+    pub(crate) fn acquire_other(
+        &self,
+        first: ServerId,
+        requirements: ServerRequirements,
+        now: MonotonicTime,
+        rng: &mut fastrand::Rng,
+    ) -> Option<ServerId> {
+        if self.servers.len() == 1 || requirements.pinned.is_some() {
+            return None;
+        }
+        let requirements = ServerRequirements { avoid: Some(first), ..requirements };
+        let server = self.acquire(requirements, now, rng)?;
+        if server == first {
+            self.release(server, rng);
+            return None;
+        }
+        Some(server)
     }
 
     /// Returns the only acceptable server, if the request is pinned to one.

@@ -1,6 +1,8 @@
 //! docs/config.md: every config key, metric, log field and end code, generated from the tables
 //! that the code uses.
 
+mod auth;
+
 use std::fmt::Write as _;
 
 use crate::log::FIELDS;
@@ -110,16 +112,63 @@ memory more than a plain connection.
 308, location = \"https://{host}:8443{path}{query}\" }`. `hsts` adds `Strict-Transport-Security` (RFC 6797) to all responses; \
 a route that sets or removes the field decides for its own responses.
 
+## Revoked certificates
+
+With `client-crl`, the certificate of a client is looked up in the list of its issuer, and so are those of the intermediate \
+authorities (`client-crl-depth`). webpki verifies the signature of the list. As in nginx (`ssl_crl`) and HAProxy (`crl-file`), \
+a client is rejected also if there is no list of the issuer, or if it has expired (nextUpdate); `client-crl-unknown` and \
+`client-crl-expired` change that. Lists of version 1, without a time of the next update, delta lists and indirect ones are \
+errors of the config. Of several lists of an issuer the newest one counts. A certificate that is itself in `client-ca` needs no list; \
+it is rejected if a list with the name of its issuer has it. The signature of a list is verified in each full handshake, which \
+reads the whole list: 8 MiB are 4 ms.
+
+A change of a file is a reload of the config, also without `--reload-on-change`: within 2 s, and no connection is lost. Open connections \
+continue; sessions are not resumed under another list, nor after the end of a list, so each client is verified again. A fault in a \
+file rejects the reload, and the list in use stays. A list that has expired, or does so within an hour, is reported on stderr, and an \
+authority without a list at the start and at each reload; `weir_tls_crl_expiry_timestamp_seconds - time()` is the time that is left. \
+`crl` of a pool does the same for the certificates of its servers; their sessions are not resumed.
+
 ## Automatic certificates
 
 `acme` of a listener with TLS orders a certificate (RFC 8555), and renews it at two thirds of its lifetime. Until the first \
 one is issued, clients get a self-signed certificate. Challenges of `http-01` arrive at port 80 of each name: any plain \
 listener in mode http answers them, before `redirect-https` and the routes. Challenges of `tls-alpn-01` arrive at port 443, and \
 this listener answers them. A new certificate is put into force like a reload, without a lost connection; reloads of the config \
-use it, too. After a failure the next attempt follows in 1 minute, then 2, 4 and so on up to 6 hours, each varied by a fifth. An \
+use it, too. A stored file that cannot be used is a warning at the start, and a reload is rejected until it is ordered again. \
+After a failure the next attempt follows in 1 minute, then 2, 4 and so on up to 6 hours, each varied by a fifth. An \
 order may take 5 minutes. `storage` has the account's key and the certificates with their keys, and a lock: of several \
 processes with the same directory one orders. It must exist at the start, and be writable by `user`. `weir ctl show \
 certificates` and the metrics `weir_acme_*` show the state. The first `acme` of a config needs a restart.
+
+`dns-01` proves names by the TXT record `_acme-challenge.NAME`, also wildcard names, and needs no port that the ACME server reaches. \
+With `server` the record is added by a dynamic update (RFC 2136) with a signature (TSIG), over TCP; responses need a valid signature, \
+and other records of the name stay (a name that is a CNAME needs a hook). The zone is the one that the server names in its SOA record. With BIND: `tsig-keygen weir > \
+/etc/weir/tsig.key`, and in the zone `update-policy { grant weir name _acme-challenge.example.org. TXT; };`. Each request may take \
+10 s. Then all `check-servers` are asked until they have the record, and it is validated; afterwards it is removed, also after a failure.
+
+With `hook` a program sets the records: `hook add NAME VALUE` and `hook remove NAME VALUE`, with the name without a final dot \
+(`_acme-challenge.example.org`) and the value as the record has it. `WEIR_ACME_DOMAIN` is the name that is proved, the rest of the \
+environment that of the proxy; the directory is `/`, the standard input empty, the standard output discarded. It runs as the user of the \
+proxy in a process group of its own, which is killed after `hook-timeout` and when the program has ended. Exit code 0 is success; the error of any \
+other has the last lines of its standard error (5 of 256 bytes). A name and its wildcard have the same record with two values: `remove` must \
+only remove its own. A hook should return once the record is visible, or `check-servers` names the servers to ask. Only root and \
+the user of the proxy may be able to change it. Landlock would apply to all that it starts, so a config with a hook needs \
+privileges.landlock = false.
+
+## Certificates of several replicas
+
+With `shared-storage` the processes of several hosts have one `storage`: a volume that all of them mount, or NFS. Whoever holds the \
+lock orders, the others wait, and load the certificate as soon as they find it, at most `poll-interval` later. So any number of replicas \
+makes one order for each certificate, also when it is renewed, with one account. Answers to challenges of `http-01` and `tls-alpn-01` \
+are in the storage, too: the owner of the order waits for `poll-interval` and 1 s, and then any replica answers the validation. After a failure all \
+replicas wait.
+
+The lock is the file `order.lease` with its owner and its end, which the owner renews every third of `lease`. It is made by link(2) and replaced by \
+rename(2), which NFS supports; a replica that was killed loses it after one and a half leases. The clocks of the hosts may differ by half a lease. \
+A process that was stopped for longer checks the lock before each step that matters, and gives up. Malformed and foreign files are \
+ignored: a lock that cannot be read ends one and a half leases after its last change, and a certificate that cannot be used is reported and \
+ordered again, while the one in use stays. All replicas need the same user (the files have mode 0600), `lease`, `poll-interval` and names. \
+A storage that hangs stops orders, and nothing else.
 
 ## Server names in mode tcp
 
@@ -231,12 +280,12 @@ buffered: the head, and a body up to 16 KiB.
 | an idle connection ended before the server received any byte | all | the same server, on a new connection |
 | an HTTP/2 server has not processed the request | all | the same server, on the same connection or another one |
 | an idle connection ended or was reset | GET, HEAD, OPTIONS, TRACE, PUT, DELETE | the same server, on a new connection |
-| a status, or no response in time, of the route's `retry-on` | GET, HEAD, OPTIONS, TRACE, PUT, DELETE | another server if there is one |
+| a status, no response in time, or an end before the response, of the route's `retry-on` | GET, HEAD, OPTIONS, TRACE, PUT, DELETE | another server if there is one |
 
 The server has received nothing if it closed its stream in order (FIN) and has acknowledged none of the bytes: \
 its FIN acknowledges everything received before, and later bytes reach a closed socket, or one \
 that can send no response. A reset is no proof, because a server that has read the request may send one. \
-An end on a unix socket is no proof either. In these cases a POST or PATCH is 502, and the client decides.
+An end on a unix socket is no proof either. In these cases a POST or PATCH is 502, and the client decides. `idempotent` of a route adds requests to the methods above.
 
 Each row but the third and the fourth counts toward `retries` and needs the pool's `retry-budget`. The third is free, \
 and disabled by `retries = 0`; the fourth is free, up to 16 times a request. Close idle connections before the server does (`idle-timeout`) to avoid the last two.
@@ -253,6 +302,80 @@ of the listener.
 
 `retry-on` sends a request with an idempotent method (RFC 9110 §9.2.2) again although a server has answered, or may still \
 work on it. All of `retries` counts together. The client gets the last response, or 504 if there is none.
+
+## Hedging
+
+With `hedge`, a request without a response head `after` the choice of its server is sent to a second server, too, once. It \
+must be idempotent (GET, HEAD, OPTIONS, TRACE, PUT, DELETE), complete, and still held as for a retry (16 KiB); a WebSocket \
+handshake is not sent twice, nor a request of a client that sticks to its server. The second attempt takes a slot at once or \
+not at all, never at the same server, and spends from the `retry-budget` (a route with `hedge` counts its requests for it also with \
+`retries = 0`); a pool with one server never gets one. The first response head wins, whatever follows it; the other attempt is cancelled: its \
+connection of HTTP/1.1 is closed, its stream of HTTP/2 reset. A server with a limit keeps the slot of a cancelled attempt until it has ended it, \
+for `timeouts.abandoned` at most. A response of the second server with 5xx or a status of `retry-on` does not win while the \
+first server works. If the first attempt fails (no connection, no response in time, a status of `retry-on`), the second one takes \
+its place before there is a retry; if that fails, too, the client gets its error. `total` limits both. Interim responses of the second \
+server are not forwarded unless it is the only one.
+
+Until a percentile has `samples-min` response times, no request is sent twice. Each core has its own times, in windows of 10 s, \
+of which the current one and the one before count, with an error of at most 12.5 %; a reload begins again. A time that a second \
+attempt ended counts as the time until then. `weir_hedges_total` and the field `hedge` of a log show the results.
+
+## Mirroring
+
+With `mirror`, a copy of a request is sent to another pool: method, target and fields as the server gets them, with the edits of the \
+route, and the body, which is copied as it passes. A copy is sent when its request is complete. Its response is read up to 1 MiB and discarded. \
+Nothing of a copy has an effect on its request: no response, no error, and no wait. Each mirror selects its requests alone; \
+upgrades and CONNECT are not copied. A copy has the field of `mark`, and the `Host` of the request unless `host` is set; trailers and \
+`Expect` are left out. The pool of a mirror has its own checks, limits, queue and retries.
+
+Bounds of a core: `in-flight` copies from the head of a request to the end of the copy's response, 16 MiB for their heads and bodies, and \
+1024 subrequests. A request beyond a bound, or with a body larger than `body-max`, is not copied, and counted in \
+`weir_mirrors_dropped_total`. A drain does not wait for copies.
+
+`weir_mirrored_requests_total` has the classes of both statuses, `weir_mirror_comparisons_total` the number of equal and different ones, and \
+`weir_mirror_seconds` the times of both from the end of the request to the head of the response.
+
+Copies are subrequests, the proxy's own requests: they are not in the metrics of listeners and routes, nor in access logs, but \
+in those of their pool and its servers, and in `weir_subrequests_total`.
+";
+
+/// Division between pools, and limits of bytes.
+const SPLITS_AND_LIMITS: &str = "
+## Splits
+
+```toml
+[[route]]
+split = { pools = { stable = 90, canary = 10 }, key = \"cookie.user\", name = \"web\" }   # a tenth of the users
+```
+
+`split` divides the requests of a route between pools, in the ratio of their weights. With `key`, a request keeps its pool: each \
+pool draws a number for the key, and the smallest number relative to the weight wins, on all machines and after a restart. A pool \
+that grows in relation to all others keeps its keys, and no key moves between two others. A request whose key is empty goes to the \
+first pool with a weight. Without `key`, each request is divided by itself.
+
+`weir ctl split web stable=80 canary=20` changes the weights of a `name` while the proxy runs, in all routes that have it; `weir ctl split` \
+lists them. The change outlives a reload while the config has the name and the pool, and with `state-file` a restart. \
+The settings of a request (timeouts, retries) are those of its pool, unless the route has its own. A sticky cookie keeps a client at a server of \
+its pool, and does not choose the pool: give the pools cookies with different names. With `fallback`, a request whose pool has no usable server goes to the next pool for its key that has \
+one (`weir_split_fallbacks_total`); a pool with weight 0 is none. `--explain` prints the pool of a given request.
+
+## Limits of bytes
+
+```toml
+[[route]]
+limit-rate = \"1MiB/s\"          # each response
+limit-rate-after = \"10m\"       # from its eleventh MiB on
+limit-rate-total = \"100MiB/s\"  # all of them together
+pool = \"app\"
+```
+
+Content is read from the server, or the file, only when its bytes are due, and bytes that were read go out at once. Responses are counted as they go to the client, compressed \
+and with their framing, and requests by their content. A waiting message costs nothing: it is looked at each 100 ms. Its wait counts for `timeouts.total`, and for no other timeout, and is counted \
+(`weir_limit_rate_waits_total`). Rates are exact on average. At most half a second of the rate is ahead, which is also what a pause leaves; and at most 64 KiB \
+that came with a head. `limit-rate-total` is one limit for all threads: messages reserve slices of up to 16 KiB in the order in which they ask, so all get about the same (within a fifth or so, if they wait for it all the time). \
+A reload begins it again for new requests. Responses of the proxy itself (`return`, redirects, error pages) are not limited. Limited content is copied, not spliced.
+
+With `mode = \"tcp\"`, the limits of the listener hold for each connection: `limit-rate` to the client, `limit-rate-upload` from it. Upgraded connections (WebSocket) have those of their route.
 ";
 
 /// Compression of responses.
@@ -274,6 +397,8 @@ the weak form. `If-Match` and `If-Range` are forwarded unchanged: with a weak ta
 overwritten, and no part is joined to other bytes. `Vary: Accept-Encoding` is added to every response that could have been compressed for \
 another client, and to 304.
 
+The content of `return` and of error pages is compressed in the same way, at once, at most at the default level of its coding.
+
 A length reveals a secret that stands beside text of a stranger (BREACH). So the responses to requests with `Cookie` or \
 `Authorization` are compressed only if they are styles, JavaScript, WebAssembly, fonts or images (SVG), unless `with-credentials = true`.
 
@@ -284,6 +409,27 @@ connection).
 
 What the encoder holds back is sent as soon as the server pauses, and each part of `text/event-stream` at once. A client that does not \
 read stops the server. An encoder takes 32 KiB at a time, between the turns of other connections.
+";
+
+/// Traces of requests.
+const TRACES: &str = "
+## Traces
+
+With `[tracing]`, each request that a server gets has a `traceparent` of its own (W3C Trace Context): the trace of its caller, \
+if `context` says so, or a new one, and the span of this proxy as the parent. `tracestate` stays in a trace that is continued. \
+Without `[tracing]`, both fields pass unchanged.
+
+Requests are recorded that `sample` or a trusted caller has chosen, and those that failed or were `slow`, up to \
+`requests-rate`; all others cost their field. A recorded request has a span of the proxy (kind server, with the method and the \
+name of the route), one for each attempt at a server (kind client), one for a wait in the queue from 50 us, and below the last \
+attempt `connect`, `first byte` and `body`. Attributes have the names of OpenTelemetry's HTTP conventions, and `weir.listener`, `weir.pool`, \
+`weir.server` and `weir.end` (the end code). Values of parameters with names of secrets are `***`, and texts of clients have up to 1,024 \
+bytes.
+
+Spans are sent as OTLP/HTTP (protobuf), in requests of up to 512 KiB, one second after the first span at the latest, by a thread of their own. 64 \
+batches of 32 KiB may wait for it. Beyond that, spans are dropped and counted (`weir_trace_spans_total`): a collector that is slow or gone \
+delays no request. The end of the process waits for it for up to 2 s. Logs have the ids of traces: `trace_id` in JSON, `{trace.id}` and `{trace.span}` in \
+formats.
 ";
 
 /// Files of a route.
@@ -483,7 +629,10 @@ fn places(scope: Scope) -> &'static str {
 pub fn reference() -> String {
     let mut text = config::reference();
     text += ROUTE_SETTINGS;
+    text += SPLITS_AND_LIMITS;
     text += COMPRESSION;
+    text += TRACES;
+    text += &auth::authentication();
     text += FILES;
     text += CONDITIONS;
     text += MAPS;

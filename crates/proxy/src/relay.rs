@@ -154,6 +154,16 @@ impl Relay {
         self.keeps_sent
     }
 
+    /// Returns the bytes that [`Relay::rewind`] would send again.
+    pub(crate) fn held_bytes(&self) -> &[u8] {
+        &self.pending
+    }
+
+    /// Notes that a receiver has this many of the held bytes.
+    pub(crate) fn set_sent(&mut self, bytes: usize) {
+        self.sent = bytes;
+    }
+
     /// Restarts sending from the first byte.
     pub(crate) fn rewind(&mut self) {
         self.sent = 0;

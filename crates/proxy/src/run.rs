@@ -28,6 +28,7 @@ use crate::outcome::RejectReason;
 use crate::plan::OnLimit;
 use crate::pool::{CoreIndex, CoreWakeups};
 use crate::profile::ProfilePhase;
+use crate::tracing::CoreTraces;
 
 pub(crate) use command::{ApplyPlan, Command, CoreSenders};
 
@@ -77,11 +78,12 @@ pub(crate) async fn run_core(
     common_init: CommonInit,
 ) -> io::Result<Snapshot> {
     let CoreInit { initial, inbox, commands } = init;
-    let ApplyPlan { plan, shared, log, listener_of_socket } = initial;
+    let ApplyPlan { plan, shared, log, traces, listener_of_socket } = initial;
+    let traces = CoreTraces::new(traces, plan.threads);
     let generation = ConfigGeneration::new(plan, &shared, core_id, None);
     let connections_max = core_id.part_of(common_init.connections_max);
     let log = CoreLog::new(log, core_id.index);
-    let core = Core::new(core_id, generation, common_init.balancer.clone(), connections_max, log)?;
+    let core = Core::new(core_id, generation, common_init.balancer.clone(), connections_max, log, traces)?;
     let listener_of_socket = RefCell::new(listener_of_socket);
     let listeners = CoreListeners { listener_of_socket, ..CoreListeners::default() };
     let admission = ProxyAdmission { core: Rc::clone(&core), listeners };
@@ -145,7 +147,7 @@ async fn finish_drain(
         core.balancer.release(core.id.index);
         core.count_rejection(RejectReason::Draining);
     }
-    core.hand_over_log();
+    core.hand_over_outputs();
 }
 
 async fn run_ticks(core: Rc<Core>) {
@@ -220,7 +222,7 @@ fn apply_plan(acceptor: &Rc<Acceptor<ProxyAdmission>>, apply: ApplyPlan) {
         |(socket_index, listener): (usize, Option<usize>)| Some((socket_index, core.settings(listener?)?));
     let closing: Vec<_> = closing.filter_map(settings).collect();
     core.activate(ConfigGeneration::new(apply.plan, &apply.shared, core.id, Some(&previous)));
-    core.change_log(apply.log);
+    core.change_outputs(apply.log, apply.traces);
     *listeners.listener_of_socket.borrow_mut() = apply.listener_of_socket;
     if !closing.is_empty() {
         listeners.closing.borrow_mut().extend(closing.iter().cloned());

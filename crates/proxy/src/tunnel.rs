@@ -35,6 +35,7 @@
 //! The end of one side's stream is forwarded once all bytes before it are delivered. The tunnel
 //! ends with the second one. `timer` is its timeout.
 
+mod limited;
 mod timer;
 
 use std::io;
@@ -46,6 +47,7 @@ use rt::clock::MonotonicTime;
 use rt::splice::{Pipe, PipePool, poll_drain, poll_fill};
 use rt::stream::Stream;
 
+pub(crate) use limited::TunnelLimits;
 use timer::{Direction, TunnelTimer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,14 +270,7 @@ impl Lane {
         for round in 0.. {
             ready!(self.poll_pending(cx, to))?;
             if self.eof_received {
-                // Whoever reads the end must not take truncated bytes for complete ones.
-                if from.is_truncated() {
-                    to.omit_close_notify();
-                }
-                // The receiver may be gone already; its own lane reports that.
-                let _ = to.shutdown(Shutdown::Write);
-                self.eof_forwarded = true;
-                return Self::poll_end(cx, to);
+                return self.forward_end(cx, from, to);
             }
             if round == ROUNDS_MAX {
                 rt::cores::yield_turn(cx);
@@ -288,6 +283,17 @@ impl Lane {
             }
         }
         Poll::Pending
+    }
+
+    fn forward_end(&mut self, cx: &mut Context<'_>, from: &Stream, to: &mut Stream) -> LanePoll {
+        // Whoever reads the end must not take truncated bytes for complete ones.
+        if from.is_truncated() {
+            to.omit_close_notify();
+        }
+        // The receiver may be gone already; its own lane reports that.
+        let _ = to.shutdown(Shutdown::Write);
+        self.eof_forwarded = true;
+        Self::poll_end(cx, to)
     }
 
     /// Waits until the socket has accepted the end of a TLS session, its close_notify.

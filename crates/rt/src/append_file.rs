@@ -40,6 +40,18 @@ pub fn open_append(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Checks that the caller may rename a file and those beside it.
+///
+/// # Errors
+/// For root: another user can change the directory, and so lead root to other files.
+pub fn may_rename(path: &Path) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() && is_foreign(&std::path::absolute(path)?) {
+        let text = "another user can change its directory: root renames nothing there";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(())
+}
+
 fn open_following(path: &Path, links: OFlags) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY | links;
     let mut options = OpenOptions::new();

@@ -127,8 +127,7 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
         Some(_) => Vec::new(),
         None => bind_all(&plan.listen, cores)?,
     };
-    let log =
-        plan.access_log.as_ref().map(|target| log::start(std::slice::from_ref(target), cores)).transpose()?;
+    let log = plan.access_log.clone().map(|target| log::start(&[target.into()], cores)).transpose()?;
     let (sender, log_writer) = log.unzip();
     let (balancer, inboxes) = ConnectionBalancer::new(cores)?;
     let (queries, query_receivers) = CoreSenders::channels(cores);

@@ -6,6 +6,7 @@
 //! here affects the handling of requests. The formats of the lines are the server's.
 
 mod output;
+mod rotation;
 mod writer;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use rt::tokio::sync::mpsc;
 
+pub use rotation::Rotation;
 pub use writer::LogWriter;
 use writer::{Buffer, LineBatch, LineCounts, PrintMessage, TargetWriter, WriterMessage};
 
@@ -56,6 +58,12 @@ impl LogTarget {
     }
 }
 
+impl From<LogTarget> for TargetPlan {
+    fn from(target: LogTarget) -> Self {
+        Self { target, rotation: None }
+    }
+}
+
 impl fmt::Display for LogTarget {
     /// Formats the target as in the proxy's config.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,6 +74,14 @@ impl fmt::Display for LogTarget {
             Self::SyslogUnix(path) => write!(f, "syslog:{}", path.display()),
         }
     }
+}
+
+/// A target with the limits of its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetPlan {
+    pub target: LogTarget,
+    /// Rotation of a file; `None`: it grows until an operator renames it.
+    pub rotation: Option<Rotation>,
 }
 
 /// Targets with the line counters of each.
@@ -88,6 +104,10 @@ pub struct TargetCounts {
     pub failed: u64,
     /// Lines that were not tried because the target had just refused others.
     pub backoff: u64,
+    /// Files that were renamed because of their size.
+    pub rotated: u64,
+    /// Attempts to rename a file that failed.
+    pub rotations_failed: u64,
 }
 
 /// Opens all targets and starts the log thread for `cores` cores. Must be called before privileges
@@ -95,24 +115,24 @@ pub struct TargetCounts {
 ///
 /// # Errors
 /// Returns the errors of all files that could not be opened, or the error of starting the thread.
-pub fn start(targets: &[LogTarget], cores: usize) -> io::Result<(LogSender, LogWriter)> {
+pub fn start(targets: &[TargetPlan], cores: usize) -> io::Result<(LogSender, LogWriter)> {
     start_with_printer(targets, cores, Box::new(|text| eprintln!("weir: {text}")))
 }
 
 fn start_with_printer(
-    targets: &[LogTarget],
+    targets: &[TargetPlan],
     cores: usize,
     mut printer: PrintMessage,
 ) -> io::Result<(LogSender, LogWriter)> {
     let (messages, receiver) = mpsc::channel(BATCHES_MAX * cores * targets.len() + REOPENS_MAX);
     let (mut writers, mut shared, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-    for target in targets {
+    for plan in targets {
         let counts = Arc::<LineCounts>::default();
-        match TargetWriter::open(target, Arc::clone(&counts), &mut printer) {
+        match TargetWriter::open(plan, Arc::clone(&counts), &mut printer) {
             Ok(writer) => writers.push(writer),
             Err(error) => problems.push(error),
         }
-        shared.push((target.clone(), counts));
+        shared.push((plan.target.clone(), counts));
     }
     if let Some(first_problem) = problems.first() {
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -169,6 +189,8 @@ impl LineCounters {
             overflowed: counts.overflowed.load(Ordering::Relaxed),
             failed: counts.failed.load(Ordering::Relaxed),
             backoff: counts.backoff.load(Ordering::Relaxed),
+            rotated: counts.rotated.load(Ordering::Relaxed),
+            rotations_failed: counts.rotations_failed.load(Ordering::Relaxed),
         };
         self.0.iter().map(counts).collect()
     }

@@ -10,7 +10,7 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
     about: "Operate a running proxy: inspect, drain, reload",
     doc: "Connects to the proxy's control socket: the unix socket of `control` in its config, or \
           of its flag --control. Only root and the proxy's own user may use it. Changes at \
-          runtime (ready, drain, maint, weight, maxconn, added servers, percentages) survive \
+          runtime (ready, drain, maint, weight, maxconn, added servers, percentages, splits) survive \
           reloads. They end when the server is removed from the config, or with the process if \
           the config has no `state-file`. Exit code 2: the command or the config is invalid. \
           Exit code 1: the proxy does not respond.",
@@ -44,6 +44,7 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
         ("weir ctl --socket ctl.sock maintenance off", "end that"),
         ("weir ctl --socket ctl.sock map list", "maps and lists of the config"),
         ("weir ctl --socket ctl.sock percent", "percentages that can be changed"),
+        ("weir ctl --socket ctl.sock split", "splits between pools that can be changed"),
         ("weir ctl --socket ctl.sock kill server app/a", "close its connections"),
         ("weir ctl --socket ctl.sock reload", "apply the changed config"),
         ("weir ctl --socket ctl.sock reopen", "reopen the logs after logrotate"),

@@ -1,5 +1,6 @@
 //! Content that the proxy makes of what servers and files have: compression, and files of a route.
 
+mod bandwidth;
 mod compression;
 mod compression_flow;
 mod files;

@@ -8,6 +8,7 @@ mod reloads;
 mod servers;
 mod sessions;
 mod sockets;
+mod splits;
 mod truth;
 
 use std::io::{Read, Write};

@@ -36,7 +36,7 @@ const PINGS_LOST: &str = "weir_http2_pings_lost_total";
 const FAULTS: &str = "weir_http2_faults_total";
 
 /// The client: a script with one function for each scenario.
-const CLIENT: &str = include_str!("proxy_h2/client.py");
+pub(crate) const CLIENT: &str = include_str!("proxy_h2/client.py");
 
 /// Starts a proxy with a listener and one server; the texts are further lines of the listener and of the
 /// pool.
@@ -52,7 +52,7 @@ fn config(listener: &str, server: &str, pool: &str) -> String {
 }
 
 /// Returns whether Python has the module h2.
-fn has_python_h2() -> bool {
+pub(crate) fn has_python_h2() -> bool {
     is_installed("python3", &["-c", "import h2.connection"])
 }
 

@@ -41,7 +41,7 @@ fn assert_idle(proxy: &ProxyUnderTest) {
 
 /// Returns the path of the program in `proxy_interop/go`, which the first call builds; `None`, with a
 /// message, without a Go that is new enough, or without its modules.
-fn go_program() -> Option<&'static Path> {
+pub(crate) fn go_program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = PROGRAM.get_or_init(|| {
         if !is_installed("go", &["version"]) {
@@ -65,13 +65,13 @@ fn go_program() -> Option<&'static Path> {
 }
 
 /// A server of the Go program, which ends with its stdin.
-struct GoServer {
+pub(crate) struct GoServer {
     _process: Process,
     ports: Vec<String>,
 }
 
 impl GoServer {
-    fn start(program: &Path, command: &str) -> Self {
+    pub(crate) fn start(program: &Path, command: &str) -> Self {
         let mut server = Command::new(program);
         server.arg(command).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::spawn(&mut server);
@@ -79,12 +79,12 @@ impl GoServer {
         Self { _process: process, ports }
     }
 
-    fn authority(&self, at: usize) -> String {
+    pub(crate) fn authority(&self, at: usize) -> String {
         format!("127.0.0.1:{}", self.ports[at])
     }
 }
 
-fn run_go(program: &Path, arguments: &[&str]) -> String {
+pub(crate) fn run_go(program: &Path, arguments: &[&str]) -> String {
     run_successfully(program.to_str().unwrap(), arguments)
 }
 

@@ -1,10 +1,9 @@
-//! HTTP client of the ACME protocol: one connection for each request, over the TLS of `rt`. Each request
-//! has a maximum time and a maximum size, and ends with the future that waits for it. So a server that
+//! Requests of the ACME protocol: each has a thread, a maximum time and a maximum size, and ends with the future that
+//! waits for it. So a server that
 //! accepts and never responds, or that responds byte by byte, holds one thread for a minute.
 
 use std::future::poll_fn;
 use std::io;
-use std::net::ToSocketAddrs as _;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,16 +12,12 @@ use http::Request;
 use http_body::Body as _;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use record::units::format_duration_ns;
-use rt::address::Address;
 use rt::clock::{MonotonicTime, SECOND_NS};
-use rt::stream::Stream;
 use rt::timers::Timers;
 use rt::tls::ClientTls;
-use rt::tokio::runtime::{Builder, LocalOptions};
 use rt::tokio::sync::oneshot;
-use wire::{RequestKind, encode};
 
-use super::response::{AcmeResponse, ResponseReader};
+use crate::http_client::{self, HttpRequest, HttpResponse, block_on};
 
 /// Maximum time of a request, from the look-up of the host to the end of the response.
 pub(super) const REQUEST_TIMEOUT_NS: u64 = 60 * SECOND_NS;
@@ -87,10 +82,6 @@ impl HttpClient for AcmeHttp {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?.block_on(future)
-}
-
 /// Makes a request, until its maximum time or until nobody waits for the response any more.
 async fn exchange_in_time(
     tls: &ClientTls,
@@ -102,7 +93,7 @@ async fn exchange_in_time(
     let deadline = MonotonicTime::now() + timeout_ns;
     rt::tokio::select! {
         response = exchange(tls, request) => {
-            response.map(|AcmeResponse { parts, content }| {
+            response.map(|HttpResponse { parts, content }| {
                 BytesResponse { parts, body: Box::new(Bytes::from(content)) }
             })
         }
@@ -114,64 +105,28 @@ async fn exchange_in_time(
     }
 }
 
-async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::Result<AcmeResponse> {
+async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::Result<HttpResponse> {
     let (parts, mut body) = request.into_parts();
     let mut content = Vec::new();
     while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         content.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
     }
-    let host = parts.uri.host().unwrap_or_default().to_owned();
+    let host = parts.uri.host().unwrap_or_default();
     if parts.uri.scheme_str() != Some("https") || host.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a URL with https"));
     }
-    let port = parts.uri.port_u16().unwrap_or(HTTPS_PORT);
-    let mut stream = connect(&host, port).await?.connect_tls(tls, &host)?;
-    poll_fn(|cx| stream.poll_handshake(cx)).await?;
-    stream.send(&request_bytes(&parts, &host, port, &content)).await?;
-    // Nonces are requested with HEAD, whose responses have no content.
-    let mut reader = ResponseReader::new(RequestKind::from_method(parts.method.as_str()));
-    let mut buffer = vec![0; 16 * 1024];
-    loop {
-        match stream.read(&mut buffer).await? {
-            0 => return reader.handle_eof(),
-            bytes => {
-                if let Some(response) = reader.receive(&buffer[..bytes])? {
-                    return Ok(response);
-                }
-            }
-        }
-    }
-}
-
-async fn connect(host: &str, port: u16) -> io::Result<Stream> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    // This thread has nothing else to do meanwhile.
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in (bare, port).to_socket_addrs()? {
-        match rt::dial::connect(&Address::Tcp(address), None).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
-
-fn request_bytes(parts: &http::request::Parts, host: &str, port: u16, content: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    for part in [parts.method.as_str(), " ", target, " HTTP/1.1\r\n"] {
-        out.extend_from_slice(part.as_bytes());
-    }
-    let authority = if port == HTTPS_PORT { host.to_owned() } else { format!("{host}:{port}") };
-    encode::field(&mut out, "Host", authority.as_bytes());
-    for (name, value) in &parts.headers {
-        encode::field(&mut out, name.as_str(), value.as_bytes());
-    }
-    encode::field_u64(&mut out, "Content-Length", content.len() as u64);
-    encode::field(&mut out, "Connection", b"close");
-    encode::end_of_head(&mut out);
-    out.extend_from_slice(content);
-    out
+    let fields: Vec<(&str, &[u8])> =
+        parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    let request = HttpRequest {
+        // Nonces are requested with HEAD, whose responses have no content.
+        method: parts.method.as_str(),
+        host,
+        port: parts.uri.port_u16().unwrap_or(HTTPS_PORT),
+        target: parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str),
+        fields: &fields,
+        content: &content,
+    };
+    http_client::exchange(Some(tls), request).await
 }
 
 #[cfg(test)]

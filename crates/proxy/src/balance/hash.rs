@@ -17,22 +17,13 @@ use std::net::IpAddr;
 
 use super::{BalanceInput, Candidate, Selection};
 use crate::cookies::cookies;
-use crate::key_digest::{digest, mix};
+use crate::key_digest::{digest, rendezvous_number};
 use crate::plan::{HashKey, IdVec, ServerId, Template};
 use crate::route::RouteRequest;
 use crate::uri::{normalise, split_target};
 
 /// Resolution of a load factor: parts of 1.
 const LOAD_FACTOR_RESOLUTION: f64 = 1000.0;
-
-/// Draws a server's number for a key and a weight. The number is exponentially distributed, so that
-/// the probability to be the smallest is proportional to the weight.
-fn rendezvous_number(key: u64, name_digest: u64, weight: u32) -> f64 {
-    let bits = mix(key ^ name_digest) >> 11;
-    // Above 0 and below 1: 53 bits are what a float holds exactly.
-    let unit = (bits as f64 + 0.5) / (1_u64 << 53) as f64;
-    -unit.ln() / f64::from(weight)
-}
 
 /// Returns the server that a key belongs to, whatever its load.
 pub(crate) fn owner(

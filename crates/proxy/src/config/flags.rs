@@ -19,7 +19,7 @@ use crate::plan::{
 use super::directives::{ValueKind, find_directive};
 use super::errors::ValueError;
 use super::value::{Section, check_choice, parse_time_in_seconds};
-use super::{http2, listeners, named_log_format, pools, routes, tls, validate};
+use super::{auth, http2, listeners, named_log_format, pools, routes, tls, validate};
 
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// Name of the listener and of the pool.
@@ -109,10 +109,12 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         admin_access: Default::default(),
         control,
         state_file: None,
+        tracing: None,
         source: as_config(text).into(),
         included: Vec::new(),
         error_pages: Default::default(),
         maps: Arc::default(),
+        password_threads: auth::parse_password_threads(&root_defaults),
         listeners: Arc::new([default_listener(bind, mode, tls)]),
         routes: default_route(mode).into_iter().collect(),
         pools: vec![Arc::new(PoolPlan {
@@ -207,7 +209,13 @@ fn log_entry(to: &str, format: &str) -> String {
 }
 
 fn log_plans(file: &str, format: &str) -> Vec<LogPlan> {
-    let log = |target| LogPlan { target, format: named_log_format(format), sample: 1.0, only_errors: false };
+    let log = |target| LogPlan {
+        target,
+        format: named_log_format(format),
+        sample: 1.0,
+        only_errors: false,
+        rotation: None,
+    };
     LogTarget::from_flag(file).map(log).into_iter().collect()
 }
 

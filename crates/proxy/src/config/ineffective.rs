@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use record::document::Problems;
 
-use crate::plan::{Action, Admission, ListenerPlan, Plan, PoolPlan, RateKey, ServerPlan};
+use crate::plan::{Admission, ListenerPlan, Plan, PoolPlan, RateKey, ServerPlan};
 
 use super::value::Section;
 
@@ -62,7 +62,7 @@ const POOL_KEYS: &[IneffectiveKey<PoolFacts>] = &[
     IneffectiveKey {
         key_path: ("", "retry-budget"),
         applies: |facts, _| !facts.has_retries,
-        reason: "there are no retries (retries = 0)",
+        reason: "there are no retries (retries = 0), and no `hedge`",
     },
     IneffectiveKey {
         key_path: ("", "resolve"),
@@ -180,17 +180,19 @@ pub(super) fn warn_of_keys(
         add_warnings(LISTENER_KEYS, listener, section, problems);
     }
     for (route, section) in plan.routes.iter().zip(routes) {
-        let never_waits = match route.action {
-            Action::Forward(id) => plan.pools.get(id).is_some_and(|pool| !has_limit(pool)),
-            _ => false,
-        };
+        let pools = route.action.pools();
+        let never_waits = !pools.is_empty()
+            && pools.iter().all(|id| plan.pools.get(*id).is_some_and(|pool| !has_limit(pool)));
         let has_one_key = matches!(&route.rate_limits[..], [limit] if limit.key == RateKey::Route);
         add_warnings(ROUTE_KEYS, &RouteFacts { never_waits, has_one_key }, section, problems);
     }
     for (pool, section) in plan.pools.iter().zip(pools) {
         let retries = |route: &Section| {
-            route.text("pool").is_some_and(|name| name.value == pool.name)
-                && route.integer("retries").is_some_and(|retries| retries > 0)
+            let of_split = route.table("split").pairs("pools");
+            let mut names = route.text("pool").into_iter().chain(of_split.into_iter().map(|pair| pair.name));
+            names.any(|name| name.value == pool.name)
+                && (route.integer("retries").is_some_and(|retries| retries > 0)
+                    || route.key_offset("hedge").is_some())
         };
         let has_retries = pool.retries_max > 0 || routes.iter().any(retries);
         let facts = PoolFacts { pool: Arc::clone(pool), has_retries, has_control: plan.control.is_some() };

@@ -88,6 +88,7 @@ impl ValueKind {
             Self::Fraction => "write a fraction (0.01 or \"1%\")".into(),
             Self::Ratio(min, max) => format!("write a number from {min} to {max}"),
             Self::Secret => "write a secret in quotes".into(),
+            Self::ByteRate => "write bytes per second from 1024 (1000000, \"64k/s\" or \"1MiB/s\")".into(),
             Self::Rate => "write a rate (100, \"10k/s\", \"100/m\" or \"1k/h\")".into(),
             Self::Choice(choices) => format!("write one of {}", choices.join(", ")),
             Self::ChoiceOrText(choices, form) => format!("write one of {}, or {form}", choices.join(", ")),
@@ -103,6 +104,7 @@ impl ValueKind {
             Self::Entries(path, None) => format!("write tables, {}", table_heading(path)),
             Self::Entries(_, Some(key)) => format!("write a list of {} or tables", plural(key)),
             Self::Named(path) => format!("write named tables, {}", table_heading(path)),
+            Self::Weights => "write { POOL = WEIGHT }, with weights from 0 to 1000000".into(),
             Self::Fields => "write { NAME = \"VALUE\" }".into(),
             Self::Matchers => "write \"VALUE\", true (present), false (absent) or { regex = \"…\" }".into(),
         }

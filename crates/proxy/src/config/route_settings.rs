@@ -1,20 +1,30 @@
 //! Settings of a route instead of those of its listeners and its pool.
 
+use std::sync::Arc;
+
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    Action, ErrorPage, Forwarding, GivenSettings, Id as _, OwnSettings, PoolPlan, RetryOn, RouteSettings,
-    SETTINGS, SettingOwner, Statuses,
+    AccessPlan, Action, AuthPlan, CorsPlan, ErrorPage, Forwarding, GivenSettings, HedgeDelay, Id as _,
+    ListenerPlan, MarkedIdempotent, MirrorPlan, OwnSettings, PoolPlan, RetryOn, RouteSettings, SETTINGS,
+    SettingOwner, Statuses,
 };
 
+use super::auth::parse_auth;
+use super::bandwidth::{GivenBandwidth, parse_bandwidth, warn_of_after};
 use super::compression::{GivenCompression, parse_compression};
+use super::cors::parse_cors;
 use super::health::parse_statuses;
 use super::listeners::parse_field_of_forwarding;
 use super::routes::KnownNames;
+use super::traffic::{parse_hedge, parse_mirrors};
+use super::validate;
 use super::value::Section;
 
 /// Word of `retry-on` for a server without a response in time.
 const TIMEOUT: &str = "timeout";
+/// Word of `retry-on` for a server that ends its connection before the response.
+const RESET: &str = "reset";
 /// Keys that have no effect without retries.
 const RETRY_KEYS: [&str; 2] = ["retry-on", "timeouts.per-try"];
 
@@ -55,41 +65,63 @@ pub(super) fn parse_settings(
     if given.is_empty() {
         return of_others(names, (action, pages));
     }
-    let pool = pool_of(names, action);
-    let own = parse_own(section, problems);
+
+    let own = parse_own(section, names, problems);
     let replaced = replaced_statuses(pages);
-    let resolve = |listener| {
-        let settings = own.apply_to(RouteSettings::inherited(listener, pool));
-        RouteSettings { replaced: replaced.clone(), ..settings }
+    let settings = OwnSettings {
+        given,
+        by_listener: resolve_all(names, action, |listener, pool| {
+            let settings = own.apply_to(RouteSettings::inherited(listener, pool));
+            RouteSettings { replaced: replaced.clone(), ..settings }
+        }),
     };
-    let settings = OwnSettings { given, by_listener: names.listeners.iter().map(resolve).collect() };
-    if let Some((resolved, pool)) = settings.by_listener.first().zip(pool) {
-        warn_of_effects(section, resolved, problems);
-        warn_of_buffering(section, pool, problems);
+    let resolved = settings.by_listener.first();
+    warn_of_after(section, resolved.and_then(|resolved| resolved.bandwidth.as_deref()), problems);
+    let pools = pools_of(names, action);
+    if let Some((resolved, pool)) = settings.by_listener.first().zip(pools.first()) {
+        warn_of_effects(section, resolved, pool, problems);
+        if !pools.iter().any(|pool| has_limit(pool)) {
+            warn_of_buffering(section, pool, problems);
+        }
     }
     settings
 }
 
-/// Returns the settings of a route that has none of its own: only error pages for servers' responses, and the
-/// compression of a listener, need some.
+/// Returns the settings of a route that has none of its own: only a split, error pages for servers' responses, and
+/// the compression and the limits of bytes of a listener, need some.
 pub(super) fn of_others(names: &KnownNames<'_>, (action, pages): (&Action, &[ErrorPage])) -> OwnSettings {
     let replaced = replaced_statuses(pages);
-    let is_forwarded = matches!(action, Action::Forward(_));
-    let has_compression = is_forwarded && names.listeners.iter().any(|one| one.compression.is_some());
-    if replaced.is_none() && !has_compression {
+    let is_split = matches!(action, Action::Split(_));
+    let has_compression = names.listeners.iter().any(|one| one.compression.is_some());
+    let has_content = !action.pools().is_empty() || matches!(action, Action::Files(_));
+    let has_bandwidth = has_content && names.listeners.iter().any(|one| one.bandwidth.is_some());
+    let has_access = names.listeners.iter().any(|one| one.access.boxed().is_some());
+    if replaced.is_none() && !has_compression && !has_bandwidth && !is_split && !has_access {
         return OwnSettings::default();
     }
-    let pool = pool_of(names, action);
-    let resolve =
-        |listener| RouteSettings { replaced: replaced.clone(), ..RouteSettings::inherited(listener, pool) };
-    OwnSettings { given: Vec::new(), by_listener: names.listeners.iter().map(resolve).collect() }
+    let by_listener = resolve_all(names, action, |listener, pool| RouteSettings {
+        replaced: replaced.clone(),
+        ..RouteSettings::inherited(listener, pool)
+    });
+    OwnSettings { given: Vec::new(), by_listener }
 }
 
-fn pool_of<'a>(names: &KnownNames<'a>, action: &Action) -> Option<&'a PoolPlan> {
-    match action {
-        Action::Forward(pool) => names.pool_plans.get(pool.index()),
-        _ => None,
+fn pools_of<'a>(names: &KnownNames<'a>, action: &Action) -> Vec<&'a PoolPlan> {
+    action.pools().iter().filter_map(|pool| names.pool_plans.get(pool.index())).collect()
+}
+
+/// Resolves the settings for each listener, and this for each pool.
+fn resolve_all(
+    names: &KnownNames<'_>,
+    action: &Action,
+    resolve: impl Fn(&ListenerPlan, Option<&PoolPlan>) -> RouteSettings,
+) -> Vec<RouteSettings> {
+    let mut pools: Vec<_> = pools_of(names, action).into_iter().map(Some).collect();
+    if pools.is_empty() {
+        pools.push(None);
     }
+    let of_pool = |pool| names.listeners.iter().map(move |listener| (listener, pool));
+    pools.into_iter().flat_map(of_pool).map(|(listener, pool)| resolve(listener, pool)).collect()
 }
 
 /// Returns the statuses of servers whose content a page replaces.
@@ -107,12 +139,18 @@ struct OwnValues {
     timeouts: Section,
     forwarding: Section,
     retry_on: Option<RetryOn>,
+    idempotent: MarkedIdempotent,
     via: Option<Option<Box<str>>>,
     request_id: Option<Option<Box<str>>>,
     compression: Option<GivenCompression>,
+    bandwidth: Option<GivenBandwidth>,
+    mirrors: Arc<[MirrorPlan]>,
+    hedge: Option<HedgeDelay>,
+    auth: Option<Option<Arc<AuthPlan>>>,
+    cors: Option<Option<Arc<CorsPlan>>>,
 }
 
-fn parse_own(section: &Section, problems: &mut Problems) -> OwnValues {
+fn parse_own(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> OwnValues {
     let forwarding = section.table("forwarding");
     let mut name =
         |key: &str| forwarding.key_offset(key).map(|_| parse_field_of_forwarding(&forwarding, key, problems));
@@ -120,7 +158,13 @@ fn parse_own(section: &Section, problems: &mut Problems) -> OwnValues {
     OwnValues {
         timeouts: section.table("timeouts"),
         retry_on: section.key_offset("retry-on").map(|_| parse_retry_on(section, problems)),
+        idempotent: parse_idempotent(section, problems),
         compression: parse_compression(section, problems),
+        bandwidth: parse_bandwidth(section),
+        mirrors: parse_mirrors(section, names, problems),
+        hedge: parse_hedge(section, problems),
+        auth: parse_auth(section, names.pools, problems),
+        cors: parse_cors(section, problems),
         section: section.clone(),
         forwarding,
         via,
@@ -144,18 +188,31 @@ impl OwnValues {
         }
         let section = &self.section;
         let retries_max = section.integer("retries").and_then(|retries| u8::try_from(retries).ok());
+        let inherited = settings.access();
+        let access = AccessPlan {
+            auth: self.auth.clone().unwrap_or(inherited.auth),
+            cors: self.cors.clone().unwrap_or(inherited.cors),
+        };
         RouteSettings {
+            access: access.boxed(),
             total_ns: self.timeouts.integer("total"),
             per_try_ns: self.timeouts.integer("per-try"),
             body_bytes_max: section.integer("body-max").or(settings.body_bytes_max),
             buffer_request_bytes: section.integer("buffer-request").unwrap_or(settings.buffer_request_bytes),
             retries_max: retries_max.unwrap_or(settings.retries_max),
             retry_on: self.retry_on.clone().unwrap_or_default(),
+            idempotent: self.idempotent.clone(),
             forwarding: self.forwarding(settings.forwarding),
             compression: match &self.compression {
                 Some(given) => given.over(settings.compression.as_deref()),
                 None => settings.compression,
             },
+            bandwidth: match &self.bandwidth {
+                Some(given) => given.over(settings.bandwidth.as_deref()),
+                None => settings.bandwidth,
+            },
+            mirrors: Arc::clone(&self.mirrors),
+            hedge: self.hedge,
             ..settings
         }
     }
@@ -178,8 +235,8 @@ impl OwnValues {
 }
 
 fn parse_retry_on(section: &Section, problems: &mut Problems) -> RetryOn {
-    let (timeouts, statuses): (Vec<_>, Vec<_>) =
-        section.texts("retry-on").into_iter().partition(|text| &*text.value == TIMEOUT);
+    let (words, statuses): (Vec<_>, Vec<_>) =
+        section.texts("retry-on").into_iter().partition(|text| [TIMEOUT, RESET].contains(&&*text.value));
     let mut ranges = Vec::new();
     for Located { value, offset } in statuses {
         if let Some(statuses) = problems.ok_or_report(offset, parse_statuses(&value)) {
@@ -191,26 +248,47 @@ fn parse_retry_on(section: &Section, problems: &mut Problems) -> RetryOn {
         }
     }
     let statuses = (!ranges.is_empty()).then_some(Statuses(ranges));
-    RetryOn { statuses, timeout: !timeouts.is_empty() }
+    let has = |word| words.iter().any(|text| &*text.value == word);
+    RetryOn { statuses, timeout: has(TIMEOUT), reset: has(RESET) }
+}
+
+fn parse_idempotent(section: &Section, problems: &mut Problems) -> MarkedIdempotent {
+    let Some(text) = section.text("idempotent") else { return MarkedIdempotent::None };
+    match (&*text.value, text.value.strip_prefix("header:")) {
+        ("all", _) => MarkedIdempotent::All,
+        (_, Some(name)) => {
+            problems.ok_or_report(text.offset, validate::check_field_name(name));
+            MarkedIdempotent::Field(name.into())
+        }
+        (other, None) => {
+            problems.add_error(text.offset, format!("'{other}' is neither 'all' nor 'header:NAME'"));
+            MarkedIdempotent::None
+        }
+    }
+}
+
+fn has_limit(pool: &PoolPlan) -> bool {
+    let mut all = pool.servers.iter().chain(pool.named_servers.iter().map(|named| &named.template));
+    pool.overload_limits.adaptive.is_some() || all.any(|server| server.maxconn.is_some())
 }
 
 /// Warns about `buffer-request` for a pool whose servers have no limit.
 fn warn_of_buffering(section: &Section, pool: &PoolPlan, problems: &mut Problems) {
-    let all = pool.servers.iter().chain(pool.named_servers.iter().map(|named| &named.template));
-    let has_limit =
-        pool.overload_limits.adaptive.is_some() || all.into_iter().any(|server| server.maxconn.is_some());
-    if let Some(offset) = section.key_offset("buffer-request").filter(|_| !has_limit) {
+    if let Some(offset) = section.key_offset("buffer-request") {
         let text = format!("'buffer-request' has no effect: no server of pool '{}' has a maxconn", pool.name);
         problems.warn(offset, text);
     }
 }
 
 /// Warns about settings that have no effect with others.
-fn warn_of_effects(section: &Section, settings: &RouteSettings, problems: &mut Problems) {
+fn warn_of_effects(section: &Section, settings: &RouteSettings, pool: &PoolPlan, problems: &mut Problems) {
     for key in RETRY_KEYS {
         if let Some(offset) = find_offset(section, key).filter(|_| settings.retries_max == 0) {
             problems.warn(offset, format!("'{key}' has no effect with retries = 0"));
         }
+    }
+    if let Some(offset) = section.key_offset("hedge").filter(|_| pool.has_one_server()) {
+        problems.warn(offset, format!("'hedge' has no effect: pool '{}' has one server", pool.name));
     }
     let Some(total_ns) = settings.total_ns else { return };
     let parts = [
@@ -259,7 +337,7 @@ mod tests {
     fn settings_of_a_route_replace_those_of_pool_and_listener() {
         let plan = plan(
             "pool = 'app'\ntimeouts = { total = '9s', idle = '2s', body-idle = '3s' }\nretries = 1\n\
-             retry-on = ['502-503', 'timeout']\nforwarding = { x-forwarded = false, request-id = false }",
+             retry-on = ['502-503', 'reset', 'timeout']\nidempotent = 'header:idempotency-key'\nforwarding = { x-forwarded = false, request-id = false }",
         );
         let (web, other) = (settings(&plan, 0), settings(&plan, 1));
         assert_eq!((web.total_ns, web.server.idle_ns), (Some(9_000_000_000), 2_000_000_000));
@@ -267,13 +345,14 @@ mod tests {
         // Inherited from the pool, the listener, and the defaults.
         assert_eq!((web.server.first_byte_ns, web.body_bytes_max), (7_000_000_000, Some(1 << 20)));
         assert_eq!((web.server.connect_ns, other.body_bytes_max), (5_000_000_000, None));
-        assert_eq!(web.retry_on.to_string(), "502-503,timeout");
+        assert_eq!(web.retry_on.to_string(), "502-503,timeout,reset");
+        assert_eq!(web.idempotent.to_string(), "by method, or with idempotency-key");
         assert!(!web.forwarding.x_forwarded && web.forwarding.request_id.is_none());
         assert_eq!(
             (web.forwarding.via.as_deref(), other.forwarding.via.as_deref()),
             (Some("weir"), Some("edge"))
         );
-        assert_eq!(plan.routes[0].settings.given.len(), 7);
+        assert_eq!(plan.routes[0].settings.given.len(), 8);
         assert_eq!((plan.given.listeners.len(), plan.given.pools[0].len()), (2, 2));
     }
 
@@ -286,6 +365,8 @@ mod tests {
             ("pool = 'app'\nbuffer-request = '16k'", "no server of pool 'app' has a maxconn"),
             ("pool = 'app'\nretry-on = '200'", "no errors"),
             ("pool = 'app'\nretry-on = 'never'", "'never'"),
+            ("pool = 'app'\nidempotent = 'post'", "'post' is neither 'all' nor 'header:NAME'"),
+            ("pool = 'app'\nidempotent = 'header:a b'", "'a b'"),
             ("pool = 'app'\nforwarding = { via = 'a b' }", "'a b'"),
         ] {
             let messages = messages(route);

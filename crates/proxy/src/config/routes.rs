@@ -17,6 +17,7 @@ use super::error_pages::parse_pages;
 use super::files::parse_files;
 use super::health::parse_statuses;
 use super::listeners::{find_pool, parse_path_rule};
+use super::split::parse_split;
 use super::templates::{only_regex, parse_key, parse_text, route_texts};
 use super::value::{Matcher, Section};
 use super::{overload, route_settings, validate};
@@ -32,10 +33,18 @@ pub(super) struct KnownNames<'a> {
 }
 
 /// Keys for a route's action; a route has exactly one of them.
-const ACTION_KEYS: [&str; 7] = ["pool", "files", "redirect", "return", "deny", "silent-drop", "tarpit"];
+const ACTION_KEYS: [&str; 8] =
+    ["pool", "split", "files", "redirect", "return", "deny", "silent-drop", "tarpit"];
 /// Keys that have an effect only if the request is forwarded.
-const FORWARD_ONLY_KEYS: [&str; 12] = [
+const FORWARD_ONLY_KEYS: [&str; 19] = [
+    "limit-rate",
+    "limit-rate-after",
+    "limit-rate-total",
+    "limit-rate-upload",
     "compression",
+    "mirror",
+    "hedge",
+    "idempotent",
     "timeouts",
     "buffer-request",
     "retries",
@@ -48,8 +57,11 @@ const FORWARD_ONLY_KEYS: [&str; 12] = [
     "set-request-header",
     "add-request-header",
 ];
-/// Keys of these that change the path of a file.
-const PATH_KEYS: [&str; 2] = ["rewrite-prefix", "rewrite-path"];
+/// Keys of these that have an effect on files, too.
+const FILE_KEYS: [&str; 5] =
+    ["rewrite-prefix", "rewrite-path", "limit-rate", "limit-rate-after", "limit-rate-total"];
+/// Actions whose responses, or error pages, have content that can be compressed.
+const OWN_CONTENT_ACTIONS: [&str; 3] = ["return", "deny", "tarpit"];
 /// Keys for the content of a route's own response; it has one of them.
 const BODY_KEYS: [&str; 3] = ["body", "body-template", "body-file"];
 pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
@@ -77,7 +89,7 @@ pub(super) fn parse_route(
     let mut pages = parse_pages(&section.tables("error-page"), known, problems);
     pages.extend(names.error_pages.iter().cloned());
     let settings = route_settings::parse_settings(section, names, (&action, &pages), problems);
-    RoutePlan {
+    let route = RoutePlan {
         name: name.map_or_else(|| format!("route-{}", index + 1).into(), |name| name.value),
         conditions,
         texts: route_texts(&changes, rules, pages, &action, &rate_limits, regex),
@@ -85,9 +97,32 @@ pub(super) fn parse_route(
         path_rule: section.text("path-rule").map(|text| parse_path_rule(&text.value)),
         rate_limits,
         priority: overload::parse_priority(section),
-        settings,
+        settings: OwnSettings::default(),
         action,
+    };
+    with_settings(route, settings)
+}
+
+/// Adds settings to a route, and the changes that their rules about access need.
+pub(super) fn with_settings(mut route: RoutePlan, settings: OwnSettings) -> RoutePlan {
+    let listeners = &route.conditions.listeners;
+    let resolved = settings.by_listener.iter().enumerate();
+    let of_route = resolved.filter(|(index, _)| listeners.is_empty() || listeners.contains(index));
+    let plans: Vec<_> = of_route.filter_map(|(_, settings)| settings.access.as_deref()).collect();
+    if !plans.is_empty() {
+        let mut changes: Vec<RouteChange> = plans.iter().flat_map(|access| access.changes()).collect();
+        changes.append(&mut route.changes);
+        route.changes = changes;
+        // Its responses have fields that are only known with the request.
+        let texts = route.texts.get_or_insert_default();
+        for variant in &mut texts.variants {
+            let mut changes: Vec<RouteChange> = plans.iter().flat_map(|access| access.changes()).collect();
+            changes.append(variant);
+            *variant = changes;
+        }
     }
+    route.settings = settings;
+    route
 }
 
 /// Returns the implicit last route of a listener with its own pool.
@@ -323,8 +358,11 @@ fn parse_action(
         let text = format!("a route has exactly one action: remove {other} or {first}");
         problems.add_error(section.key_offset(other).unwrap_or(section.offset), text);
     }
-    if first != "pool" {
-        let is_used = |key: &&str| first == "files" && PATH_KEYS.contains(key);
+    if !["pool", "split"].contains(&first) {
+        let is_used = |key: &&str| match *key {
+            "compression" => OWN_CONTENT_ACTIONS.contains(&first),
+            key => first == "files" && FILE_KEYS.contains(&key),
+        };
         for key in FORWARD_ONLY_KEYS.into_iter().filter(|key| !is_used(key)) {
             if let Some(offset) = section.key_offset(key) {
                 let text = format!("'{key}' has no effect with {first}, which does not forward");
@@ -340,6 +378,7 @@ fn parse_action(
             // An unknown pool is an error, so there is no plan.
             Action::Forward(pool.unwrap_or(PoolId(0)))
         }
+        "split" => parse_split(&table, names, known, problems),
         "files" => parse_files(&table, problems),
         "redirect" => parse_redirect(&table, known, problems),
         "return" => parse_own_response(&table, known, problems),

@@ -8,6 +8,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::directives::{DIRECTIVES, DefaultValue, Directive, ValueKind, directives_of_table};
 use super::messages::{plural, table_heading};
+use super::value::{BYTE_RATE_MAX, BYTE_RATE_MIN};
+use crate::split::SPLIT_WEIGHT_MAX;
 
 /// Patterns of texts with units, as `record::units` parses them.
 const COUNT_PATTERN: &str = r"^[0-9.]+[kKmMgG]?(/s)?$";
@@ -126,9 +128,9 @@ impl ValueKind {
                 "items": { "anyOf": [text(), reference(path)] },
                 "minItems": 1,
             }),
-            Self::Named(path) => {
-                json!({ "type": "object", "additionalProperties": reference(path) })
-            }
+            Self::Named(path) => json!({ "type": "object", "additionalProperties": reference(path) }),
+            Self::ByteRate => byte_rate_schema(),
+            Self::Weights => weights_schema(),
             Self::Fields => json!({ "type": "object", "additionalProperties": text() }),
             Self::Matchers => json!({ "type": "object", "additionalProperties": matcher_schema() }),
         }
@@ -147,6 +149,7 @@ impl ValueKind {
             Self::Fraction => "fraction".into(),
             Self::Ratio(min, max) => format!("number, {min} to {max}"),
             Self::Secret => "secret".into(),
+            Self::ByteRate => "bytes per second, from 1024".into(),
             Self::Rate => "rate".into(),
             Self::Choice(choices) => {
                 let choices: Vec<String> = choices.iter().map(|choice| format!("`{choice}`")).collect();
@@ -163,10 +166,23 @@ impl ValueKind {
             Self::Entries(_, None) => "tables".into(),
             Self::Entries(_, Some(key)) => format!("list of {} or tables", plural(key)),
             Self::Named(_) => "named tables".into(),
+            Self::Weights => "names with weights".into(),
             Self::Fields => "names with texts".into(),
             Self::Matchers => "names with matchers".into(),
         }
     }
+}
+
+fn byte_rate_schema() -> Json {
+    json!({ "anyOf": [
+        { "type": "integer", "minimum": BYTE_RATE_MIN, "maximum": BYTE_RATE_MAX },
+        { "type": "string", "pattern": "^[0-9.]+[kKmMgG]?(i?B)?(/s)?$" },
+    ] })
+}
+
+fn weights_schema() -> Json {
+    let weight = json!({ "type": "integer", "minimum": 0, "maximum": SPLIT_WEIGHT_MAX });
+    json!({ "type": "object", "additionalProperties": weight })
 }
 
 /// Returns the schema of one of a few words, or a text with values.

@@ -136,6 +136,9 @@ pub(super) fn route_texts(
             all.extend(template.variables());
         }
     }
+    if let Action::Split(split) = action {
+        all.extend(split.key.iter().flat_map(Template::variables));
+    }
     texts.uses_request_id = all.contains(&&Variable::Fact(Fact::RequestId));
     texts.regex = regex.filter(|_| all.iter().any(|variable| matches!(variable, Variable::Capture(_))));
     let is_used = has_template || !rules.is_empty() || !error_pages.is_empty();

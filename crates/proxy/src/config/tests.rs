@@ -423,8 +423,7 @@ fn feature_examples() -> Vec<(String, String)> {
 
 #[test]
 fn each_feature_of_the_table_has_a_valid_example() {
-    const REST: &str =
-        "\n[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\nservers = ['127.0.0.1:9001']\n";
+    const REST: &str = "\n[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\nservers = ['127.0.0.1:9001', '127.0.0.1:9002']\n";
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/features.md");
     let page = std::fs::read_to_string(page).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -436,6 +435,7 @@ fn each_feature_of_the_table_has_a_valid_example() {
     }
     std::fs::write(directory.path().join("hosts.map"), "a.example.org gold\n").unwrap();
     std::fs::write(directory.path().join("keys.txt"), "secret-1\n").unwrap();
+    crate::private_file::replace(&directory.path().join("sticky.key"), b"0123456789abcdef\n").unwrap();
     std::fs::write(directory.path().join("sites-a.toml"), "[[route]]\nhost = 'a'\ndeny = true\n").unwrap();
     let examples = feature_examples();
     let rows = page.lines().filter(|line| line.starts_with("| [")).count();

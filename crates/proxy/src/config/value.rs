@@ -13,9 +13,14 @@ use super::directives::{DefaultValue, Directive, ValueKind, directives_of_table,
 use super::errors::ValueError;
 use super::messages::{describe_value, unknown_key_message, wrong_kind};
 use super::variables::ExpandedTexts;
+use crate::split::SPLIT_WEIGHT_MAX;
 
 /// Maximum time in nanoseconds that a config can set: one year.
 const TIME_MAX_NS: u64 = 365 * 24 * 3_600_000_000_000;
+
+/// Range of rates in bytes per second: 1 KiB/s to 1 TiB/s.
+pub(super) const BYTE_RATE_MIN: u64 = 1 << 10;
+pub(super) const BYTE_RATE_MAX: u64 = 1 << 40;
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
@@ -343,7 +348,7 @@ impl<'p> TableReader<'p> {
                 }
             },
             ValueKind::Texts(_) | ValueKind::TextsOrNone(_) => self.read_texts(row, value),
-            ValueKind::Fields | ValueKind::Matchers => self.read_pairs(row, value),
+            ValueKind::Fields | ValueKind::Weights | ValueKind::Matchers => self.read_pairs(row, value),
             _ => {
                 let parsed = parse_scalar(row, inner).map_err(|error| self.with_variables_at(offset, &error));
                 self.problems.ok_or_report(offset, parsed)
@@ -464,7 +469,13 @@ impl<'p> TableReader<'p> {
             let regex = regex.and_then(|table| table.get("regex"));
             let regex = regex.and_then(|text| Some((text.get_ref().as_str()?, text.span().start)));
             let matcher = match (value.get_ref(), row.kind, regex) {
-                (DeValue::String(text), ..) => Located::new(Matcher::Text(text.as_ref().into()), offset),
+                (weight, ValueKind::Weights, _) if parse_weight_value(weight).is_some() => {
+                    let weight = parse_weight_value(weight).unwrap_or_default();
+                    Located::new(Matcher::Text(weight.to_string().into()), offset)
+                }
+                (DeValue::String(text), ValueKind::Fields | ValueKind::Matchers, _) => {
+                    Located::new(Matcher::Text(text.as_ref().into()), offset)
+                }
                 (DeValue::Boolean(present), ValueKind::Matchers, _) => {
                     Located::new(Matcher::Present(*present), offset)
                 }
@@ -503,17 +514,13 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, ValueErro
             ValueKind::Integer(min, max)
             | ValueKind::Count(min, max)
             | ValueKind::Size(min, max)
-            | ValueKind::Status(min, max),
+            | ValueKind::Status(min, max)
+            | ValueKind::StatusOrTrue(min, max),
             DeValue::Integer(_),
         ) => integer_in_range(parse_integer(value), min, max),
-        (ValueKind::StatusOrTrue(min, max), DeValue::Integer(_)) => {
-            integer_in_range(parse_integer(value), min, max)
-        }
-        (ValueKind::Count(min, max), DeValue::String(text)) => {
-            integer_in_range(Some(parse_count(text)?), min, max)
-        }
-        (ValueKind::Size(min, max), DeValue::String(text)) => {
-            integer_in_range(Some(parse_size(text)?), min, max)
+        (ValueKind::Count(min, max) | ValueKind::Size(min, max), DeValue::String(text)) => {
+            let is_count = matches!(row.kind, ValueKind::Count(..));
+            integer_in_range(Some(if is_count { parse_count(text)? } else { parse_size(text)? }), min, max)
         }
         (ValueKind::Time, DeValue::String(text)) => parse_time(text),
         (ValueKind::Time, DeValue::Integer(number)) => {
@@ -530,6 +537,10 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, ValueErro
         },
         (ValueKind::Secret, DeValue::String(text)) => Ok(Value::Text(text.as_ref().into())),
         (ValueKind::Secret, _) => Err(ValueError::Secret { key, hint: row.kind.hint() }),
+        (ValueKind::ByteRate, _) => match parse_byte_rate(value) {
+            None => Err(wrong_kind_error()),
+            rate => integer_in_range(rate, BYTE_RATE_MIN, BYTE_RATE_MAX),
+        },
         (ValueKind::Rate, _) => match parse_rate_value(value).ok_or_else(wrong_kind_error)?? {
             rate if rate > 0.0 && rate <= 1e9 => Ok(Value::Float(rate)),
             _ => Err(ValueError::Rate(key)),
@@ -575,6 +586,17 @@ pub(super) fn check_choice(text: &str, choices: &[&str]) -> Result<(), ValueErro
 fn parse_integer(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str().trim_start_matches('+'), integer.radix()).ok()
+}
+
+fn parse_byte_rate(value: &DeValue<'_>) -> Option<u64> {
+    let DeValue::String(text) = value else { return parse_integer(value) };
+    let size = text.strip_suffix("/s").unwrap_or(text);
+    let size = size.strip_suffix("iB").or_else(|| size.strip_suffix('B')).unwrap_or(size);
+    parse_size(size).ok()
+}
+
+fn parse_weight_value(value: &DeValue<'_>) -> Option<u64> {
+    parse_integer(value).filter(|weight| *weight <= SPLIT_WEIGHT_MAX.into())
 }
 
 fn parse_float(value: &DeValue<'_>) -> Option<f64> {

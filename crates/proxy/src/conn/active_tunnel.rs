@@ -8,10 +8,11 @@ use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::core::{Core, PollContext};
 use crate::exchange::TunnelStart;
 use crate::exchange_state::Exchange;
+use crate::metrics::Metrics;
 use crate::outcome::EndReason;
 use crate::profile::ProfilePhase;
 use crate::server_conn::ServerConn;
-use crate::tunnel::{Side, Tunnel, TunnelResources, TunnelResult};
+use crate::tunnel::{Side, Tunnel, TunnelLimits, TunnelResources, TunnelResult};
 
 /// A tunnel and the exchange that it started as.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(super) struct ActiveTunnel {
     server: ServerConn,
     pub(super) exchange: Box<Exchange>,
     tunnel_timeout_ns: u64,
+    /// Limits of its bytes per second; `None`: none.
+    limits: Option<Box<TunnelLimits>>,
 }
 
 impl Conn {
@@ -40,8 +43,13 @@ impl Conn {
         let from_server = core.memory.buffers.take_filled(&[&to_client]);
         let has_buffers = from_client.is_some() && from_server.is_some();
         let tunnel = Tunnel::new(from_client.unwrap_or_default(), from_server.unwrap_or_default());
+        let bandwidth = match exchange.facts.is_tcp {
+            true => self.client.settings.plan.bandwidth.as_ref(),
+            false => exchange.own_settings.as_ref().and_then(|own| own.bandwidth.as_ref()),
+        };
+        let limits = bandwidth.map(|plan| Box::new(TunnelLimits::new(plan)));
         exchange.detach();
-        let mut active = Box::new(ActiveTunnel { tunnel, server, exchange, tunnel_timeout_ns });
+        let mut active = Box::new(ActiveTunnel { tunnel, server, exchange, tunnel_timeout_ns, limits });
         if !has_buffers {
             active.end(core, &mut self.client, &mut ctx.work.rng, EndReason::NoBuffer);
             return ConnState::Closed;
@@ -56,14 +64,23 @@ impl Conn {
         let ConnState::Tunnel(active) = &mut self.state else {
             return Poll::Ready(ConnState::Closed);
         };
-        let ActiveTunnel { tunnel, server, tunnel_timeout_ns, .. } = &mut **active;
+        let ActiveTunnel { tunnel, server, tunnel_timeout_ns, limits, .. } = &mut **active;
         let mut resources = TunnelResources {
             scratch: input,
             pipes: &ctx.core.memory.pipes,
             buffers: &ctx.core.memory.buffers,
         };
         let client = &mut self.client;
-        let end = match tunnel.poll(ctx.cx, &mut client.stream, &mut server.stream, &mut resources) {
+        let now = ctx.core.ticks.now.get();
+        let polled = match limits {
+            None => tunnel.poll(ctx.cx, &mut client.stream, &mut server.stream, &mut resources),
+            Some(limits) => {
+                let streams = (&mut client.stream, &mut server.stream);
+                tunnel.poll_limited(ctx.cx, streams, &mut resources, limits, now)
+            }
+        };
+        let due = limits.as_ref().and_then(|limits| limits.due());
+        let end = match polled {
             Poll::Ready(end) => match (end.result, end.first_to_end) {
                 (TunnelResult::Finished, _) => EndReason::Done,
                 (TunnelResult::Failed(Side::Client, _), _) => EndReason::ClientGone,
@@ -71,9 +88,12 @@ impl Conn {
                 (TunnelResult::NoBuffer, _) => EndReason::NoBuffer,
             },
             Poll::Pending => {
-                let now = ctx.core.ticks.now.get();
                 tunnel.note_progress(*tunnel_timeout_ns, now);
                 let is_drained = ctx.core.drain.is_draining.get() && ctx.core.drain.closes_tunnels.get();
+                if !is_drained && let Some(due) = due {
+                    wait_until_due(ctx, client, due.since(now));
+                    return Poll::Pending;
+                }
                 if !is_drained && !has_timed_out(ctx, client, tunnel, *tunnel_timeout_ns) {
                     return Poll::Pending;
                 }
@@ -82,6 +102,15 @@ impl Conn {
         };
         active.end(ctx.core, client, &mut ctx.work.rng, end);
         Poll::Ready(ConnState::Closed)
+    }
+}
+
+/// Waits until bytes of a limited direction are due, which is no idle time.
+#[cold]
+fn wait_until_due(ctx: &PollContext<'_, '_>, client: &mut ClientStream, wait_ns: u64) {
+    if client.timeout_kind() != TimeoutKind::Bandwidth || client.is_deadline_expired() {
+        ctx.core.update_metrics(Metrics::count_bandwidth_wait);
+        client.arm_early(ctx, TimeoutKind::Bandwidth, wait_ns);
     }
 }
 

@@ -16,6 +16,7 @@ mod map;
 mod profile;
 mod show;
 mod socket;
+mod split;
 mod table;
 mod top;
 mod upgrade;
@@ -147,6 +148,15 @@ const COMMANDS: &[CommandSpec] = &[
             ("NAME N|default", "sets a percentage, 0 to 100; default: from the config"),
         ],
         run: change::run_percent,
+    },
+    CommandSpec {
+        name: "split",
+        usages: &[
+            ("", "splits that have a name: weights now and in the config"),
+            ("NAME POOL=WEIGHT...", "sets weights of its pools; those that are not named keep theirs"),
+            ("NAME default", "sets the weights of the config"),
+        ],
+        run: split::run,
     },
     CommandSpec {
         name: "kill",

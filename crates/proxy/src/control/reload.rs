@@ -13,13 +13,14 @@ use super::listeners::ListenAddresses;
 use super::owner::OwnerError;
 use super::runtime_servers::{ServerSetChange, ServerSetError};
 use super::sandbox::explain_denied_access;
-use super::{LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, apply_command, state_file};
+use super::{LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, apply_command, start_auth_threads, state_file};
 use crate::acme::acme_plans;
 use crate::log;
 use crate::plan::Plan;
 use crate::pool::CrossCoreState;
 use crate::private_file::replace;
 use crate::run::Command;
+use crate::tracing::{self, TraceExporter, TraceSender};
 
 /// Reason why a line of the state file has no effect.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,7 @@ enum KeptLineError {
 struct PreparedReload {
     /// `None`: the plan keeps the logs of the previous one.
     log: Option<Log>,
+    traces: (TraceSender, TraceExporter),
     shared: Arc<CrossCoreState>,
     /// Error of reopening the kept logs.
     reopen_error: Option<io::Error>,
@@ -66,6 +68,11 @@ impl RunningProxy {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        // A process that starts uses a self-signed certificate then; this one has a better one.
+        if let Some(fault) = plan.stored_fault() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, fault.to_string()));
+        }
+        start_auth_threads(&plan)?;
         let template = Arc::new(Plan { threads: self.plan.threads, ..plan.with_tls_sessions_of(&self.plan) });
         self.runtime_servers.follow(&template);
         let plan = self.runtime_servers.apply(self.health.resolve(&template), None);
@@ -166,14 +173,17 @@ impl RunningProxy {
         let plan = Arc::new(plan);
         let checkpoint = self.listeners.checkpoint();
         let prepared = self.prepare(&plan);
-        let PreparedReload { log, shared, reopen_error } =
+        let PreparedReload { log, traces, shared, reopen_error } =
             prepared.inspect_err(|_| self.listeners.roll_back_to(checkpoint))?;
         if self.listeners.apply_plan(&plan) {
             self.ports_held_until = MonotonicTime::now() + PORTS_HELD_NS;
         }
         let sender = log.as_ref().map_or(&self.log.0, |(sender, _)| sender).clone();
         self.ask_cores(|done_sender| {
-            Command::Apply(Box::new(apply_command(&plan, &shared, &sender, &self.listeners)), done_sender)
+            Command::Apply(
+                Box::new(apply_command(&plan, &shared, (&sender, &traces.0), &self.listeners)),
+                done_sender,
+            )
         });
         // Only now do the cores know the new listeners.
         self.listeners.send_to_cores(&self.balancer)?;
@@ -186,6 +196,8 @@ impl RunningProxy {
             let results = std::mem::take(&mut active.reload_results);
             *active = ActiveConfig { reload_results: results, ..new_config };
         });
+        // The thread of the previous exporter ends with its last spans.
+        self.traces = traces;
         if let Some(log) = log {
             let (sender, writer) = std::mem::replace(&mut self.log, log);
             drop(sender);
@@ -206,10 +218,11 @@ impl RunningProxy {
             true => None,
             false => Some(log::start(&plan.logs, plan.threads)?),
         };
+        let traces = tracing::start(plan.tracing.as_ref(), Arc::clone(self.traces.0.counts()))?;
         let shared = CrossCoreState::new(plan, &self.wakeups, Some((&self.plan, &self.shared)))?;
         let reopen_error = log.as_ref().map_or_else(|| self.log.1.reopen().err(), |_| None);
         ListenAddresses::set_socket_file_access(plan, &self.plan)?;
-        Ok(PreparedReload { log, shared: Arc::new(shared), reopen_error })
+        Ok(PreparedReload { log, traces, shared: Arc::new(shared), reopen_error })
     }
 
     /// Returns the changed keys that are only read when the process starts.

@@ -45,9 +45,22 @@ pub(super) fn content(active: &ActiveConfig, servers: &RuntimeServers) -> String
             }
         }
     }
-    for (percent, _) in active.plan.named_percents() {
+    for percent in active.plan.named_percents().iter().map(|percent| percent.named) {
         if let Some(value) = percent.changed() {
             let _ = writeln!(text, "percent {} {value}", percent.name());
+        }
+    }
+    let mut written = Vec::new();
+    for (name, split) in active.plan.named_splits().filter(|(_, split)| split.is_changed()) {
+        let weights: Vec<String> = split
+            .shares
+            .iter()
+            .map(|share| format!("{}={}", active.plan.pools[share.pool].name, share.current()))
+            .collect();
+        let line = format!("split {name} {}\n", weights.join(" "));
+        if !written.contains(&line) {
+            text.push_str(&line);
+            written.push(line);
         }
     }
     text

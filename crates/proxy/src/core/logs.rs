@@ -24,6 +24,10 @@ impl CoreLogs {
         Self { current: RefCell::new(log), has_logs, past_counters: RefCell::default(), wall_clock }
     }
 
+    pub(super) fn wall_clock(&self) -> WallClock {
+        self.wall_clock.get()
+    }
+
     pub(super) fn read_clock(&self) {
         self.wall_clock.set(WallClock::read());
     }

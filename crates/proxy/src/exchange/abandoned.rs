@@ -68,21 +68,27 @@ impl Exchange {
         else {
             return;
         };
-        generation.metrics.abandoned(slot.pool.id());
-        let response = DiscardedResponse {
-            request_kind: self.facts.kind,
-            limits: slot.pool.plan().limits,
-            head: std::mem::take(&mut self.unprocessed),
-            interim_count: self.interim_count,
-            body: None,
-        };
-        let core = client.core();
-        core.load.abandoned.set(core.load.abandoned.get() + 1);
-        rt::tokio::task::spawn_local(drain_response(
-            core,
-            AbandonedRequest { generation, slot, conn, response },
-        ));
+        let received = (std::mem::take(&mut self.unprocessed), self.interim_count);
+        leave_to_server(client, generation, (slot, conn), self.facts.kind, received);
     }
+}
+
+/// Leaves a request and its slot to a server that works on it. `received` are the part of a head that has arrived,
+/// and the number of interim responses before it.
+pub(super) fn leave_to_server(
+    client: &ClientStream,
+    generation: Rc<ConfigGeneration>,
+    (slot, conn): (ServerSlot, ServerConn),
+    request_kind: RequestKind,
+    (head, interim_count): (Vec<u8>, u32),
+) {
+    generation.metrics.abandoned(slot.pool.id());
+    let limits = slot.pool.plan().limits;
+    let response = DiscardedResponse { request_kind, limits, head, interim_count, body: None };
+    let core = client.core();
+    core.load.abandoned.set(core.load.abandoned.get() + 1);
+    let abandoned = AbandonedRequest { generation, slot, conn, response };
+    rt::tokio::task::spawn_local(drain_response(core, abandoned));
 }
 
 async fn drain_response(core: Rc<Core>, abandoned: AbandonedRequest) {

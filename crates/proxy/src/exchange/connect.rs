@@ -21,6 +21,22 @@ use crate::server_conn::http2::{BackSettings, Granted};
 
 impl Exchange {
     pub(super) fn connect(&mut self, client: &ClientStream, pool: &Pool, server: ServerId) {
+        match self.open_connection(client, pool, server) {
+            Ok(Granted { conn, is_reused }) => self.set_connected(conn, is_reused, MonotonicTime::now()),
+            Err(connecting) => self.stage = ExchangeStage::Connecting(connecting),
+        }
+    }
+
+    /// Returns a stream of an HTTP/2 connection to a server.
+    ///
+    /// # Errors
+    /// There is none yet: the value is a connection that is being established.
+    pub(super) fn open_connection(
+        &mut self,
+        client: &ClientStream,
+        pool: &Pool,
+        server: ServerId,
+    ) -> Result<Granted, Connecting> {
         let plan = pool.plan();
         let may_use_http2 = match plan.http {
             ServerHttp::Http11 => false,
@@ -28,7 +44,7 @@ impl Exchange {
             ServerHttp::Auto => plan.tls.is_some() && !self.attempt.needs_http11,
         };
         if may_use_http2 && !self.facts.is_tcp {
-            return self.connect_http2(client, pool, server);
+            return Self::connect_http2(client, pool, server);
         }
         let mut header = Vec::new();
         if let Some(version) = plan.send_proxy_protocol {
@@ -45,11 +61,11 @@ impl Exchange {
         {
             session.tls = session.tls.with_alpn(&[ALPN_HTTP11]);
         }
-        self.stage = ExchangeStage::Connecting(Connecting::Own(Box::pin(dial.open())));
+        Err(Connecting::Own(Box::pin(dial.open())))
     }
 
     /// Takes a stream of an HTTP/2 connection, or waits for one.
-    fn connect_http2(&mut self, client: &ClientStream, pool: &Pool, server: ServerId) {
+    fn connect_http2(client: &ClientStream, pool: &Pool, server: ServerId) -> Result<Granted, Connecting> {
         let core = client.core();
         let connections = pool.server(server).http2();
         let wait = match pool.reuse() {
@@ -62,14 +78,14 @@ impl Exchange {
                 connections.connect_exclusively(&core, settings)
             }
             Reuse::Safe | Reuse::Always => {
-                if let Some(Granted { conn, is_reused }) = connections.attach(&*core) {
-                    return self.set_connected(conn, is_reused, MonotonicTime::now());
+                if let Some(granted) = connections.attach(&*core) {
+                    return Ok(granted);
                 }
                 let settings = BackSettings::new(pool.plan(), dial_target(pool, server, Vec::new()));
                 connections.wait(&core, settings)
             }
         };
-        self.stage = ExchangeStage::Connecting(Connecting::Shared(wait));
+        Err(Connecting::Shared(wait))
     }
 
     /// Returns whether a WebSocket handshake that the HTTP/2 connection does not support (RFC 8441) may take
@@ -118,6 +134,11 @@ impl Exchange {
                 self.retry_connect(ctx, client, failure)
             }
             Poll::Pending => {
+                if self.own_settings.is_some()
+                    && let Some(result) = self.poll_hedge(ctx, client, input)
+                {
+                    return result;
+                }
                 let timeout_ns = self.connect_timeout_ns(ctx.core);
                 if client.has_timed_out(ctx, TimeoutKind::Connect, timeout_ns) {
                     let failure = Failure { end: EndReason::ConnectTimeout, phase: EndPhase::Connect };

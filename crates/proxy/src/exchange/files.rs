@@ -2,9 +2,12 @@
 //! read or encoded a slice at a time, as `weir serve` does.
 
 use std::borrow::Cow;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::task::Poll;
 
 use content::body::{Prepared, SLICE_BYTES};
+use content::ranges::ByteRange;
 use content::request::{FileRequest, RequestFields, RequestTime};
 use content::respond::FileResponse;
 use wire::{Framing, Limits, RequestKind, Version};
@@ -22,6 +25,8 @@ use crate::profile::ProfilePhase;
 use crate::route::{RouteRequest, changes_target, rewrite_target};
 use crate::uri::split_target;
 
+/// Maximum number of bytes of a file that the kernel sends at a time.
+const KERNEL_SLICE_BYTES: u64 = 256 * 1024;
 /// Fields of an error response that stay when an error page has its content.
 const ERROR_FIELDS: [&str; 3] = ["allow", "content-range", "retry-after"];
 
@@ -86,7 +91,8 @@ impl Exchange {
         if self.facts.kind == RequestKind::Head || body.is_empty() {
             return;
         }
-        if let Some(content) = body.in_memory().filter(|content| content.len() <= SLICE_BYTES) {
+        let in_memory = body.in_memory().filter(|content| content.len() <= SLICE_BYTES && !self.has_limits());
+        if let Some(content) = in_memory {
             self.response_relay.head_buffer().extend_from_slice(content);
             return;
         }
@@ -98,13 +104,15 @@ impl Exchange {
         self.response_relay.begin(Framing::None, framing, &Limits::default());
         self.response = ResponseProgress::Body;
         self.stage = ExchangeStage::SendingFile(Box::new(body));
+        self.begin_limits();
     }
 
-    /// Sends the content of a file, a slice at a time.
+    /// Sends the content of a file, a slice of at most so many bytes at a time.
     pub(super) fn poll_sending_file(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
+        bytes_max: usize,
     ) -> StepResult {
         let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
         let bytes_before = self.outcome.bytes_out;
@@ -121,6 +129,11 @@ impl Exchange {
         if self.response == ResponseProgress::Done {
             return StepResult::Finished(self.finish(ctx, client));
         }
+        if client.stream.is_plain_socket()
+            && let Some(result) = self.poll_send_range(ctx, client, bytes_max)
+        {
+            return result;
+        }
         self.progress.client_write.stop();
         let ExchangeStage::SendingFile(body) = &mut self.stage else { return StepResult::Progressed };
         let is_encoding = body.is_encoding_next();
@@ -129,7 +142,7 @@ impl Exchange {
             return self.fail(ctx, client, EndReason::FileFailed, EndPhase::Data);
         };
         let slice = body.ready();
-        let slice = &slice[..slice.len().min(SLICE_BYTES)];
+        let slice = &slice[..slice.len().min(SLICE_BYTES).min(bytes_max)];
         let bytes = slice.len();
         self.response_relay.push_recoded(slice, false);
         body.advance(bytes);
@@ -144,6 +157,63 @@ impl Exchange {
         }
         StepResult::Progressed
     }
+}
+
+impl Exchange {
+    /// Lets the kernel send the next bytes of a file (sendfile(2)). `None`: what is next is no file, or has a coding.
+    fn poll_send_range(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        bytes_max: usize,
+    ) -> Option<StepResult> {
+        let ExchangeStage::SendingFile(body) = &mut self.stage else { return None };
+        let (file, range) = body.file_range()?;
+        let bytes = sendable_bytes(file, range).min(bytes_max);
+        match client.stream.poll_send_file(ctx.cx, file, range.start, bytes) {
+            Poll::Ready(Ok(sent)) if sent > 0 => {
+                let sent = sent as u64;
+                // A socket that is full and a file that has become shorter look the same.
+                let is_shorter = sent < bytes as u64 && !rt::file::has_bytes(file, range.start + sent);
+                body.advance_range(sent);
+                if body.is_empty() {
+                    self.response = ResponseProgress::Done;
+                }
+                self.outcome.bytes_out += sent;
+                self.progress.client_write.stop();
+                Some(match is_shorter {
+                    true => self.fail(ctx, client, EndReason::FileFailed, EndPhase::Data),
+                    false => StepResult::Progressed,
+                })
+            }
+            // The file has become shorter.
+            Poll::Ready(Ok(_)) => Some(self.fail(ctx, client, EndReason::FileFailed, EndPhase::Data)),
+            Poll::Ready(Err(error)) => Some(match error.kind() {
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected => {
+                    self.fail_client_gone(ctx, client)
+                }
+                _ => self.fail(ctx, client, EndReason::FileFailed, EndPhase::Data),
+            }),
+            Poll::Pending => {
+                let wait = Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
+                Some(match self.expired_timeout(ctx, client, wait) {
+                    Some(_) => self.fail(ctx, client, EndReason::WriteTimeout, EndPhase::Data),
+                    None => StepResult::Blocked,
+                })
+            }
+        }
+    }
+}
+
+/// Returns the number of bytes to send at once: many if they are in the page cache, and else a slice, while the kernel
+/// reads those behind it.
+fn sendable_bytes(file: BorrowedFd<'_>, range: ByteRange) -> usize {
+    let bytes = range.len().min(KERNEL_SLICE_BYTES);
+    if bytes > SLICE_BYTES as u64 && !rt::file::is_cached(file, range.start + bytes - 1) {
+        rt::file::read_ahead(file, range.start, bytes);
+        return SLICE_BYTES;
+    }
+    bytes as usize
 }
 
 /// Returns the target whose path is that of a file.

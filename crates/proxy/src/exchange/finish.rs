@@ -58,6 +58,12 @@ impl Exchange {
         phase: EndPhase,
     ) -> StepResult {
         let end = if end == EndReason::ClientGone { client.gone_reason() } else { end };
+        if self.hedge.is_some() {
+            if self.replaces_failed_attempt(end) && self.promote_hedge(ctx, client, end) {
+                return StepResult::Progressed;
+            }
+            self.cancel_hedge(client, &mut ctx.work.rng);
+        }
         self.outcome.end = end;
         self.outcome.phase = phase;
         let is_server_fault = matches!(
@@ -95,7 +101,7 @@ impl Exchange {
         let is_truncated = self.response_relay.is_partially_sent() || client.stream.has_unfinished_write();
         let has_responded =
             matches!(self.stage, ExchangeStage::Responding) || self.outcome.status != 0 || is_truncated;
-        if status == 0 || has_responded || is_reset || self.facts.is_tcp {
+        if status == 0 || has_responded || is_reset || self.facts.is_tcp || self.subrequest.is_some() {
             self.stage = ExchangeStage::Unused;
             return StepResult::Finished(self.action_after_failure(ctx.core, client));
         }
@@ -150,6 +156,14 @@ impl Exchange {
 
     /// Starts a response of the proxy's own.
     pub(super) fn respond(&mut self, core: &Core, client: &ClientStream, response: &OwnResponse<'_>) {
+        if self.own_settings.is_some()
+            && let Some(coding) = self.code_own(core, response)
+        {
+            let fields = [response.fields, &coding.fields].concat();
+            let body = coding.body.as_deref().unwrap_or(response.body);
+            let coded = OwnResponse { body, fields: &fields, ..*response };
+            return self.respond_with_length(core, client, &coded, Some(body.len() as u64));
+        }
         self.respond_with_length(core, client, response, Some(response.body.len() as u64));
     }
 
@@ -306,6 +320,7 @@ impl Exchange {
         rng: &mut fastrand::Rng,
         end: EndReason,
     ) {
+        self.cancel_hedge(client, rng);
         self.outcome.end = end;
         self.outcome.phase = self.phase();
         if let ExchangeStage::Queued(pool, ticket) = &self.stage {
@@ -326,6 +341,9 @@ impl Exchange {
         let _section = core.profile.enter(ProfilePhase::Metrics);
         self.outcome.times.end = MonotonicTime::now();
         self.attach(client);
+        if self.mirrored.is_some() {
+            self.end_mirrors();
+        }
         let Some(generation) = self.generation.take() else {
             return;
         };
@@ -350,10 +368,15 @@ impl Exchange {
             reused: builder.reused,
             wasted: builder.wasted,
             sticky: builder.sticky,
+            hedge: builder.hedge,
             tls_names: client.tls_names(),
             server_name: client.server_name(),
             tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),
+            trace: builder.trace.as_deref(),
         };
-        core.record(&generation, &outcome);
+        match &self.subrequest {
+            None => core.record(&generation, &outcome),
+            Some(report) => Self::report_subrequest(core, &generation, report, &outcome),
+        }
     }
 }

@@ -103,7 +103,7 @@ impl Exchange {
     ) {
         self.note_own_request_id(generation, request.view);
         match action {
-            Action::Forward(_) => {}
+            Action::Forward(_) | Action::Split(_) => {}
             Action::Files(_) => self.respond_from_files(ctx.core, client, generation, request),
             Action::Redirect { status, location } => {
                 match location.location(&self.request_values(generation, client, request)) {

@@ -58,6 +58,7 @@ impl Exchange {
             }
         };
         if self.own_settings.is_some() {
+            self.begin_limits();
             due = due.min(self.own_due(kind));
         }
         if due <= now {

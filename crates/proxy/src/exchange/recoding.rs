@@ -21,8 +21,8 @@ use crate::outcome::{EndPhase, EndReason};
 use crate::plan::CompressionPlan;
 use crate::profile::ProfilePhase;
 use crate::recoding::{
-    CodingDecision, CodingRequest, Recoding, decide, describes_bytes, is_event_stream, response_fields,
-    response_tag, with_values,
+    CodingDecision, Recoding, decide, describes_bytes, is_event_stream, response_fields, response_tag,
+    with_values,
 };
 use crate::request_view::RequestView;
 use crate::route::RouteRequest;
@@ -40,7 +40,6 @@ impl Exchange {
         request: &RouteRequest<'_>,
         now: MonotonicTime,
     ) {
-        self.facts.codings = CodingRequest::of(request.view);
         let head = request.view.head;
         let Some(lists) = self.facts.codings.forwarded_tags(head.headers) else {
             return self.follow_route(ctx, client, generation, request, now);
@@ -129,7 +128,7 @@ impl Exchange {
         self.poll_timeout(ctx, client, input)
     }
 
-    fn poll_recoded_response(
+    pub(super) fn poll_recoded_response(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,

@@ -81,6 +81,11 @@ impl Exchange {
         }
         if batch.is_last {
             self.filter_trailers(client);
+        } else {
+            self.note_content();
+        }
+        if self.mirrored.is_some() {
+            self.mirror_content(client, input, &batch);
         }
         Ok(batch)
     }

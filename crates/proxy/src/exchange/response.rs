@@ -105,7 +105,7 @@ impl Exchange {
         }
     }
 
-    fn handle_received(
+    pub(super) fn handle_received(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
@@ -188,17 +188,16 @@ impl Exchange {
             // The client did not ask for an upgrade, or its request was not complete.
             return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head));
         }
-        if self.own_settings.is_some() && self.may_retry_status(head.status) {
-            return HeadResult::Failed(self.retry_result(ctx, client, EndReason::BadResponse));
+        if self.own_settings.is_some()
+            && let Some(result) = self.replace_attempt(ctx, client, head.status)
+        {
+            return HeadResult::Failed(result);
         }
         self.note_final_status(head.status);
-        if self.own_settings.is_some() {
-            if let Some(result) = self.replace_content(ctx, client, &head, &input[used..]) {
-                return HeadResult::Failed(result);
-            }
-            if let Some(result) = self.write_recoded_head(ctx.core, client, &head, used) {
-                return result;
-            }
+        if self.own_settings.is_some()
+            && let Some(result) = self.apply_own_settings(ctx, client, &head, (input, used))
+        {
+            return result;
         }
         self.write_head(ctx.core, client, &head, is_connect_accepted || head.is_switching_protocols());
         if is_connect_accepted || head.is_switching_protocols() {
@@ -267,7 +266,7 @@ impl Exchange {
             Some(texts) => {
                 write_with_values(
                     core,
-                    (&mut self.kept, self.slot.as_ref()),
+                    (&mut self.kept, self.slot.as_ref(), self.access.as_deref()),
                     texts,
                     head,
                     parts,
@@ -366,9 +365,16 @@ impl Exchange {
         is_orderly: bool,
     ) -> StepResult {
         self.attempt.keeps_server = false;
+        if self.hedge.is_some()
+            && self.response == ResponseProgress::Head
+            && self.promote_hedge(ctx, client, EndReason::ServerClosed)
+        {
+            return StepResult::Progressed;
+        }
         match self.response {
             ResponseProgress::Head if self.may_resend(is_orderly) => {
                 self.outcome.retries += 1;
+                self.note_attempt(EndReason::ServerClosed);
                 self.attempt.unreceived_count += u8::from(self.is_unreceived(is_orderly));
                 self.rewind_request();
                 self.reconnect(client);
@@ -381,6 +387,10 @@ impl Exchange {
                 self.rewind_request();
                 let failure = Failure { end: EndReason::ServerClosed, phase: EndPhase::Head };
                 self.retry_connect(ctx, client, failure)
+            }
+            ResponseProgress::Head if self.own_settings.is_some() && self.may_retry_reset(ctx.core) => {
+                let end = self.early_end();
+                self.retry_result(ctx, client, end)
             }
             ResponseProgress::Head => {
                 let end = self.early_end();

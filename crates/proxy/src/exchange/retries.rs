@@ -14,6 +14,7 @@ use crate::outcome::EndReason;
 use crate::plan::ServerId;
 use crate::pool::{Pool, ServerRequirements};
 use crate::server_conn::http2::StreamEnd;
+use crate::tracing::EarlierAttempt;
 
 /// Maximum number of times that a request is sent again because its server has not processed it (RFC 9113
 /// §8.7). A server that ends a connection after ten requests needs one for every ten requests in progress.
@@ -28,6 +29,9 @@ impl Exchange {
         client: &mut ClientStream,
         Failure { end, phase }: Failure,
     ) -> StepResult {
+        if self.hedge.is_some() && self.promote_hedge(ctx, client, end) {
+            return StepResult::Progressed;
+        }
         let Some(ServerSlot { pool, server }) = &self.slot else {
             return self.fail(ctx, client, end, phase);
         };
@@ -51,6 +55,7 @@ impl Exchange {
         end: EndReason,
     ) -> StepResult {
         self.outcome.retries += 1;
+        self.note_attempt(end);
         client.disarm();
         let now = MonotonicTime::now();
         // A server with an error of its own is reachable.
@@ -67,6 +72,14 @@ impl Exchange {
             None => self.enqueue(ctx, client, pool),
         }
         StepResult::Progressed
+    }
+
+    /// Notes an attempt that is followed by another, for the spans of the request.
+    pub(super) fn note_attempt(&mut self, reason: EndReason) {
+        let (server, start) = (self.outcome.server, self.outcome.times.dispatched);
+        if let Some(trace) = &mut self.outcome.trace {
+            trace.note_attempt(EarlierAttempt { server, start, end: MonotonicTime::now(), reason });
+        }
     }
 
     /// Returns whether the retry budget of the pool allows another try. Counts a denied one.

@@ -3,16 +3,18 @@
 use std::rc::Rc;
 
 use rt::clock::MonotonicTime;
-use wire::Framing;
+use wire::{Framing, ResponseHead};
 
 use super::StepResult;
+use super::response::HeadResult;
 use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::config_generation::ConfigGeneration;
 use crate::core::{Core, PollContext};
 use crate::exchange_state::{Exchange, ServerSlot};
 use crate::outcome::{EndPhase, EndReason};
-use crate::plan::{ClientTimeouts, ServerTimeouts};
+use crate::plan::{ClientTimeouts, MarkedIdempotent, ServerTimeouts};
 use crate::pool::Pool;
+use crate::recoding::CodingRequest;
 use crate::request_view::RequestView;
 use crate::route::RouteRequest;
 
@@ -27,8 +29,13 @@ impl Exchange {
         request: &RouteRequest<'_>,
         now: MonotonicTime,
     ) {
-        let own = self.outcome.route.and_then(|route| generation.route_settings(route, self.listener));
+        let share = self.choose_share(ctx, client, generation, request);
+        let position = share * generation.plan.listeners.len() + self.listener;
+        let own = self.outcome.route.and_then(|route| generation.route_settings(route, position));
         self.own_settings = own.map(Rc::clone);
+        if own.is_some_and(|own| own.compression.is_some()) {
+            self.facts.codings = CodingRequest::of(request.view);
+        }
         let bytes_max = match own {
             Some(own) => own.body_bytes_max,
             None => generation.plan.listeners[self.listener].body_bytes_max,
@@ -39,11 +46,22 @@ impl Exchange {
             return self.reject(ctx, client, EndReason::BodyTooLarge);
         }
         self.terms.deadline = self.total_due();
+        if let Some(own) = own {
+            self.facts.is_idempotent |= match &own.idempotent {
+                MarkedIdempotent::None => false,
+                MarkedIdempotent::All => true,
+                MarkedIdempotent::Field(name) => request.view.value(name).is_some(),
+            };
+        }
         match own {
             None => self.follow_route(ctx, client, generation, request, now),
             Some(own) => {
                 let view = RequestView { forwarding: &own.forwarding, ..*request.view };
                 let request = RouteRequest { view: &view, ..*request };
+                if let Some(access) = &own.access {
+                    let rules = (&**own, &**access);
+                    return self.follow_route_with_access(ctx, client, generation, &request, rules, now);
+                }
                 match own.compression {
                     None => self.follow_route(ctx, client, generation, &request, now),
                     Some(_) => self.follow_route_with_codings(ctx, client, generation, &request, now),
@@ -75,6 +93,14 @@ impl Exchange {
         match &self.own_settings {
             None => client.body_bytes_max(),
             Some(own) => own.body_bytes_max,
+        }
+    }
+
+    /// Notes that content of a request was received, which limits of its route may count.
+    #[inline]
+    pub(super) fn note_content(&mut self) {
+        if self.own_settings.is_some() {
+            self.begin_limits();
         }
     }
 
@@ -129,6 +155,27 @@ impl Exchange {
         }
     }
 
+    /// Applies the settings of a route to the head of a response, of `used` bytes at the start of `input`. `None`: the response is
+    /// forwarded as it is.
+    #[cold]
+    pub(super) fn apply_own_settings(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        head: &ResponseHead<'_, '_>,
+        (input, used): (&[u8], usize),
+    ) -> Option<HeadResult> {
+        self.settle_hedge(client, &mut ctx.work.rng);
+        if let Some(result) = self.replace_content(ctx, client, head, &input[used..]) {
+            return Some(HeadResult::Failed(result));
+        }
+        let recoded = self.write_recoded_head(ctx.core, client, head, used);
+        if recoded.is_none() {
+            self.begin_response_limits(head);
+        }
+        recoded
+    }
+
     /// Returns whether a response with this status is replaced by that of another server.
     #[cold]
     pub(super) fn may_retry_status(&self, status: u16) -> bool {
@@ -145,6 +192,13 @@ impl Exchange {
     #[cold]
     pub(super) fn may_retry_timeout(&self, core: &Core) -> bool {
         let may_retry = self.own_settings.as_ref().is_some_and(|own| own.retry_on.timeout);
+        may_retry && !self.is_total_over(core) && self.may_retry_result()
+    }
+
+    /// Returns whether a request whose connection ended before the response is sent to another server.
+    #[cold]
+    pub(super) fn may_retry_reset(&self, core: &Core) -> bool {
+        let may_retry = self.own_settings.as_ref().is_some_and(|own| own.retry_on.reset);
         may_retry && !self.is_total_over(core) && self.may_retry_result()
     }
 

@@ -24,10 +24,14 @@ impl Exchange {
             (ExchangeStage::Buffering(_), _) => SessionState::Request,
             (ExchangeStage::Queued(..), _) => SessionState::Queue,
             (ExchangeStage::Connecting(_), _) => SessionState::Connect,
-            (ExchangeStage::Connected, ResponseProgress::Head) if !self.request_relay.is_done() => {
+            (ExchangeStage::Connected | ExchangeStage::Limited(_), ResponseProgress::Head)
+                if !self.request_relay.is_done() =>
+            {
                 SessionState::Request
             }
-            (ExchangeStage::Connected, ResponseProgress::Head) => SessionState::Server,
+            (ExchangeStage::Connected | ExchangeStage::Limited(_), ResponseProgress::Head) => {
+                SessionState::Server
+            }
             _ => SessionState::Response,
         };
         let (mut pool, mut server) =

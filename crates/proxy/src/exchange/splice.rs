@@ -39,7 +39,8 @@ impl Exchange {
                 && client.stream.is_plain_socket()
                 && self.server.as_ref().is_some_and(|server| server.stream.is_plain_socket())
                 && self.unprocessed.is_empty()
-                && remaining.is_some_and(|left| left >= SPLICED_BYTES_MIN);
+                && remaining.is_some_and(|left| left >= SPLICED_BYTES_MIN)
+                && !self.has_limits();
             self.pipe = if is_worthwhile { ctx.core.memory.pipes.take() } else { None };
         }
         let pipe = self.pipe.as_mut()?;

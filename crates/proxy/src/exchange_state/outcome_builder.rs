@@ -2,9 +2,10 @@
 
 use rt::clock::MonotonicTime;
 
-use crate::outcome::{EndPhase, EndReason, LoggedRequest, Protocol, StickyLookup, Times};
+use crate::outcome::{EndPhase, EndReason, HedgeEvent, LoggedRequest, Protocol, StickyLookup, Times};
 use crate::plan::{PoolId, ServerId};
 use crate::request_view::RequestView;
+use crate::tracing::RequestTrace;
 
 /// Facts collected about a request so far, for its [`Outcome`].
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct OutcomeBuilder {
     pub(crate) wasted: bool,
     /// Result of reading the sticky cookie; `None`: the pool has none.
     pub(crate) sticky: Option<StickyLookup>,
+    /// End of the second attempt; `None`: there was none.
+    pub(crate) hedge: Option<HedgeEvent>,
     /// Fault of the last TLS handshake with a server, if it failed.
     pub(crate) tls_error: Option<Box<str>>,
     pub(crate) route: Option<usize>,
@@ -37,6 +40,7 @@ pub(crate) struct OutcomeBuilder {
     texts: Vec<u8>,
     text_ends: [u32; TEXT_COUNT],
     protocol: Option<Protocol>,
+    pub(crate) trace: Option<Box<RequestTrace>>,
 }
 
 const TEXT_COUNT: usize = 7;
@@ -61,6 +65,7 @@ impl Default for OutcomeBuilder {
             reused: false,
             wasted: false,
             sticky: None,
+            hedge: None,
             tls_error: None,
             route: None,
             pool: None,
@@ -68,6 +73,7 @@ impl Default for OutcomeBuilder {
             texts: Vec::new(),
             text_ends: [0; TEXT_COUNT],
             protocol: None,
+            trace: None,
         }
     }
 }

@@ -39,6 +39,10 @@ pub(crate) struct RequestFacts {
     pub(crate) is_tcp: bool,
     /// Forms of an error page that the client accepts.
     pub(crate) accepted_forms: AcceptedForms,
+    /// True while its bytes per second are limited; only valid for a route with settings.
+    pub(crate) is_limited: bool,
+    /// Index of its pool in the split of its route; only valid for such a route.
+    pub(crate) split_share: u8,
     /// Statements of the request about the coding of its response, for a route with compression.
     pub(crate) codings: CodingRequest,
 }
@@ -128,6 +132,8 @@ impl Default for RequestFacts {
             is_streaming: false,
             is_tcp: false,
             accepted_forms: AcceptedForms::default(),
+            is_limited: false,
+            split_share: 0,
             codings: CodingRequest::default(),
         }
     }

@@ -2,7 +2,11 @@
 
 use content::plan::FilesPlan;
 
-use crate::plan::{Fact, ResponseRule, RouteChange, Template, Text, Variable};
+use crate::key_digest::digest;
+use crate::plan::{
+    ErrorPage, Fact, PageForm, Plan, ResponseRule, RouteChange, SplitKey, SplitPlan, SplitShare, Template,
+    Text, Variable,
+};
 use crate::request_view::ClientFacts;
 use crate::route::RouteRequest;
 use crate::route::conditions::ComparedPath;
@@ -108,6 +112,46 @@ pub(super) fn body_lines(
         lines.extend(shown.lines().map(|line| format!("body        {line}")));
     }
     lines
+}
+
+/// Describes an error page that responses of a route may have. The first one for a status counts.
+pub(super) fn page_line(page: &ErrorPage) -> String {
+    let form = |form: PageForm| Some((form, page.contents[form as usize].as_ref()?));
+    let files = PageForm::ALL.into_iter().filter_map(form);
+    let files: Vec<String> =
+        files.map(|(form, content)| format!("{} {}", form.key(), content.file.display())).collect();
+    let servers = if page.replaces_servers { ", also instead of servers' content" } else { "" };
+    format!("error page  {}: {}{servers}", page.statuses, files.join(", "))
+}
+
+/// Returns the index of the pool of a split that a request gets while all have servers; without a key, of the first one.
+pub(super) fn split_share(split: &SplitPlan, values: &RequestValues<'_>) -> usize {
+    let Some(template) = &split.key else { return 0 };
+    let mut key = Vec::new();
+    template.render_key(values, &mut key);
+    let key = if key.is_empty() { SplitKey::Missing } else { SplitKey::Digest(digest(&key)) };
+    split.choose(key, |_| true).0
+}
+
+/// Appends the pools of a split, and the one that a request gets.
+pub(super) fn split_lines(
+    plan: &Plan,
+    (split, share): (&SplitPlan, usize),
+    values: &RequestValues<'_>,
+    lines: &mut Vec<String>,
+) {
+    let name = split.name.as_ref().map_or_else(String::new, |name| format!(" (name {name})"));
+    let pool = |share: &SplitShare| &*plan.pools[share.pool].name;
+    let shares: Vec<String> =
+        split.shares.iter().map(|share| format!("{} {}", pool(share), share.current())).collect();
+    let fallback = if split.falls_back { ", fallback to another pool" } else { "" };
+    lines.push(format!("split       {}{name}{fallback}", shares.join(", ")));
+    lines.push(match &split.key {
+        None => format!("split       each request by itself; shown is pool {}", pool(&split.shares[share])),
+        Some(template) => {
+            format!("split       key {}: pool {}", describe_key(template, values), pool(&split.shares[share]))
+        }
+    });
 }
 
 pub(super) fn describe_key(key: &Template, values: &RequestValues<'_>) -> String {

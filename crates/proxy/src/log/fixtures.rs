@@ -1,5 +1,6 @@
 //! A plan and outcomes for the tests of logs and metrics.
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use rt::clock::MonotonicTime;
@@ -11,11 +12,13 @@ use crate::plan::{
     Reuse, RoutePlan, ServerHttp, ServerHttp2Plan, ServerId, ServerPlan, ServerTimeouts, Underscores,
 };
 use crate::test_time::at;
+use crate::tracing::{RequestTrace, TraceContext};
 
 /// Returns a plan with listeners `web` and `raw` (TCP), and the given routes and pools. The servers
 /// of a pool follow its colon: `app: a b`.
 pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
     Plan {
+        password_threads: crate::plan::PasswordThreads { threads: 1, queue_max: 1 },
         threads: 1,
         is_threads_set: true,
         pin: Vec::new(),
@@ -23,6 +26,7 @@ pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
         drain_timeout_ns: 0,
         privileges: PrivilegesPlan::default(),
         logs: Vec::new(),
+        tracing: None,
         admin: None,
         admin_access: Default::default(),
         control: None,
@@ -40,6 +44,7 @@ pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
 
 fn listener(name: &str, mode: Mode) -> ListenerPlan {
     ListenerPlan {
+        access: Default::default(),
         name: name.into(),
         bind: Vec::new(),
         unix_access: Default::default(),
@@ -80,6 +85,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         half_close: false,
         buffer_request_bytes: 0,
         compression: None,
+        bandwidth: None,
         admission: Admission::default(),
     }
 }
@@ -147,6 +153,17 @@ pub(crate) const MS: u64 = 1_000_000;
 
 /// Returns a successful request: 1 ms for the head, 2 in the queue, 3 to connect, 4 to the
 /// response's head, 5 for the rest.
+/// Trace of that request.
+static TRACE: RequestTrace = RequestTrace {
+    context: TraceContext {
+        trace_id: NonZero::new(0xabc).unwrap(),
+        span_id: NonZero::new(7).unwrap(),
+        parent_id: NonZero::new(9),
+        is_sampled: true,
+    },
+    attempts: Vec::new(),
+};
+
 pub(crate) fn successful_request() -> Outcome<'static> {
     let start = at(1_000 * MS);
     Outcome {
@@ -185,9 +202,11 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         reused: false,
         wasted: false,
         sticky: None,
+        hedge: None,
         tls_names: None,
         server_name: None,
         tls_error: None,
+        trace: Some(&TRACE),
     }
 }
 

@@ -38,6 +38,11 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
     ("retries", "number of retries"),
     ("reused", "true if the server connection was reused"),
     ("wasted", "true if the server completed a response after the client had left"),
+    (
+        "hedge",
+        "end of the attempt at a second server (`hedge` of a route): won (its response was forwarded), lost or failed; \
+         null: none was sent",
+    ),
     ("request_id", "the request's id; null: none"),
     ("user_agent", "the field `User-Agent`; null: none"),
     ("referer", "the field `Referer`, without secrets; null: none"),
@@ -51,6 +56,7 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
         "tls_error",
         "reason that a TLS handshake, with the client or the server, ended the request; null: none",
     ),
+    ("trace_id", "id of the request's trace; the member is missing without `[tracing]`"),
 ];
 
 pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
@@ -66,6 +72,11 @@ pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     out.fixed(b",\"referer\":");
     push_quoted_url(out, request.map(|request| request.referer), FIELD_BYTES_MAX);
     push_tls(out, entry);
+    if let Some(trace) = entry.outcome.trace {
+        out.fixed(b",\"trace_id\":\"");
+        out.fixed(&trace.context.trace_id_text());
+        out.byte(b'"');
+    }
     out.fixed(b"}\n");
 }
 
@@ -170,6 +181,14 @@ fn push_times(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
         (true, false) => out.fixed(b",\"reused\":true,\"wasted\":false"),
         (false, true) => out.fixed(b",\"reused\":false,\"wasted\":true"),
         (true, true) => out.fixed(b",\"reused\":true,\"wasted\":true"),
+    }
+    match entry.outcome.hedge {
+        None => out.fixed(b",\"hedge\":null"),
+        Some(end) => {
+            out.fixed(b",\"hedge\":\"");
+            out.slice(end.code().as_bytes());
+            out.fixed(b"\"");
+        }
     }
 }
 

@@ -125,19 +125,19 @@ impl LogNames {
         self.pools.get(pool?).map(|pool| &pool.name)
     }
 
-    pub(super) fn listener_text(&self, listener: usize) -> &str {
+    pub(crate) fn listener_text(&self, listener: usize) -> &str {
         self.listeners.get(listener).map_or("", |listener| &listener.name.text)
     }
 
-    pub(super) fn route_text(&self, route: Option<usize>) -> &str {
+    pub(crate) fn route_text(&self, route: Option<usize>) -> &str {
         route.and_then(|route| self.routes.get(route)).map_or("", |route| &route.text)
     }
 
-    pub(super) fn pool_text(&self, pool: Option<PoolId>) -> &str {
+    pub(crate) fn pool_text(&self, pool: Option<PoolId>) -> &str {
         self.pool(pool).map_or("", |pool| &pool.text)
     }
 
-    pub(super) fn server_text(&self, pool: Option<PoolId>, server: Option<ServerId>) -> &str {
+    pub(crate) fn server_text(&self, pool: Option<PoolId>, server: Option<ServerId>) -> &str {
         self.server(pool, server).map_or("", |server| &server.text)
     }
 

@@ -37,7 +37,7 @@ const NAME_BYTES: usize = 32;
 
 /// Passes `url` (a target in any form, or a referrer) to `emit` with its secrets replaced.
 #[inline]
-pub(super) fn redact<'a>(url: &'a [u8], mut emit: impl FnMut(&'a [u8])) {
+pub(crate) fn redact<'a>(url: &'a [u8], mut emit: impl FnMut(&'a [u8])) {
     let query = memchr::memchr(b'?', url);
     if query.is_none() && url.first() == Some(&b'/') {
         emit(url);

@@ -38,15 +38,12 @@ fn value_bytes_max(format: &LogTemplate) -> usize {
 /// Returns whether a value has to be captured from the request, because its outcome does not have it.
 fn is_captured(variable: &Variable) -> bool {
     match variable {
-        Variable::Parameter(_) | Variable::Header(_) | Variable::Cookie(_) | Variable::Map(_) => true,
-        Variable::Fact(fact) => matches!(
-            fact,
-            Fact::ClientSubject
-                | Fact::ClientSan
-                | Fact::ClientSerial
-                | Fact::ClientFingerprint
-                | Fact::ClientPem
-        ),
+        Variable::Parameter(_)
+        | Variable::Header(_)
+        | Variable::Cookie(_)
+        | Variable::Map(_)
+        | Variable::Claim(_) => true,
+        Variable::Fact(fact) => fact.is_of_certificate() || *fact == Fact::User,
         Variable::Capture(_) | Variable::Duration(..) => false,
     }
 }
@@ -162,11 +159,13 @@ impl ValueWriter<'_, '_> {
             Fact::TlsError => self.text(outcome.tls_error.unwrap_or_default().as_bytes()),
             Fact::End => self.text(outcome.end.code().as_bytes()),
             Fact::Termination => self.out.fixed(&[outcome.end.letter(), outcome.phase.letter()]),
+            Fact::TraceId | Fact::SpanId => self.push_trace(fact, entry),
             Fact::Refusal => self.text(outcome.refusal.map_or("", |kind| kind.code()).as_bytes()),
             Fact::BytesIn => self.out.number(outcome.bytes_in),
             Fact::BytesOut => self.out.number(outcome.bytes_out),
             Fact::BytesContent => self.out.number(outcome.content_bytes_out),
             Fact::Retries => self.out.number(outcome.retries.into()),
+            Fact::Hedge => self.text(outcome.hedge.map_or("", |end| end.code()).as_bytes()),
             Fact::Reused => self.text(if outcome.reused { b"true" } else { b"false" }),
             Fact::Time | Fact::TimeUnix | Fact::TimeHttp | Fact::TimeMillis | Fact::TimeClf => {
                 self.push_time(fact, entry);
@@ -188,6 +187,14 @@ impl ValueWriter<'_, '_> {
             Fact::RequestId => self.text(request.request_id),
             // The outcome has all others.
             _ => {}
+        }
+    }
+
+    fn push_trace(&mut self, fact: Fact, entry: &LogEntry<'_>) {
+        let Some(trace) = entry.outcome.trace else { return };
+        match fact {
+            Fact::TraceId => self.out.fixed(&trace.context.trace_id_text()),
+            _ => self.out.fixed(&trace.context.span_id_text()),
         }
     }
 
@@ -279,9 +286,11 @@ pub(crate) fn line_of_values(format: &LogTemplate, value: &[u8]) -> Vec<u8> {
         reused: false,
         wasted: false,
         sticky: None,
+        hedge: None,
         tls_names: None,
         server_name: None,
         tls_error: None,
+        trace: None,
     };
     let names = LogNames::none();
     let (mut seconds, load) = (SecondCache::default(), LoadCounts::default());

@@ -10,7 +10,7 @@ use rt::clock::{MonotonicTime, SECOND_NS};
 
 use super::fixtures::{MS, malformed_request, plan, successful_request, tcp_connection};
 use super::*;
-use crate::outcome::{EndPhase, LoggedRequest};
+use crate::outcome::{EndPhase, EndReason, LoggedRequest};
 use crate::test_time::at;
 
 /// With this offset, monotonic second 1 is 2026-11-21 08:30:40.123.
@@ -20,7 +20,7 @@ const LOAD: LoadCounts =
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn log(target: LogTarget, format: LogFormat) -> LogPlan {
-    LogPlan { target, format, sample: 1.0, only_errors: false }
+    LogPlan { target, format, sample: 1.0, only_errors: false, rotation: None }
 }
 
 fn names() -> LogNames {
@@ -74,9 +74,9 @@ fn json_has_everything_and_no_secret() {
          \"status\":200,\"end\":\"done\",\"termination\":\"--\",\"refusal\":null,\"bytes_in\":90,\
          \"bytes_out\":350,\"content_bytes\":100,\"tq_us\":1000,\"tw_us\":2000,\"tc_us\":3000,\
          \"tr_us\":4000,\"td_us\":5000,\"total_us\":15000,\"retries\":1,\"reused\":false,\
-         \"wasted\":false,\"request_id\":\"0192f0c1d2e3\",\"user_agent\":\"curl/8.5.0\",\
+         \"wasted\":false,\"hedge\":null,\"request_id\":\"0192f0c1d2e3\",\"user_agent\":\"curl/8.5.0\",\
          \"referer\":\"http://***@a.example/?key=***\",\"tls_version\":null,\"tls_cipher\":null,\
-         \"sni\":null,\"tls_error\":null}\n"
+         \"sni\":null,\"tls_error\":null,\"trace_id\":\"00000000000000000000000000000abc\"}\n"
     );
     let over_tls = Outcome {
         tls_names: Some(("TLSv1.3", "TLS_AES_256_GCM_SHA384")),
@@ -86,8 +86,8 @@ fn json_has_everything_and_no_secret() {
     };
     let line = line_of(LogFormat::Json, &over_tls);
     let end = ",\"tls_version\":\"TLSv1.3\",\"tls_cipher\":\"TLS_AES_256_GCM_SHA384\",\
-               \"sni\":\"a.test\",\"tls_error\":\"a \\\"fault\\\"\"}\n";
-    assert!(line.ends_with(end), "{line}");
+               \"sni\":\"a.test\",\"tls_error\":\"a \\\"fault\\\"\",";
+    assert!(line.contains(end), "{line}");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn errors_are_always_logged_and_the_rest_by_chance() {
         let plan = LogPlan { sample, only_errors, ..log(LogTarget::Stdout, LogFormat::Haproxy) };
         let (core, _writer) = discarding_log(plan);
         let state = &mut *core.state.borrow_mut();
-        (0..1_000).filter(|_| state.targets[0].wants(is_failure(outcome), &mut state.rng)).count()
+        (0..1_000).filter(|_| state.targets[0].wants(outcome.is_failed(), &mut state.rng)).count()
     };
     let failed = Outcome { status: 502, end: EndReason::ServerClosed, ..successful_request() };
     let upstream = Outcome { status: 500, ..successful_request() };
@@ -450,8 +450,8 @@ fn a_text_with_values_is_a_format() {
         "1 2000 0.015 3 90 350 100\n"
     );
     assert_eq!(
-        line("{host} {path} {query} {scheme} {end} {termination} {retries} {reused}"),
-        "example.org /a ?b=1&token=*** http done -- 1 false\n"
+        line("{host} {path} {query} {scheme} {end} {termination} {retries} {reused}{hedge}"),
+        "example.org /a ?b=1&token=*** http done -- 1 false-\n"
     );
     // A client cannot end the line or the quotes.
     assert_eq!(

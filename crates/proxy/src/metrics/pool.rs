@@ -8,13 +8,15 @@ use super::table::Metric;
 use super::tls::HandshakeCounters;
 use super::{ClassHistograms, CounterCell, Snapshot, new_counters};
 use crate::log::Timers;
-use crate::outcome::{Outcome, StickyLookup};
+use crate::outcome::{EndReason, Outcome, StickyLookup};
 use crate::plan::{Balance, IdVec, PoolPlan, ServerHttp, ServerId};
 
 #[derive(Debug)]
 pub(super) struct PoolMetrics {
     pub(super) name: Box<str>,
     pub(super) queue: ClassHistograms,
+    /// Ended subrequests by [`EndReason`], once there is one.
+    pub(super) subrequests: OnceCell<Vec<CounterCell>>,
     pub(super) retries: CounterCell,
     pub(super) retries_denied: CounterCell,
     pub(super) wasted: CounterCell,
@@ -24,6 +26,8 @@ pub(super) struct PoolMetrics {
     pub(super) sticky: Option<Vec<CounterCell>>,
     /// Requests that did not go to the server of their key, if the pool hashes by a key.
     pub(super) hash_overflow: Option<CounterCell>,
+    /// Requests of splits that another pool was chosen for, which had no usable server.
+    pub(super) fallbacks: CounterCell,
     pub(super) servers: IdVec<ServerId, ServerMetrics>,
 }
 
@@ -71,6 +75,7 @@ impl PoolMetrics {
         Self {
             name: pool.name.clone(),
             queue: ClassHistograms::default(),
+            subrequests: OnceCell::new(),
             retries: CounterCell::default(),
             retries_denied: CounterCell::default(),
             wasted: CounterCell::default(),
@@ -78,6 +83,7 @@ impl PoolMetrics {
             queued: CounterCell::default(),
             sticky: pool.sticky.as_ref().map(|_| new_counters(StickyLookup::ALL.len())),
             hash_overflow: (pool.balance == Balance::ConsistentHash).then(CounterCell::default),
+            fallbacks: CounterCell::default(),
             servers: pool.servers.iter().map(|server| ServerMetrics::new(&server.name, pool)).collect(),
         }
     }
@@ -112,6 +118,9 @@ impl PoolMetrics {
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
         let name = &*self.name;
         self.queue.add_to(snapshot, Metric::QueueSeconds, &[name]);
+        for (end, count) in EndReason::ALL.iter().zip(self.subrequests.get().into_iter().flatten()) {
+            snapshot.add(Metric::Subrequests, &[name, end.code()], count.0.get());
+        }
         snapshot.add(Metric::Retries, &[name], self.retries.0.get());
         snapshot.add(Metric::RetriesDenied, &[name], self.retries_denied.0.get());
         snapshot.add(Metric::Wasted, &[name], self.wasted.0.get());
@@ -122,6 +131,9 @@ impl PoolMetrics {
         }
         if let Some(hash_overflow) = &self.hash_overflow {
             snapshot.add(Metric::HashOverflow, &[name], hash_overflow.0.get());
+        }
+        if self.fallbacks.0.get() > 0 {
+            snapshot.add(Metric::SplitFallbacks, &[name], self.fallbacks.0.get());
         }
         for server in &self.servers {
             let labels = [name, &*server.name];

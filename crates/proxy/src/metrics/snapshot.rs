@@ -10,6 +10,7 @@ use std::fmt::Write;
 use super::histogram::{BOUNDS_NS, HistogramSnapshot};
 use super::table::{Metric, MetricKind};
 use crate::log::TargetCounts;
+use crate::tracing::TraceCounts;
 
 impl super::Metrics {
     /// Sets the number of requests in flight, and the number of those whose clients have gone and
@@ -101,6 +102,16 @@ impl Snapshot {
             ] {
                 self.add(Metric::LogLines, &[target, result], lines);
             }
+            for (result, files) in [("rotated", log.rotated), ("failed", log.rotations_failed)] {
+                self.add(Metric::LogRotations, &[target, result], files);
+            }
+        }
+    }
+
+    /// Adds the counters of spans; must be called once for all cores.
+    pub(crate) fn add_traces(&mut self, counts: &TraceCounts) {
+        for (result, spans) in counts.values() {
+            self.add(Metric::TraceSpans, &[result], spans);
         }
     }
 

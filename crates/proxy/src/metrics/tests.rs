@@ -9,7 +9,7 @@ use crate::log::TargetCounts;
 use crate::log::fixtures::{MS, malformed_request, plan, successful_request, tcp_connection};
 use std::sync::Arc;
 
-use crate::outcome::{EndPhase, StickyLookup};
+use crate::outcome::{EndPhase, HedgeEvent, StickyLookup};
 use crate::plan::{Balance, PoolId, ServerId, Sticky, StickyMode, StickyPlan};
 use crate::test_time::at;
 
@@ -360,6 +360,8 @@ fn the_text_is_as_prometheus_wants_it() {
         overflowed: 1,
         failed: 2,
         backoff: 3,
+        rotated: 4,
+        rotations_failed: 0,
     }]);
     snapshot.merge(self::metrics().snapshot());
     let text = prometheus(&snapshot);
@@ -385,9 +387,22 @@ fn the_text_is_as_prometheus_wants_it() {
 #[test]
 fn every_metric_of_the_table_is_exported() {
     let metrics = sticky_metrics();
+    metrics.add_fallbacks(PoolId(0), 1);
     metrics.record(&successful_request());
     metrics.record(&malformed_request());
+    metrics.record_subrequest(&successful_request());
     let mut snapshot = metrics.snapshot();
+    let users = tempfile::NamedTempFile::new().unwrap();
+    let auth = format!(
+        "[listener.a]\nbind = '127.0.0.1:0'\nauth = {{ jwt = {{ keys-url = 'https://localhost/' }} }}\n[[route]]\n\
+         return = {{}}\nauth = {{ basic = {{ users-file = '{}' }} }}\n",
+        users.path().display()
+    );
+    let plan = crate::config::parse("t", &auth).unwrap().plan;
+    let metrics = Metrics::new(&plan);
+    metrics.count_auth(crate::auth::AuthKind::Basic, crate::auth::AuthResult::Allowed);
+    snapshot.merge(metrics.snapshot());
+    snapshot.add_auth_sources(plan.auth_plans());
     let config = "[listener.secure]\nbind = '127.0.0.1:0'\npool = 'secure'\ntls = { self-signed = true }\n\
                   [listener.raw]\nbind = '127.0.0.1:0'\nmode = 'tcp'\nsni = [{ pool = 'secure' }]\n\
                   [pool.secure]\nservers = ['127.0.0.1:1']\nhttp = '2'\ntls = { verify = false }\n";
@@ -398,7 +413,11 @@ fn every_metric_of_the_table_is_exported() {
         overflowed: 0,
         failed: 0,
         backoff: 0,
+        rotated: 0,
+        rotations_failed: 0,
     }]);
+    snapshot.merge(traffic_metrics().snapshot());
+    snapshot.add_traces(&Default::default());
     snapshot.add_state("app", "a", "up", true);
     snapshot.add_checks("app", "a", "passed", 1);
     snapshot.add_last_check("app", "a", "passed", true);
@@ -420,6 +439,38 @@ fn every_metric_of_the_table_is_exported() {
         assert!(text.contains(&format!("# TYPE {name} {}\n", kind.name())), "{name}");
     }
     assert!(Metric::ALL.iter().any(|metric| metric.row().kind == MetricKind::Gauge));
+}
+
+/// Returns metrics of a route whose requests are copied and sent twice, after one of each.
+fn traffic_metrics() -> Metrics {
+    let text = "[listener.l]\nbind = '127.0.0.1:0'\n[[route]]\npool = 'p'\nhedge = {}\nmirror = { pool = 'q' }\n\
+                [pool.p]\nservers = ['127.0.0.1:1', '127.0.0.1:2']\n[pool.q]\nservers = ['127.0.0.1:3']\n";
+    let metrics = Metrics::new(&crate::config::parse("t", text).unwrap().plan);
+    metrics.record_subrequest(&successful_request());
+    let side = |status| MirrorSide { status, time_ns: Some(1) };
+    metrics.record_mirrored((0, 0), side(200), side(404));
+    metrics.count_mirror_drop((0, 0), MirrorDrop::Memory);
+    metrics.count_hedge(Some(0), HedgeEvent::Sent);
+    metrics
+}
+
+#[test]
+fn copies_are_counted_by_both_classes() {
+    let metrics = traffic_metrics();
+    metrics.record_mirrored((0, 0), MirrorSide { status: 200, time_ns: None }, MirrorSide::default());
+    // There is no such mirror.
+    metrics.record_mirrored((0, 1), MirrorSide::default(), MirrorSide::default());
+    let snapshot = metrics.snapshot();
+    let sum = |name, labels: &[&str]| snapshot.sum(name, labels);
+    assert_eq!(sum("weir_mirrored_requests_total", &["route-1", "q", "2xx", "4xx"]), 1);
+    assert_eq!(sum("weir_mirrored_requests_total", &["route-1", "q", "2xx", "none"]), 1);
+    assert_eq!(sum("weir_mirrored_requests_total", &[]), 2);
+    assert_eq!(sum("weir_mirror_comparisons_total", &["route-1", "q", "unanswered"]), 1);
+    assert_eq!(sum("weir_mirror_seconds", &["route-1", "q", "original"]), 1);
+    assert_eq!(sum("weir_mirrors_dropped_total", &["route-1", "q", "memory"]), 1);
+    assert_eq!(sum("weir_hedges_total", &["route-1", "sent"]), 1);
+    assert_eq!(sum("weir_subrequests_total", &["p"]), 1);
+    assert_eq!(sum("weir_requests_total", &[]), 0);
 }
 
 #[test]

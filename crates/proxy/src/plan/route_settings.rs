@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    ClientTimeouts, CompressionPlan, Forwarding, ListenerIndex, ListenerPlan, PoolPlan, ServerTimeouts,
-    Statuses,
+    AccessPlan, BandwidthPlan, ClientTimeouts, CompressionPlan, Forwarding, HedgeDelay, ListenerIndex,
+    ListenerPlan, MirrorPlan, PoolPlan, ServerTimeouts, Statuses,
 };
 
 /// Settings of the requests of a route, resolved: its own, or else those of the pool and the listener.
@@ -21,11 +21,20 @@ pub struct RouteSettings {
     pub buffer_request_bytes: u64,
     pub retries_max: u8,
     pub retry_on: RetryOn,
+    pub idempotent: MarkedIdempotent,
     pub forwarding: Forwarding,
     /// Statuses of servers whose content an error page replaces; `None`: none.
     pub replaced: Option<Statuses>,
     /// Compression of responses; `None`: they keep the coding of their server.
     pub compression: Option<Arc<CompressionPlan>>,
+    /// Limits of bytes per second; `None`: none.
+    pub bandwidth: Option<Arc<BandwidthPlan>>,
+    /// Copies of requests for other pools.
+    pub mirrors: Arc<[MirrorPlan]>,
+    /// Second attempt of a slow request; `None`: there is none.
+    pub hedge: Option<HedgeDelay>,
+    /// Rules about who may use the route; `None`: it is open to all.
+    pub access: Option<Box<AccessPlan>>,
 }
 
 /// Results after which an idempotent request is sent to another server.
@@ -34,6 +43,18 @@ pub struct RetryOn {
     pub statuses: Option<Statuses>,
     /// True if a server without a response in time counts, too.
     pub timeout: bool,
+    /// True if a server that ends its connection before the response counts, too.
+    pub reset: bool,
+}
+
+/// Requests that may be sent twice although their method is not idempotent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MarkedIdempotent {
+    #[default]
+    None,
+    All,
+    /// Those with this field.
+    Field(Box<str>),
 }
 
 /// Settings of a route.
@@ -41,7 +62,7 @@ pub struct RetryOn {
 pub struct OwnSettings {
     /// Keys that the route has, as in `SETTINGS`.
     pub given: Vec<&'static str>,
-    /// Resolved settings by listener; empty: the route has none of its own.
+    /// Resolved settings by listener, and for a split this for each of its pools; empty: the route has none of its own.
     pub by_listener: Vec<RouteSettings>,
 }
 
@@ -89,7 +110,16 @@ settings! {
     "buffer-request", Listener, |settings| format!("{} B", settings.buffer_request_bytes);
     "retries", Pool, |settings| settings.retries_max.to_string();
     "retry-on", Route, |settings| settings.retry_on.to_string();
+    "idempotent", Route, |settings| settings.idempotent.to_string();
+    "hedge", Route, |settings| settings.hedge.map_or_else(|| "false".to_owned(), hedge_delay);
+    "mirror", Route, |settings| mirrors(&settings.mirrors);
     "compression", Listener, |settings| settings.compression.as_ref().map_or_else(|| "false".to_owned(), |plan| plan.to_string());
+    "limit-rate", Listener, |settings| bandwidth(settings, |plan| plan.download);
+    "limit-rate-after", Listener, |settings| format!("{} B", settings.bandwidth.as_ref().map_or(0, |plan| plan.after_bytes));
+    "limit-rate-total", Listener, |settings| bandwidth(settings, |plan| plan.total.as_ref().map(|total| total.bytes_per_s));
+    "limit-rate-upload", Listener, |settings| bandwidth(settings, |plan| plan.upload);
+    "auth", Listener, |settings| settings.access().auth.as_ref().map_or_else(|| "false".to_owned(), |auth| auth.to_string());
+    "cors", Listener, |settings| settings.access().cors.as_ref().map_or_else(|| "false".to_owned(), |cors| cors.to_string());
     "forwarding.x-forwarded", Listener, |settings| settings.forwarding.x_forwarded.to_string();
     "forwarding.forwarded-for", Listener, |settings| forwarded_for(&settings.forwarding);
     "forwarding.forwarded", Listener, |settings| settings.forwarding.forwarded.to_string();
@@ -114,6 +144,27 @@ fn optional(value: Option<u64>, format: impl Fn(u64) -> String) -> String {
     value.map_or_else(|| "no limit".to_owned(), format)
 }
 
+fn bandwidth(settings: &RouteSettings, rate: fn(&BandwidthPlan) -> Option<u64>) -> String {
+    optional(settings.bandwidth.as_deref().and_then(rate), |rate| format!("{rate} B/s"))
+}
+
+fn hedge_delay(delay: HedgeDelay) -> String {
+    match delay {
+        HedgeDelay::Fixed { delay_ns } => duration(delay_ns),
+        HedgeDelay::Percentile { percentile, samples_min, delay_min_ns } => {
+            let min = duration(delay_min_ns);
+            format!("p{percentile} of at least {samples_min} response times, at least {min}")
+        }
+    }
+}
+
+fn mirrors(mirrors: &[MirrorPlan]) -> String {
+    match mirrors {
+        [] => "none".to_owned(),
+        mirrors => mirrors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
 fn forwarded_for(forwarding: &Forwarding) -> String {
     if forwarding.only_if_none { "if-none" } else { "append" }.to_owned()
 }
@@ -136,10 +187,22 @@ impl RouteSettings {
             buffer_request_bytes: listener.buffer_request_bytes,
             retries_max: pool.map_or(0, |pool| pool.retries_max),
             retry_on: RetryOn::default(),
+            idempotent: MarkedIdempotent::None,
             forwarding: listener.forwarding.clone(),
             replaced: None,
             compression: listener.compression.clone(),
+            bandwidth: listener.bandwidth.clone(),
+            mirrors: Arc::default(),
+            hedge: None,
+            access: listener.access.boxed(),
         }
+    }
+}
+
+impl RouteSettings {
+    /// Returns the rules about who may use the route.
+    pub(crate) fn access(&self) -> AccessPlan {
+        self.access.as_deref().cloned().unwrap_or_default()
     }
 }
 
@@ -151,11 +214,22 @@ impl OwnSettings {
 
 impl std::fmt::Display for RetryOn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (&self.statuses, self.timeout) {
-            (None, false) => f.write_str("none"),
-            (None, true) => f.write_str("timeout"),
-            (Some(statuses), false) => write!(f, "{statuses}"),
-            (Some(statuses), true) => write!(f, "{statuses},timeout"),
+        let statuses = self.statuses.as_ref().map(ToString::to_string);
+        let words = [(self.timeout, "timeout"), (self.reset, "reset")];
+        let words = words.into_iter().filter(|(is_on, _)| *is_on).map(|(_, word)| word.to_owned());
+        match &*statuses.into_iter().chain(words).collect::<Vec<_>>() {
+            [] => f.write_str("none"),
+            all => f.write_str(&all.join(",")),
+        }
+    }
+}
+
+impl std::fmt::Display for MarkedIdempotent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("by method"),
+            Self::All => f.write_str("all"),
+            Self::Field(name) => write!(f, "by method, or with {name}"),
         }
     }
 }

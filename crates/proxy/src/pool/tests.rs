@@ -62,6 +62,7 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         sources: Vec::new(),
     };
     Arc::new(Plan {
+        password_threads: crate::plan::PasswordThreads { threads: 1, queue_max: 1 },
         threads: 1,
         is_threads_set: true,
         pin: Vec::new(),
@@ -69,6 +70,7 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         drain_timeout_ns: 1,
         privileges: crate::plan::PrivilegesPlan::default(),
         logs: Vec::new(),
+        tracing: None,
         admin: None,
         admin_access: Default::default(),
         control: None,

@@ -216,6 +216,13 @@ impl Pool {
         }
     }
 
+    /// Counts a request that may be sent to a second server, for the retry budget of a pool without retries.
+    pub(crate) fn count_hedgeable(&self, now: MonotonicTime) {
+        if self.plan().retries_max == 0 {
+            self.shared.retry_budget().note_request(self.core, now);
+        }
+    }
+
     /// Takes a retry from the budget. Returns whether there was one.
     pub(crate) fn take_retry(&self, now: MonotonicTime) -> bool {
         let RetryBudgetPlan { fraction, .. } = self.plan().overload_limits.retry_budget;

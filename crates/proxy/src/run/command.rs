@@ -11,6 +11,7 @@ use crate::plan::Plan;
 use crate::pool::CrossCoreState;
 use crate::profile::{ProfileCommand, ProfileTotals};
 use crate::session::{SessionList, SessionQuery};
+use crate::tracing::TraceSender;
 
 /// Command to a core, with the channel for its reply. Cores and the rest of the process share nothing
 /// else but the counters of [`CrossCoreState`].
@@ -39,6 +40,7 @@ pub(crate) struct ApplyPlan {
     pub(crate) plan: Arc<Plan>,
     pub(crate) shared: Arc<CrossCoreState>,
     pub(crate) log: LogSender,
+    pub(crate) traces: TraceSender,
     /// Listener of each listening socket, by `socket_index`; `None`: the socket is closed.
     pub(crate) listener_of_socket: Vec<Option<usize>>,
 }

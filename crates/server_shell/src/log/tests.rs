@@ -64,7 +64,7 @@ fn a_full_device_loses_lines_which_are_counted_and_reported_once() {
     let (message_sender, message_receiver) = std::sync::mpsc::channel();
     let printer = Box::new(move |text: &str| message_sender.send(text.to_owned()).unwrap());
     let target = LogTarget::File("/dev/full".into());
-    let (sender, writer) = start_with_printer(&[target], 1, printer).unwrap();
+    let (sender, writer) = start_with_printer(&[target.into()], 1, printer).unwrap();
     let mut batches = sender.batches(0, LINE.len());
     let counts = || sender.line_counters().counts().remove(0);
     let lost = |counts: TargetCounts| counts.failed + counts.backoff;
@@ -128,7 +128,8 @@ impl FifoLog {
         make_node(&path, rustix::fs::FileType::Fifo);
         let (message_sender, messages) = std::sync::mpsc::channel();
         let printer = Box::new(move |text: &str| message_sender.send(text.to_owned()).unwrap());
-        let (sender, writer) = start_with_printer(&[LogTarget::File(path.clone())], 1, printer).unwrap();
+        let (sender, writer) =
+            start_with_printer(&[LogTarget::File(path.clone()).into()], 1, printer).unwrap();
         let batches = sender.batches(0, LINE.len());
         Self { path, _directory: directory, messages, sender, writer, batches }
     }
@@ -211,7 +212,7 @@ fn paths_that_are_no_files_are_named_and_the_null_device_is_a_target() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");
     make_node(&socket, rustix::fs::FileType::Socket);
-    let open = |path: &std::path::Path| start(&[LogTarget::File(path.into())], 1).map(drop);
+    let open = |path: &std::path::Path| start(&[LogTarget::File(path.into()).into()], 1).map(drop);
     for (path, expected) in
         [(socket.as_path(), "it is a socket: write syslog:"), (directory.path(), "it is a directory")]
     {
@@ -222,4 +223,49 @@ fn paths_that_are_no_files_are_named_and_the_null_device_is_a_target() {
     assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     assert!(open(std::path::Path::new("/dev/null")).is_ok());
     assert!(open(&directory.path().join("file")).is_ok());
+}
+
+/// Writes lines of 32 bytes to a file, one batch each, and returns the counters.
+fn write_lines_to(plan: TargetPlan, lines: usize) -> (TargetCounts, Vec<String>) {
+    let (message_sender, messages) = std::sync::mpsc::channel();
+    let printer = Box::new(move |text: &str| message_sender.send(text.to_owned()).unwrap());
+    let (sender, writer) = start_with_printer(&[plan], 1, printer).unwrap();
+    let counters = sender.line_counters();
+    let mut batches = sender.batches(0, LINE.len());
+    for _ in 0..lines {
+        assert!(batches.push_line(&[LINE]));
+        wait_until("there is room", || batches.hand_over());
+    }
+    drop((batches, sender));
+    assert!(writer.finish(TIMEOUT));
+    (counters.counts().remove(0), messages.try_iter().collect())
+}
+
+#[test]
+fn a_file_is_rotated_by_its_size_and_loses_no_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let rotation = Rotation { size_bytes: 3 * LINE.len() as u64, files_kept: 100 };
+    let plan = TargetPlan { target: LogTarget::File(path.clone()), rotation: Some(rotation) };
+    let (counts, messages) = write_lines_to(plan, 31);
+    assert_eq!((counts.written, counts.rotated, counts.rotations_failed), (31, 10, 0), "{messages:?}");
+    let text: String = std::iter::once(path)
+        .chain((1..=10).map(|number| directory.path().join(format!("log.{number}"))))
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect();
+    assert_eq!(text.as_bytes(), LINE.repeat(31));
+}
+
+#[test]
+fn a_file_that_cannot_be_renamed_grows_and_says_so_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    // A directory in the place of the next name, which is not empty.
+    std::fs::create_dir_all(directory.path().join("log.1/x")).unwrap();
+    let rotation = Rotation { size_bytes: LINE.len() as u64, files_kept: 1 };
+    let plan = TargetPlan { target: LogTarget::File(path.clone()), rotation: Some(rotation) };
+    let (counts, messages) = write_lines_to(plan, 10);
+    assert!(counts.written == 10 && counts.rotated == 0 && counts.rotations_failed >= 1, "{counts:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), LINE.repeat(10));
+    assert!(matches!(&messages[..], [message] if message.contains("not rotated, it grows")), "{messages:?}");
 }

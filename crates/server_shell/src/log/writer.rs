@@ -11,8 +11,9 @@ use record::units::format_plural;
 use rt::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
 use rt::tokio::sync::mpsc;
 
-use super::LogTarget;
 use super::output::LogOutput;
+use super::rotation::{Rotation, RotationResult};
+use super::{LogTarget, TargetPlan};
 
 /// Memory for lines; it is passed back and forth between a core and the log thread.
 pub(super) type Buffer = Box<[u8]>;
@@ -45,6 +46,9 @@ pub(super) struct LineCounts {
     pub(super) failed: AtomicU64,
     /// Lost because the target had refused others and was not tried again yet.
     pub(super) backoff: AtomicU64,
+    /// Files that were renamed because of their size.
+    pub(super) rotated: AtomicU64,
+    pub(super) rotations_failed: AtomicU64,
 }
 
 /// Maximum time for which a target may delay the reopening of the logs.
@@ -146,6 +150,9 @@ fn run_writer(
 #[derive(Debug)]
 pub(super) struct TargetWriter {
     target: LogTarget,
+    rotation: Option<Rotation>,
+    /// Backoff after a file that could not be renamed; it grows meanwhile.
+    rotation_back_off: RetryBackoff,
     /// `None` if it must be opened at the next try.
     output: Option<LogOutput>,
     /// True if the last write ended within a line.
@@ -158,10 +165,11 @@ impl TargetWriter {
     /// Opens a target. A file that cannot be opened is an error. A missing syslog server and a FIFO without a
     /// reader are not, because they may come up later.
     pub(super) fn open(
-        target: &LogTarget,
+        plan: &TargetPlan,
         counts: Arc<LineCounts>,
         printer: &mut PrintMessage,
     ) -> io::Result<Self> {
+        let target = &plan.target;
         let output = match (LogOutput::open(target), target) {
             (Err(error), LogTarget::File(_)) if error.kind() == io::ErrorKind::BrokenPipe => {
                 printer(&format!("{error}; lines are lost until then"));
@@ -172,6 +180,8 @@ impl TargetWriter {
         };
         Ok(Self {
             target: target.clone(),
+            rotation: plan.rotation,
+            rotation_back_off: RetryBackoff::default(),
             output,
             is_mid_line: false,
             back_off: RetryBackoff::default(),
@@ -187,7 +197,10 @@ impl TargetWriter {
         let (written, result) = self.try_write(&batch.bytes[..batch.filled]);
         self.counts.written.fetch_add(written, Ordering::Relaxed);
         match result {
-            Ok(()) => self.back_off.succeeded(),
+            Ok(()) => {
+                self.back_off.succeeded();
+                self.rotate_if_due(now_ns, reporter);
+            }
             Err(error) => {
                 let lines_lost = batch.lines.saturating_sub(written);
                 self.counts.failed.fetch_add(lines_lost, Ordering::Relaxed);
@@ -202,6 +215,29 @@ impl TargetWriter {
                 let text = error.to_string();
                 let text = text.strip_prefix(&name).unwrap_or(&text);
                 reporter.report(&format!("{name}{text}; lines are lost"), now_ns);
+            }
+        }
+    }
+
+    /// Renames a file that has reached its size, and opens the next one. A file that cannot be renamed grows on.
+    fn rotate_if_due(&mut self, now_ns: u64, reporter: &mut ErrorReporter) {
+        let (Some(rotation), Some(LogOutput::Stream(file))) = (&self.rotation, &self.output) else { return };
+        let LogTarget::File(path) = &self.target else { return };
+        if !rotation.is_due(file) || !self.rotation_back_off.is_due(now_ns) {
+            return;
+        }
+        match rotation.rotate(file, path) {
+            Ok(RotationResult::Busy) => {}
+            Ok(RotationResult::Moved { by_us }) => {
+                self.counts.rotated.fetch_add(by_us.into(), Ordering::Relaxed);
+                self.rotation_back_off.succeeded();
+                // A failure is that of the next write, which tries again.
+                self.output = LogOutput::open(&self.target).ok();
+            }
+            Err(error) => {
+                self.counts.rotations_failed.fetch_add(1, Ordering::Relaxed);
+                self.rotation_back_off.failed(now_ns);
+                reporter.report(&format!("log {}: not rotated, it grows: {error}", self.target), now_ns);
             }
         }
     }

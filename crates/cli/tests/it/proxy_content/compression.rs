@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::curl;
+use super::{Fetched, curl};
 use crate::support::faulty_origins::field;
 use crate::support::peers::{Nginx, ScriptPeer, ScriptedServer};
 use crate::support::proxies::is_installed;
@@ -361,4 +361,49 @@ fn the_settings_of_a_request_are_explained() {
     assert!(api.contains("compression") && api.contains("gzip level 1, from 2048 B"), "{api}");
     let others = explain("http://a/");
     assert!(others.contains("gzip level 1, from 1024 B"), "{others}");
+}
+
+#[test]
+fn responses_of_the_proxy_itself_are_compressed_too() {
+    let _shared = shared_machine();
+    if !is_installed("curl", &["--version"]) {
+        return;
+    }
+    let page = "<p>back at noon</p>\n".repeat(100);
+    let directory = crate::support::temp_dir();
+    let file = directory.path().join("page.html");
+    std::fs::write(&file, &page).unwrap();
+    let file = file.display();
+    let proxy = ProxyUnderTest::weir(&format!(
+        "threads = 1\n[[error-page]]\nstatus = \"403\"\nhtml = \"{file}\"\n\
+         [listener.web]\nbind = \"127.0.0.1:0\"\ncompression = true\n\
+         [[route]]\npath = \"/page\"\nreturn = {{ content-type = \"text/html\", body-file = \"{file}\" }}\n\
+         [[route]]\npath = \"/short\"\nreturn = {{ body = \"short\" }}\n\
+         [[route]]\npath = \"/plain\"\ncompression = false\nreturn = {{ content-type = \"text/html\", body-file = \"{file}\" }}\n\
+         [[route]]\ndeny = true\n"
+    ));
+    let of = |path: &str, args: &[&str]| curl(&format!("http://{}{path}", proxy.authority()), args);
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        for (path, status) in [("/page", 200), ("/denied", 403)] {
+            for coding in ["gzip", "br", "zstd"] {
+                let field = format!("Accept-Encoding: {coding}");
+                let arguments = [version, "-H", &field, "-H", "Accept: text/html"];
+                let fetched = of(path, &arguments);
+                assert_eq!((fetched.code, fetched.status), (0, status), "{path} {coding}");
+                assert_eq!(fetched.field("content-encoding").as_deref(), Some(coding), "{path}");
+                assert_eq!(fetched.field("vary").as_deref(), Some("Accept-Encoding"));
+                assert!(fetched.body == page.as_bytes(), "{path} {coding}");
+                let head = of(path, &[&arguments[..], &["-I"]].concat());
+                let length = |fetched: &Fetched| fetched.field("content-length");
+                assert_eq!(length(&head), length(&fetched), "{path} {coding}");
+            }
+            let plain = of(path, &[version, "-H", "Accept: text/html"]);
+            assert!(plain.body == page.as_bytes() && plain.field("content-encoding").is_none());
+            assert_eq!(plain.field("vary").as_deref(), Some("Accept-Encoding"));
+        }
+        for path in ["/short", "/plain"] {
+            let fetched = of(path, &[version, "-H", "Accept-Encoding: gzip"]);
+            assert!(fetched.field("content-encoding").is_none() && fetched.field("vary").is_none(), "{path}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import sys
+import threading
 import time
 
 import h2.config
@@ -429,6 +430,32 @@ def websocket(port, path, protocol="websocket"):
     client.until(lambda: client.streams[stream].body == b"helloping")
     client.send(stream, b"", end=True)
     print(client.finish(stream)[0])
+
+
+def websocket_echoes(port, path):
+    """Extended CONNECT, and numbered messages whose echoes are printed, until stdin closes."""
+    closed = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    client = Client(port)
+    client.until(lambda: client.h2.remote_settings.enable_connect_protocol == 1)
+    pseudo = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":authority", "test"),
+              (":path", path)]
+    stream = client.open(pseudo=pseudo, fields=[("sec-websocket-version", "13")], end=False)
+    number = 0
+    while not closed.is_set() and not client.streams[stream].over:
+        message = str(number).encode()
+        echo = bytes([0x81, len(message)]) + message
+        client.streams[stream].body = b""
+        client.send(stream, bytes([0x81, 0x80 | len(message)]) + bytes(4) + message)
+        client.until(lambda: len(client.streams[stream].body) >= len(echo) or client.streams[stream].over)
+        assert client.streams[stream].body == echo, client.streams[stream].body
+        print(f"data: {number}", flush=True)
+        number += 1
+        time.sleep(0.005)
+    client.send(stream, bytes([0x88, 0x80]) + bytes(4))
+    client.until(lambda: client.streams[stream].over)
+    assert client.streams[stream].ended and not client.streams[stream].reset
+    print("data: end", flush=True)
 
 
 def denied_websocket(port, path):

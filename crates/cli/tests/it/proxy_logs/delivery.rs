@@ -212,3 +212,17 @@ fn a_fifo_without_a_reader_stops_neither_server() {
     };
     assert!(within(EVENT_TIMEOUT, || stats()["log_dropped"].as_u64() > Some(0)), "{}", stats());
 }
+
+#[test]
+fn a_file_that_is_full_is_renamed_and_loses_no_line() {
+    let _shared = shared_machine();
+    let setup = LoggedProxy::start(&["to = \"file:HOME/log\"\nrotate-size = \"4k\"\nrotate-files = 1000"]);
+    let count = (0..30).map(|_| setup.send_all_requests()).sum::<usize>();
+    let rotated = || setup.proxy.metrics().sum_known("weir_log_rotations_total", &[("result", "rotated")]);
+    let names = || (1..=rotated() as usize).map(|number| format!("log.{number}")).chain(["log".to_owned()]);
+    let lines = || names().map(|name| setup.proxy.lines(&name).len()).sum::<usize>();
+    let dropped = || setup.proxy.metrics().log_lines().1 as usize;
+    assert!(within(EVENT_TIMEOUT, || lines() + dropped() >= count), "{} of {count}", lines());
+    assert_eq!(lines() + dropped(), count);
+    assert!(rotated() >= 2.0, "{}", rotated());
+}

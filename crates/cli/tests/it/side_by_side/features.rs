@@ -106,9 +106,57 @@ const FEATURES: &[Feature] = &[
         ..EMPTY
     },
     Feature {
+        title: "Names and passwords",
+        fields: &["x-user", "authorization", "www-authenticate"],
+        requests: &[
+            ("/", "200 a"),
+            ("/staff -u ann:secret", "200 a"),
+            ("/staff -u ann:secret -H X-User:~root", "200 a"),
+            ("/staff -u ann:secret -d x", "200 a"),
+        ],
+        steps: Some((
+            |side| {
+                ["/staff", "/staff -u ann:wrong", "/staff -u bob:secret"]
+                    .map(|one| side.request(one, &[])[0].clone())
+                    .join(", ")
+            },
+            "401, 401, 401",
+        )),
+    },
+    Feature {
+        title: "Users of a list",
+        fields: &["authorization"],
+        requests: &[
+            ("/public", "200 a"),
+            ("/", "401"),
+            ("/ -u ann:secret", "200 a"),
+            ("/ -u ann:Secret", "401"),
+            ("/ -u ann:", "401"),
+            ("/ -H Authorization:~Basic~%%%", "401"),
+        ],
+        ..EMPTY
+    },
+    Feature {
+        title: "A service that decides",
+        fields: &["x-user"],
+        requests: &[
+            ("/", "200 a"),
+            ("/shop -H X-User:~root", "200 a"),
+            ("/shop -d content", "200 a"),
+            ("/closed", "403"),
+            ("/broken", "401"),
+        ],
+        ..EMPTY
+    },
+    Feature {
         title: "Content from a file",
         fields: &["content-type"],
         requests: &[("/robots.txt", "200"), ("/robots.txt.old", "200 a")],
+        ..EMPTY
+    },
+    Feature {
+        title: "Copies of requests",
+        steps: Some((steps::copies, "200 a, 200 a; a GET / 0, a POST / 5, b GET / 0, b POST / 5")),
         ..EMPTY
     },
     Feature {
@@ -192,6 +240,22 @@ const FEATURES: &[Feature] = &[
     Feature {
         title: "A stable percentage",
         steps: Some((steps::percentage, "about a tenth; the same again")),
+        ..EMPTY
+    },
+    Feature { title: "Pools by weight", steps: Some((steps::division, "about a tenth")), ..EMPTY },
+    Feature {
+        title: "Limits of bytes per second",
+        steps: Some((steps::limited_bytes, "300000 bytes, not at once")),
+        ..EMPTY
+    },
+    Feature {
+        title: "Servers added at run time",
+        steps: Some((steps::added_server, "4 x 200 a; then both")),
+        ..EMPTY
+    },
+    Feature {
+        title: "A switch for maintenance",
+        steps: Some((steps::maintenance, "503, then 200 a")),
         ..EMPTY
     },
     Feature {

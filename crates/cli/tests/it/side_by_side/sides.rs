@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::sync::Mutex;
 
 use crate::support::peers::{ScriptPeer, ScriptedServer};
 use crate::support::proxies::{ComparedProxy, free_port, is_installed};
@@ -13,12 +14,20 @@ use crate::support::{pause_ms, run_weir};
 
 /// Networks of the examples.
 const OFFICE: &str = "10.0.0.0/8\n127.0.0.1/32\n";
+/// A user with the password `secret`.
+const USERS: &str = "ann:$2b$04$cs0U9g6q03b4/.l0hLcXx.p4FfnaGyG/5dFJkziqk4TQZoU.CyG5W\n";
 /// A file that others include.
 const SITE: &str = "[[route]]\nhost = 'a.example'\ndeny = true\n";
 const NGINX_SITE: &str = "server { listen 80 default_server; location / { proxy_pass http://10.0.0.11:8080; } }\n\
                           server { listen 80; server_name a.example; return 403; }\n";
+/// Requests of origins for `/copied/…`: their origin, method, target and length.
+pub(super) static COPIED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 /// Time that a slow response takes.
 const SLOW_MS: u64 = 1_200;
+
+/// Length of a long response.
+pub(super) const LONG_BYTES: usize = 300_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
@@ -112,6 +121,10 @@ fn serve(peer: &mut ScriptPeer, name: &'static str) -> io::Result<()> {
         }
         let length = fields_of(&head).get("content-length").and_then(|length| length.parse().ok());
         peer.skip_content(length.unwrap_or(0))?;
+        if head.contains(" /copied/") {
+            let line = head.split(" HTTP/").next().unwrap_or_default();
+            COPIED.lock().unwrap().push(format!("{name} {line} {}", length.unwrap_or(0)));
+        }
         let path = head.split([' ', '?']).nth(1).unwrap_or_default().to_owned();
         if path.ends_with("/slow") {
             pause_ms(SLOW_MS);
@@ -119,8 +132,13 @@ fn serve(peer: &mut ScriptPeer, name: &'static str) -> io::Result<()> {
         let status = path.split("/status/").nth(1).unwrap_or("200").to_owned();
         // A server of which only some requests fail.
         let status = if path == "/flaky" && name == "b" { "503".to_owned() } else { status };
+        let long = "x".repeat(if path.starts_with("/big") { LONG_BYTES } else { 0 });
         // A length that does not depend on the proxy.
-        let body = if path.starts_with("/fixed") { "fixed" } else { &head };
+        let body = match path.as_str() {
+            path if path.starts_with("/fixed") => "fixed",
+            path if path.starts_with("/big") => &long,
+            _ => &head,
+        };
         let fields = format!("X-Origin: {name}\r\nX-Powered-By: tests\r\nServer: origin");
         let representation = "\r\nContent-Type: text/css\r\nETag: \"1\"";
         let fields = fields + if path.starts_with("/style") { representation } else { "" };
@@ -136,6 +154,8 @@ fn serve(peer: &mut ScriptPeer, name: &'static str) -> io::Result<()> {
 pub(super) struct Side {
     pub(super) program: Program,
     proxy: ComparedProxy,
+    /// Address of the origin `b`.
+    pub(super) second_origin: String,
 }
 
 impl Side {
@@ -164,10 +184,12 @@ impl Side {
             ("long.txt", &*long),
             ("office.lst", OFFICE),
             ("networks.txt", OFFICE),
+            ("users", USERS),
             ("keys.txt", "secret-1\n"),
             ("hosts.map", "a.example.org gold\n"),
             ("sorry.html", "<p>sorry\n"),
             ("sorry.json", "{}\n"),
+            ("sorry.http", "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\n\r\n<p>sorry\n"),
             ("robots.txt", "User-agent: *\n"),
             ("sticky.key", "a key of the tests, long enough\n"),
         ];
@@ -175,7 +197,7 @@ impl Side {
             files.extend([("sites-a.toml", SITE), ("sites-a.conf", &*nginx_site)]);
         }
         let proxy = ComparedProxy::start_with_files(program.title(), &config, &files);
-        Self { program, proxy }
+        Self { program, proxy, second_origin: origins.plain[1].authority.clone() }
     }
 
     /// Returns the base of the URLs of a listener: `web`, `tls` or `admin`.
@@ -261,14 +283,33 @@ impl Side {
             assert_eq!(output.code, 0, "{output:?}");
             return;
         }
-        let mut stream = UnixStream::connect(self.proxy.file("haproxy.sock")).unwrap();
         let value = if change == "del" { "" } else { value };
-        stream
-            .write_all(format!("{change} map {} {key} {value}\n", self.proxy.file("hosts.map")).as_bytes())
-            .unwrap();
+        let map = self.proxy.file("hosts.map");
+        assert_eq!(self.run_in_haproxy(&format!("{change} map {map} {key} {value}")), "", "{change}");
+    }
+
+    /// Runs a command of `weir ctl`, or those of HAProxy's runtime API.
+    pub(super) fn operate(&self, of_weir: &str, of_haproxy: &[&str]) {
+        if self.program == Program::Weir {
+            let socket = self.proxy.file("weir.sock");
+            let mut arguments = vec!["ctl", "--socket", &*socket];
+            arguments.extend(of_weir.split(' '));
+            let output = run_weir(&arguments);
+            assert_eq!(output.code, 0, "{output:?}");
+            return;
+        }
+        for command in of_haproxy {
+            let response = self.run_in_haproxy(command);
+            assert!(response.is_empty() || response == "New server registered.", "{command}: {response}");
+        }
+    }
+
+    fn run_in_haproxy(&self, command: &str) -> String {
+        let mut stream = UnixStream::connect(self.proxy.file("haproxy.sock")).unwrap();
+        stream.write_all(format!("{command}\n").as_bytes()).unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
-        assert_eq!(response.trim(), "", "{change}");
+        response.trim().to_owned()
     }
 
     /// Returns the address of the first listener.

@@ -3,7 +3,7 @@
 use crate::support::client::Client;
 use crate::support::{EVENT_TIMEOUT, pause_ms, within};
 
-use super::sides::Side;
+use super::sides::{COPIED, Side};
 
 /// Waits until requests succeed, and counts the origins of the next ones.
 pub(super) fn becomes_up(side: &Side) -> String {
@@ -65,6 +65,22 @@ pub(super) fn websocket(side: &Side) -> String {
     });
     let status = head.split(' ').nth(1).unwrap_or_default();
     format!("{status} {}, {}", origin.unwrap_or("-"), line.trim_end())
+}
+
+/// Requests with and without content arrive at a second server, too.
+pub(super) fn copies(side: &Side) -> String {
+    let target = format!("/copied/{}?x=1", side.program.title());
+    let responses =
+        ["", " -d small"].map(|arguments| side.request(&(target.clone() + arguments), &[])[0].clone());
+    let copies = || -> Vec<String> {
+        let copied = COPIED.lock().unwrap();
+        let own = copied.iter().filter(|line| line.contains(&target));
+        let mut own: Vec<String> = own.map(|line| line.replace(&target, "/")).collect();
+        own.sort();
+        own
+    };
+    within(EVENT_TIMEOUT, || copies().len() == 4);
+    format!("{}; {}", responses.join(", "), copies().join(", "))
 }
 
 pub(super) fn statistics(side: &Side) -> String {
@@ -139,4 +155,44 @@ pub(super) fn percentage(side: &Side) -> String {
     let share =
         if (22..=58).contains(&count) { "about a tenth".to_owned() } else { format!("{count} of {USERS}") };
     format!("{share}; {}", if again == first { "the same again" } else { "not the same again" })
+}
+
+/// Each request gets one of two servers.
+pub(super) fn division(side: &Side) -> String {
+    const REQUESTS: usize = 400;
+    let mut client = Client::connect(&side.authority());
+    let is_of_b = |_: &usize| {
+        client.get_with_fields("/", "Host: a\r\n").head.to_ascii_lowercase().contains("x-origin: b")
+    };
+    let count = (0..REQUESTS).filter(is_of_b).count();
+    // Five standard deviations of 400 draws with a chance of a tenth are 30.
+    if (10..=70).contains(&count) { "about a tenth".to_owned() } else { format!("{count} of {REQUESTS}") }
+}
+
+/// A long response takes its time.
+pub(super) fn limited_bytes(side: &Side) -> String {
+    let start = rt::clock::MonotonicTime::now();
+    let response = Client::connect(&side.authority()).get("/big");
+    let is_late = rt::clock::MonotonicTime::now().since(start) >= 1_900_000_000;
+    format!("{} bytes, {}", response.body.len(), if is_late { "not at once" } else { "at once" })
+}
+
+/// A server is added to the pool of the running program.
+pub(super) fn added_server(side: &Side) -> String {
+    let before = side.origins("/", 4);
+    let address = &side.second_origin;
+    let add = format!("add server app/b {address}");
+    side.operate(&format!("server app/b add {address}"), &[&add, "enable server app/b"]);
+    let after = side.origins("/", 40);
+    let has = |name: &str| after.contains(&format!("200 {name}"));
+    format!("{before}; then {}", if has("a") && has("b") { "both" } else { "one" })
+}
+
+/// All servers of the running program are in maintenance, and back.
+pub(super) fn maintenance(side: &Side) -> String {
+    let status = || side.request("/", &[])[0].clone();
+    side.operate("maintenance on", &["set server app/a state maint"]);
+    let during = status();
+    side.operate("maintenance off", &["set server app/a state ready"]);
+    format!("{during}, then {}", status())
 }

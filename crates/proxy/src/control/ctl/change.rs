@@ -6,6 +6,7 @@ use record::units::format_plural;
 use rt::address::Address;
 use rt::clock::MonotonicTime;
 
+use super::split;
 use super::table::{Cell, OutputTable, render};
 use super::{CommandError, CommandRequest, CommandResult, ControlCommand, socket};
 use crate::config::{check_server_name, suggestion};
@@ -76,6 +77,11 @@ pub(in crate::control) enum KeptChange {
         name: Box<str>,
         percent: Option<f64>,
     },
+    /// Weights of a split; empty: those of the config.
+    Split {
+        name: Box<str>,
+        weights: Vec<(Box<str>, u32)>,
+    },
 }
 
 impl KeptChange {
@@ -92,6 +98,10 @@ impl KeptChange {
                     CommandError::Invalid(format!("'{text}' is not a percentage (0 to 100, or default)"))
                 })?;
                 Ok(Some(Self::Percent { name: (*name).into(), percent: Some(percent) }))
+            }
+            ["split", name, "default"] => Ok(Some(Self::Split { name: (*name).into(), weights: Vec::new() })),
+            ["split", name, weights @ ..] if !weights.is_empty() => {
+                Ok(Some(Self::Split { name: (*name).into(), weights: split::parse_weights(weights)? }))
             }
             _ => Ok(None),
         }
@@ -116,6 +126,7 @@ impl KeptChange {
                 Ok(())
             }
             Self::Percent { name, percent } => change_percent(active, name, *percent),
+            Self::Split { name, weights } => split::change(&active.plan, name, weights),
             Self::Servers(_) => Ok(()),
         }
     }
@@ -138,7 +149,7 @@ pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
                 matches!(change, ServerChange::AdminState(AdminState::Drain) | ServerChange::Weight(Some(0)));
             if is_sticky && keeps_clients { STICKY_NOTE } else { "" }
         }
-        Some(KeptChange::Pool { .. } | KeptChange::Percent { .. }) => "",
+        Some(_) => "",
     };
     request.log_change(&format!("server {}", request.args.join(" ")));
     request.context.save_state()?;
@@ -165,12 +176,12 @@ pub(super) fn run_percent(request: &CommandRequest<'_>) -> CommandResult {
 fn list_percents(request: &CommandRequest<'_>) -> CommandResult {
     let active = request.context.active_config()?;
     let mut table = OutputTable::new("percents", &["name", "percent", "configured", "key"]);
-    for (named, condition) in active.plan.named_percents() {
+    for percent in active.plan.named_percents() {
         table.rows.push(vec![
-            named.name().into(),
-            Cell::Number(condition.current()),
-            Cell::Number(condition.percent),
-            condition.key.source().into(),
+            percent.named.name().into(),
+            Cell::Number(percent.current()),
+            Cell::Number(percent.configured),
+            percent.key.into(),
         ]);
     }
     Ok(Some(render(&[table], request.wants_json)))
@@ -178,11 +189,11 @@ fn list_percents(request: &CommandRequest<'_>) -> CommandResult {
 
 fn change_percent(active: &ActiveConfig, name: &str, percent: Option<f64>) -> Result<(), CommandError> {
     let known = active.plan.named_percents();
-    let found = known.iter().find(|(named, _)| named.name() == name).ok_or_else(|| {
-        let hint = suggestion(name, known.iter().map(|(named, _)| named.name()));
-        CommandError::Invalid(format!("no condition has a percentage with the name '{name}'{hint}"))
+    let found = known.iter().find(|known| known.named.name() == name).ok_or_else(|| {
+        let hint = suggestion(name, known.iter().map(|known| known.named.name()));
+        CommandError::Invalid(format!("nothing has a percentage with the name '{name}'{hint}"))
     })?;
-    found.0.change(percent);
+    found.named.change(percent);
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 //	interop grpc-server            prints its port
 //	interop grpc-client HOST:PORT plain|tls
 //	interop grpc-failure HOST:PORT
+//	interop collect-traces         prints its port, and each span that it receives
 //
 // Servers end with their stdin. Clients print a line for each check that passed.
 package main
@@ -40,6 +41,8 @@ func main() {
 		runGRPCClient(os.Args[2], os.Args[3] == "tls")
 	case "grpc-failure":
 		runGRPCFailure(os.Args[2])
+	case "collect-traces":
+		collectTraces()
 	default:
 		fail("unknown command " + os.Args[1])
 	}

@@ -1,4 +1,4 @@
-//! Response of an ACME server, while it arrives. Each byte is read once, whatever pieces it comes in, and
+//! Response of a server, while it arrives. Each byte is read once, whatever pieces it comes in, and
 //! the response has a maximum size. No I/O.
 
 use std::io;
@@ -11,7 +11,7 @@ use wire::{BodyDecoder, Framing, Limits, Parsed, Refusal, RequestKind, ResponseH
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
-pub(crate) struct AcmeResponse {
+pub(crate) struct HttpResponse {
     pub(crate) parts: Parts,
     pub(crate) content: Vec<u8>,
 }
@@ -37,7 +37,7 @@ impl ResponseReader {
     ///
     /// # Errors
     /// The response is malformed or too long.
-    pub(crate) fn receive(&mut self, bytes: &[u8]) -> io::Result<Option<AcmeResponse>> {
+    pub(crate) fn receive(&mut self, bytes: &[u8]) -> io::Result<Option<HttpResponse>> {
         self.received_bytes += bytes.len();
         if self.received_bytes > RESPONSE_BYTES_MAX {
             return Err(io::Error::other("the response is too long"));
@@ -60,7 +60,7 @@ impl ResponseReader {
     ///
     /// # Errors
     /// The response is incomplete.
-    pub(crate) fn handle_eof(mut self) -> io::Result<AcmeResponse> {
+    pub(crate) fn handle_eof(mut self) -> io::Result<HttpResponse> {
         let is_complete = match &mut self.state {
             ReadState::Body { decoder, .. } => decoder.handle_eof().is_ok(),
             ReadState::Head(_) => false,
@@ -68,7 +68,7 @@ impl ResponseReader {
         if is_complete { self.finish() } else { Err(incomplete()) }
     }
 
-    fn receive_head(&mut self) -> io::Result<Option<AcmeResponse>> {
+    fn receive_head(&mut self) -> io::Result<Option<HttpResponse>> {
         let ReadState::Head(received) = &mut self.state else { return Ok(None) };
         let mut received = std::mem::take(received);
         let limits = Limits::default();
@@ -100,7 +100,7 @@ impl ResponseReader {
         }
     }
 
-    fn receive_body(&mut self, mut bytes: &[u8]) -> io::Result<Option<AcmeResponse>> {
+    fn receive_body(&mut self, mut bytes: &[u8]) -> io::Result<Option<HttpResponse>> {
         let ReadState::Body { decoder, content, .. } = &mut self.state else { return Ok(None) };
         while !bytes.is_empty() {
             let step = decoder.decode(bytes).map_err(malformed)?;
@@ -113,9 +113,9 @@ impl ResponseReader {
         Ok(None)
     }
 
-    fn finish(&mut self) -> io::Result<AcmeResponse> {
+    fn finish(&mut self) -> io::Result<HttpResponse> {
         match std::mem::replace(&mut self.state, ReadState::Head(Vec::new())) {
-            ReadState::Body { parts, content, .. } => Ok(AcmeResponse { parts: *parts, content }),
+            ReadState::Body { parts, content, .. } => Ok(HttpResponse { parts: *parts, content }),
             ReadState::Head(_) => Err(incomplete()),
         }
     }

@@ -1,0 +1,253 @@
+//! Trace context of a request: `traceparent` and `tracestate` (W3C Trace Context). Pure: bytes in, bytes out.
+
+use std::num::NonZero;
+
+use wire::Header;
+
+use crate::plan::TracingPlan;
+use crate::request_view::RequestView;
+
+/// Length of a `traceparent` of version 00.
+const TRACEPARENT_BYTES: usize = 55;
+/// Flag of a request whose caller records it.
+const SAMPLED: u8 = 1;
+
+/// Identity of a request among those of its trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TraceContext {
+    pub(crate) trace_id: NonZero<u128>,
+    /// Span of this proxy: the parent of the server's.
+    pub(crate) span_id: NonZero<u64>,
+    /// Span of the caller; `None`: the trace begins here.
+    pub(crate) parent_id: Option<NonZero<u64>>,
+    /// True if the trace was chosen at its beginning.
+    pub(crate) is_sampled: bool,
+}
+
+impl TraceContext {
+    /// Continues the trace of a caller that is believed, or begins one.
+    pub(crate) fn of_request(plan: &TracingPlan, view: &RequestView<'_>, rng: &mut fastrand::Rng) -> Self {
+        // One in 2^64 is zero, which is no id.
+        let span_id = NonZero::new(rng.u64(..)).unwrap_or(NonZero::<u64>::MIN);
+        if let Some(received) = received(plan, view) {
+            let is_sampled = match view.is_trusted {
+                true => received.flags & SAMPLED != 0,
+                // A stranger chooses its trace, but not how much work that is.
+                false => is_chosen(received.trace_id, plan.sample),
+            };
+            let parent_id = Some(received.parent_id);
+            return Self { trace_id: received.trace_id, span_id, parent_id, is_sampled };
+        }
+        let trace_id = NonZero::new(rng.u128(..)).unwrap_or(NonZero::<u128>::MIN);
+        Self { trace_id, span_id, parent_id: None, is_sampled: is_chosen(trace_id, plan.sample) }
+    }
+
+    pub(crate) fn trace_id_text(&self) -> [u8; 32] {
+        let mut text = [0; 32];
+        write_hexadecimal(self.trace_id.get(), &mut text);
+        text
+    }
+
+    pub(crate) fn span_id_text(&self) -> [u8; 16] {
+        let mut text = [0; 16];
+        write_hexadecimal(self.span_id.get().into(), &mut text);
+        text
+    }
+
+    /// Returns the field for servers.
+    fn traceparent(&self) -> [u8; TRACEPARENT_BYTES] {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        write_hexadecimal(self.trace_id.get(), &mut text[3..35]);
+        write_hexadecimal(self.span_id.get().into(), &mut text[36..52]);
+        text[54] += u8::from(self.is_sampled);
+        text
+    }
+
+    /// Replaces the fields of the context in a head for a server, which ends with an empty line. `tracestate` stays
+    /// in a trace that is continued (W3C Trace Context §3.3).
+    pub(crate) fn write_fields(&self, head: &mut Vec<u8>) {
+        remove_field(head, b"traceparent");
+        if self.parent_id.is_none() {
+            remove_field(head, b"tracestate");
+        }
+        // The writer of heads has ended it.
+        head.truncate(head.len() - 2);
+        wire::encode::field(head, "traceparent", &self.traceparent());
+        wire::encode::end_of_head(head);
+    }
+}
+
+/// Context that a caller sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Received {
+    trace_id: NonZero<u128>,
+    parent_id: NonZero<u64>,
+    flags: u8,
+}
+
+/// Returns the context of a caller that is believed: one valid field.
+fn received(plan: &TracingPlan, view: &RequestView<'_>) -> Option<Received> {
+    if !plan.continues_trace(view.is_trusted) {
+        return None;
+    }
+    let is_parent = |header: &&Header<'_>| header.name.eq_ignore_ascii_case("traceparent");
+    let mut lines = view.ordinary_lines("traceparent").iter().filter(is_parent);
+    match (lines.next(), lines.next()) {
+        (Some(line), None) => parse(line.value),
+        _ => None,
+    }
+}
+
+/// Parses a `traceparent`; later versions have more behind the flags (W3C Trace Context §3.2).
+fn parse(value: &[u8]) -> Option<Received> {
+    let (known, rest) = value.split_at_checked(TRACEPARENT_BYTES)?;
+    let version = hexadecimal(&known[..2])?;
+    let is_length_valid = rest.is_empty() || version > 0 && rest[0] == b'-';
+    if version == 0xff || !is_length_valid || [2, 35, 52].iter().any(|&dash| known[dash] != b'-') {
+        return None;
+    }
+    Some(Received {
+        trace_id: NonZero::new(hexadecimal(&known[3..35])?)?,
+        // 16 and 2 digits fit.
+        parent_id: NonZero::new(hexadecimal(&known[36..52])? as u64)?,
+        flags: hexadecimal(&known[53..55])? as u8,
+    })
+}
+
+/// Returns a number of up to 32 digits; capitals are no digits here.
+fn hexadecimal(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u128::from(value))
+    })
+}
+
+/// Writes the last digits of a number.
+fn write_hexadecimal(mut number: u128, digits: &mut [u8]) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number & 0xf) as usize];
+        number >>= 4;
+    }
+}
+
+/// Decides by the random part of the id, as the OpenTelemetry sampler of ratios does, so that all proxies of a trace
+/// decide alike.
+fn is_chosen(trace_id: NonZero<u128>, fraction: f64) -> bool {
+    const RANDOM_BITS: u32 = 56;
+    let random = trace_id.get() as u64 & ((1 << RANDOM_BITS) - 1);
+    (random as f64) < fraction * (1u64 << RANDOM_BITS) as f64
+}
+
+/// Removes the lines of a field, whose name is in lower case, from a head.
+fn remove_field(head: &mut Vec<u8>, name: &[u8]) {
+    let mut start = 0;
+    while let Some(length) = memchr::memchr(b'\n', &head[start..]) {
+        let line = &head[start..start + length + 1];
+        let is_field = line.len() > name.len()
+            && line[name.len()] == b':'
+            && line[..name.len()].eq_ignore_ascii_case(name);
+        match is_field {
+            true => drop(head.drain(start..start + length + 1)),
+            false => start += length + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::plan;
+    use super::*;
+    use crate::plan::TraceTrust;
+
+    const RECEIVED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn context(plan: &TracingPlan, fields: &str, is_trusted: bool) -> TraceContext {
+        let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        let mut slots = wire::header_slots();
+        let parsed = wire::parse_request(bytes.as_bytes(), &wire::Limits::default(), &mut slots);
+        let wire::Parsed::Complete { head, .. } = parsed.unwrap() else { panic!("incomplete") };
+        let view = RequestView { is_trusted, ..crate::request_view::fixtures::view(&head) };
+        TraceContext::of_request(plan, &view, &mut fastrand::Rng::with_seed(1))
+    }
+
+    #[test]
+    fn only_valid_contexts_are_read() {
+        let parsed = parse(RECEIVED.as_bytes()).unwrap();
+        assert_eq!(parsed.trace_id.get(), 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
+        assert_eq!((parsed.parent_id.get(), parsed.flags), (0xb7ad_6b71_6920_3331, 1));
+        let later = RECEIVED.replacen("00", "cc", 1) + "-more";
+        assert!(parse(later.as_bytes()).is_some());
+        for wrong in [
+            "",
+            "00",
+            &RECEIVED[1..],
+            &RECEIVED.to_uppercase(),
+            &format!("{RECEIVED}-more"),
+            &format!("{RECEIVED}0"),
+            &RECEIVED.replacen("00", "ff", 1),
+            &RECEIVED.replacen("00", "0g", 1),
+            &RECEIVED.replace('-', "_"),
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            &(RECEIVED.replacen("00", "01", 1) + "more"),
+        ] {
+            assert_eq!(parse(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn callers_are_believed_by_the_setting() {
+        let fields = format!("traceparent: {RECEIVED}\r\n");
+        let trace_id = parse(RECEIVED.as_bytes()).unwrap().trace_id;
+        for (trust, is_trusted, continues) in [
+            (TraceTrust::Trusted, true, true),
+            (TraceTrust::Trusted, false, false),
+            (TraceTrust::All, false, true),
+            (TraceTrust::New, true, false),
+        ] {
+            let context = context(&TracingPlan { trust, sample: 0.0, ..plan() }, &fields, is_trusted);
+            assert_eq!(context.trace_id == trace_id, continues, "{trust:?}");
+            assert_eq!(context.parent_id.is_some(), continues);
+            // The flag of a stranger decides nothing.
+            assert_eq!(context.is_sampled, continues && is_trusted, "{trust:?}");
+        }
+        let twice = context(&TracingPlan { trust: TraceTrust::All, ..plan() }, &fields.repeat(2), true);
+        assert_eq!(twice.parent_id, None);
+    }
+
+    #[test]
+    fn a_fraction_of_the_traces_is_chosen() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        for fraction in [0.0, 0.01, 0.5, 1.0] {
+            let ids = (0..100_000).map(|_| NonZero::new(rng.u128(1..)).unwrap());
+            let share = ids.filter(|&id| is_chosen(id, fraction)).count() as f64 / 100_000.0;
+            assert!((share - fraction).abs() < 0.01, "{share} of {fraction}");
+        }
+    }
+
+    #[test]
+    fn servers_get_one_context() {
+        let received = "GET / HTTP/1.1\r\nHost: traceparent: x\r\nTraceParent: a\r\ntracestate: b=1\r\n\
+                        X-Traceparent: c\r\ntraceparent:d\r\n\r\n";
+        let mut context = TraceContext {
+            trace_id: NonZero::new(0xabc).unwrap(),
+            span_id: NonZero::new(0x12).unwrap(),
+            parent_id: None,
+            is_sampled: true,
+        };
+        let written = |context: &TraceContext| {
+            let mut head = received.as_bytes().to_vec();
+            context.write_fields(&mut head);
+            String::from_utf8(head).unwrap()
+        };
+        let kept = "GET / HTTP/1.1\r\nHost: traceparent: x\r\n";
+        let own = "traceparent: 00-00000000000000000000000000000abc-0000000000000012-01\r\n\r\n";
+        assert_eq!(written(&context), format!("{kept}X-Traceparent: c\r\n{own}"));
+        context.parent_id = NonZero::new(5);
+        assert_eq!(written(&context), format!("{kept}tracestate: b=1\r\nX-Traceparent: c\r\n{own}"));
+    }
+}
