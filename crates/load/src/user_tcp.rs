@@ -12,7 +12,6 @@ use rt::xdp::stack::CONNECTIONS_MAX;
 use crate::core_state::CoreState;
 use crate::measurement::RunError;
 use crate::plan::{RunPlan, tcp_targets};
-use crate::run::authority_order;
 
 /// Maximum time in which the servers may close the connections after the load, besides that of each connection.
 const CLOSE_NS_MAX: u64 = 200 * MILLISECOND_NS;
@@ -38,8 +37,31 @@ fn survey_addresses(plan: &RunPlan, addresses: &[Vec<Address>]) -> Result<Option
         .map_err(|address| failed(format!("--xdp has TCP only, and {address} is a unix socket")))?;
     let survey = UserTcpSurvey::for_client(&xdp.settings(plan.threads), &targets, &plan.sources)
         .map_err(|error| failed(error.to_string()))?;
-    check_connections(plan, &authority_order(plan), addresses, survey.port_count() as u64).map_err(failed)?;
+    check_connections(plan, &plan.authority_order(), addresses, survey.port_count() as u64)
+        .map_err(|error| failed(error.to_string()))?;
     Ok(Some(survey))
+}
+
+/// Reason that a load has more connections than there can be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum ConnectionsError {
+    /// The stacks of all threads have room for this number.
+    #[error("--xdp has {0} connections: use fewer, or more queues and threads")]
+    TooMany(u64),
+    /// Too many connections have the same two addresses.
+    #[error(
+        "--xdp has {ports} ports between two addresses, and {largest} of the {connections} connections have the same: use \
+         fewer; or further addresses of the interface (--source 10.0.0.2-10.0.0.4) or of the target (a URL for each); or \
+         another net.ipv4.ip_local_port_range"
+    )]
+    Ports {
+        /// Ports of this machine.
+        ports: u64,
+        /// Connections of one pair of addresses.
+        largest: u64,
+        /// All connections.
+        connections: u64,
+    },
 }
 
 /// Checks that each connection can have a port of its own. Each thread has as many of the `ports` as the others.
@@ -51,11 +73,11 @@ fn check_connections(
     order: &[usize],
     addresses: &[Vec<Address>],
     ports: u64,
-) -> Result<(), String> {
+) -> Result<(), ConnectionsError> {
     let threads = plan.threads as u64;
     if plan.connections.div_ceil(threads) > CONNECTIONS_MAX as u64 {
         let all = CONNECTIONS_MAX as u64 * threads;
-        return Err(format!("--xdp has {all} connections: use fewer, or more queues and threads"));
+        return Err(ConnectionsError::TooMany(all));
     }
     // Connections take sources and targets in turns: each pair repeats after the same number of them.
     let mut by_pair = HashMap::new();
@@ -69,12 +91,7 @@ fn check_connections(
     if largest.div_ceil(threads) <= ports / threads {
         return Ok(());
     }
-    Err(format!(
-        "--xdp has {ports} ports between two addresses, and {largest} of the {} connections have the same: use fewer; \
-         or further addresses of the interface (--source 10.0.0.2-10.0.0.4) or of the target (a URL for each); or \
-         another net.ipv4.ip_local_port_range",
-        plan.connections
-    ))
+    Err(ConnectionsError::Ports { ports, largest, connections: plan.connections })
 }
 
 /// Returns the authority, the number of its address, and the number of the source of a client.
@@ -181,7 +198,7 @@ mod tests {
         urls: &[&str],
         sources: &str,
         ports: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), ConnectionsError> {
         let text = LoadFlags {
             urls: urls.iter().map(ToString::to_string).collect(),
             connections: Some(connections.into()),
@@ -193,7 +210,7 @@ mod tests {
         let plan = RunPlan::parse(&text, 2).unwrap();
         let addresses: Vec<_> =
             plan.authorities().iter().map(|authority| plan.addresses_of(authority).unwrap()).collect();
-        check_connections(&plan, &authority_order(&plan), &addresses, ports)
+        check_connections(&plan, &plan.authority_order(), &addresses, ports)
     }
 
     #[test]
@@ -217,6 +234,6 @@ mod tests {
             assert_eq!(result.is_ok(), fits, "{connections} {urls:?} {sources}: {result:?}");
         }
         let error = check("65537", "1", one, "10.0.0.3-10.0.0.6", 22_768).unwrap_err();
-        assert!(error.contains("65536 connections") && error.contains("queues"), "{error}");
+        assert_eq!(error, ConnectionsError::TooMany(65_536));
     }
 }

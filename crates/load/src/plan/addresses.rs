@@ -7,7 +7,7 @@ use std::time::Duration;
 use rt::address::{Address, ResolveError};
 use serde::Serialize;
 
-use super::{Authority, RunPlan};
+use super::{Authority, RunPlan, weighted_order};
 use crate::failure::connect_error_text;
 
 /// Reason why a name has no address for the load.
@@ -34,6 +34,19 @@ pub struct NameAddresses {
 }
 
 impl RunPlan {
+    /// Returns the authorities of the connections, in turns.
+    #[must_use]
+    pub fn authority_order(&self) -> Vec<usize> {
+        let weight_of = |authority| {
+            let requests = self.requests.iter().filter(|request| &request.url.authority == authority);
+            requests.map(|request| request.weight).sum::<u64>()
+        };
+        // Without weights, connections are spread evenly over the authorities.
+        let is_weighted = self.requests.iter().any(|request| request.weight != 1);
+        let weights = self.authorities().into_iter().map(|one| if is_weighted { weight_of(one) } else { 1 });
+        weighted_order(&weights.collect::<Vec<u64>>())
+    }
+
     /// Chooses the addresses of names that have several: all of them, or the first that accepts a connection.
     /// The order is that of the resolver (RFC 6724), with the address families in turn (RFC 8305 §4).
     ///
