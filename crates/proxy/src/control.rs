@@ -113,7 +113,7 @@ pub struct RunningProxy {
     wakeups: CoreWakeups,
     balancer: ConnectionBalancer,
     log: Log,
-    traces: (TraceSender, TraceExporter),
+    traces: Traces,
     admin: Option<AdminSocket>,
     control: Option<ControlSocket>,
     reloads: u64,
@@ -135,6 +135,7 @@ struct Watches {
 
 /// The cores' end of the log thread, and the control side's.
 type Log = (log::LogSender, LogWriter);
+type Traces = (TraceSender, TraceExporter);
 
 /// Time that the end of the process gives the collector for the last spans.
 const TRACES_TIMEOUT: Duration = Duration::from_secs(2);
@@ -167,16 +168,14 @@ pub fn start(
     mut inherited: Option<InheritedSockets>,
 ) -> io::Result<RunningProxy> {
     let descriptor_limit = raise_descriptor_limit().current;
-    let template = Arc::new(plan);
-    let count = template.threads;
+    let (count, template) = (plan.threads, Arc::new(plan));
     let ProxySockets { listeners, admin, control } = ProxySockets::open(&template, inherited.as_mut())?;
     let wakeups = CoreWakeups::new(count);
     let shared = CrossCoreState::new(&template, &wakeups, None)?;
     let sandbox = drop_privileges(&privileges(&template, extra_paths)).map_err(io::Error::other)?;
     let log = log::start(&template.logs, count)?;
-    let traces = tracing::start(template.tracing.as_ref(), Arc::default())?;
     let mut health = Health::start()?;
-    let acme = start_plan_threads(&template)?;
+    let (acme, traces) = start_plan_threads(&template)?;
     let plan = Arc::new(health.resolve(&template));
     let shared = Arc::new(CrossCoreState::new(&plan, &wakeups, Some((&template, &shared)))?);
     let (balancer, inboxes) = ConnectionBalancer::new(count)?;
@@ -269,9 +268,10 @@ fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, V
 }
 
 /// Starts the threads that a plan needs beside the cores.
-fn start_plan_threads(plan: &Plan) -> io::Result<Option<Acme>> {
+fn start_plan_threads(plan: &Plan) -> io::Result<(Option<Acme>, Traces)> {
     start_auth_threads(plan)?;
-    if acme_plans(plan).is_empty() { Ok(None) } else { Acme::start().map(Some) }
+    let acme = (!acme_plans(plan).is_empty()).then(Acme::start).transpose()?;
+    Ok((acme, tracing::start(plan.tracing.as_ref(), Arc::default())?))
 }
 
 /// Starts the threads that the authentication of a plan needs, unless they run.

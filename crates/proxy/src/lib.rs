@@ -63,6 +63,7 @@ mod stored_certificate;
 mod template;
 #[cfg(test)]
 mod test_time;
+mod trace_context;
 mod tracing;
 mod tunnel;
 mod uri;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use rt::clock::MonotonicTime;
 
 use crate::plan::{PoolId, ServerId};
-use crate::tracing::RequestTrace;
+use crate::trace_context::TraceContext;
 
 /// Declares the reasons why a request ends. Each row has the code in metrics and JSON logs, the
 /// first letter of HAProxy's termination code (the party that caused the end), the status for the
@@ -282,4 +282,31 @@ pub(crate) struct Times {
     pub(crate) connected: MonotonicTime,
     pub(crate) first_byte: MonotonicTime,
     pub(crate) end: MonotonicTime,
+}
+
+/// Maximum number of attempts that are kept.
+pub(crate) const ATTEMPTS_MAX: usize = 16;
+
+/// Trace of a request, and the attempts before its last one.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestTrace {
+    pub(crate) context: TraceContext,
+    pub(crate) attempts: Vec<EarlierAttempt>,
+}
+
+/// An attempt at a server that was followed by another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EarlierAttempt {
+    pub(crate) server: Option<ServerId>,
+    pub(crate) start: MonotonicTime,
+    pub(crate) end: MonotonicTime,
+    pub(crate) reason: EndReason,
+}
+
+impl RequestTrace {
+    pub(crate) fn note_attempt(&mut self, attempt: EarlierAttempt) {
+        if self.attempts.len() < ATTEMPTS_MAX {
+            self.attempts.push(attempt);
+        }
+    }
 }

@@ -7,7 +7,6 @@
 //! A core appends spans to its batch and hands it over when it is full or a tick old. It never waits: beyond the
 //! maximum in flight, spans are dropped and counted.
 
-mod context;
 mod export;
 #[cfg(test)]
 mod fixtures;
@@ -15,19 +14,10 @@ mod otlp;
 mod recorder;
 mod spans;
 
-pub(crate) use context::TraceContext;
 pub(crate) use export::{TraceExporter, TraceSender, start};
 pub(crate) use recorder::CoreTraces;
-pub(crate) use spans::EarlierAttempt;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Context of a request, and the attempts before its last one.
-#[derive(Clone, Debug)]
-pub(crate) struct RequestTrace {
-    pub(crate) context: TraceContext,
-    pub(crate) attempts: Vec<EarlierAttempt>,
-}
 
 /// Counters of spans, for all cores.
 #[derive(Debug, Default)]

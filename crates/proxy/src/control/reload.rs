@@ -13,14 +13,16 @@ use super::listeners::ListenAddresses;
 use super::owner::OwnerError;
 use super::runtime_servers::{ServerSetChange, ServerSetError};
 use super::sandbox::explain_denied_access;
-use super::{LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, apply_command, start_auth_threads, state_file};
+use super::{
+    LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, Traces, apply_command, start_auth_threads, state_file,
+};
 use crate::acme::acme_plans;
 use crate::log;
 use crate::plan::Plan;
 use crate::pool::CrossCoreState;
 use crate::private_file::replace;
 use crate::run::Command;
-use crate::tracing::{self, TraceExporter, TraceSender};
+use crate::tracing;
 
 /// Reason why a line of the state file has no effect.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +39,7 @@ enum KeptLineError {
 struct PreparedReload {
     /// `None`: the plan keeps the logs of the previous one.
     log: Option<Log>,
-    traces: (TraceSender, TraceExporter),
+    traces: Traces,
     shared: Arc<CrossCoreState>,
     /// Error of reopening the kept logs.
     reopen_error: Option<io::Error>,

@@ -10,11 +10,10 @@ use super::{Failure, StepResult};
 use crate::client_stream::ClientStream;
 use crate::core::PollContext;
 use crate::exchange_state::{Exchange, ServerSlot};
-use crate::outcome::EndReason;
+use crate::outcome::{EarlierAttempt, EndReason};
 use crate::plan::ServerId;
 use crate::pool::{Pool, ServerRequirements};
 use crate::server_conn::http2::StreamEnd;
-use crate::tracing::EarlierAttempt;
 
 /// Maximum number of times that a request is sent again because its server has not processed it (RFC 9113
 /// §8.7). A server that ends a connection after ten requests needs one for every ten requests in progress.

@@ -2,10 +2,11 @@
 
 use rt::clock::MonotonicTime;
 
-use crate::outcome::{EndPhase, EndReason, HedgeEvent, LoggedRequest, Protocol, StickyLookup, Times};
+use crate::outcome::{
+    EndPhase, EndReason, HedgeEvent, LoggedRequest, Protocol, RequestTrace, StickyLookup, Times,
+};
 use crate::plan::{PoolId, ServerId};
 use crate::request_view::RequestView;
-use crate::tracing::RequestTrace;
 
 /// Facts collected about a request so far, for its [`Outcome`].
 #[derive(Debug)]

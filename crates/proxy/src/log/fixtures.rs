@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use rt::clock::MonotonicTime;
 
-use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Times};
+use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, RequestTrace, Times};
 use crate::plan::{
     Action, Admission, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan, ListenerPlan,
     Mode, PathRule, Plan, PoolId, PoolLimits, PoolPlan, Priority, PrivilegesPlan, QueueOrder, QueuePlan,
     Reuse, RoutePlan, ServerHttp, ServerHttp2Plan, ServerId, ServerPlan, ServerTimeouts, Underscores,
 };
 use crate::test_time::at;
-use crate::tracing::{RequestTrace, TraceContext};
+use crate::trace_context::TraceContext;
 
 /// Returns a plan with listeners `web` and `raw` (TCP), and the given routes and pools. The servers
 /// of a pool follow its colon: `app: a b`.

@@ -2,8 +2,9 @@
 
 use std::num::NonZero;
 
-use super::{RequestTrace, TraceContext};
+use crate::outcome::RequestTrace;
 use crate::plan::{Collector, TraceTrust, TracingPlan};
+use crate::trace_context::TraceContext;
 
 pub(super) fn plan() -> TracingPlan {
     let collector = Collector {

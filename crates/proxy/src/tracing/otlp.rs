@@ -44,7 +44,7 @@ pub(super) enum AttributeValue<'a> {
     Number(u64),
 }
 
-/// What a span begins with.
+/// Beginning of a span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpanHead<'a> {
     pub(super) trace_id: u128,

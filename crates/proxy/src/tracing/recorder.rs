@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 use rt::clock::MonotonicTime;
 use server_shell::date::WallClock;
 
+use super::TraceCounts;
 use super::export::{SpanBatch, TraceSender};
 use super::spans::RequestSpans;
-use super::{RequestTrace, TraceContext, TraceCounts};
 use crate::log::LogNames;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, RequestTrace};
 use crate::plan::TracingPlan;
 use crate::request_view::RequestView;
+use crate::trace_context::TraceContext;
 
 /// Size from which a batch is handed over; it can be longer by the spans of one request.
 const BATCH_BYTES: usize = 32 * 1024;
@@ -50,7 +51,9 @@ impl CoreTraces {
     /// Returns the trace of a request; `None` if traces are off.
     pub(crate) fn begin(&self, view: &RequestView<'_>) -> Option<Box<RequestTrace>> {
         let State { sender, rng, .. } = &mut *self.state.borrow_mut();
-        let context = TraceContext::of_request(sender.plan()?, view, rng);
+        let plan = sender.plan()?;
+        let is_continued = plan.continues_trace(view.is_trusted);
+        let context = TraceContext::of_request(view, is_continued, plan.sample, rng);
         Some(Box::new(RequestTrace { context, attempts: Vec::new() }))
     }
 

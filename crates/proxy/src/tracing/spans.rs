@@ -4,37 +4,16 @@
 use rt::clock::MonotonicTime;
 use server_shell::date::WallClock;
 
-use super::RequestTrace;
 use super::otlp::{AttributeValue, SpanHead, SpanKind, SpanWriter};
 use crate::log::{LogNames, redact_url};
-use crate::outcome::{EndReason, LoggedRequest, Outcome, Protocol};
+use crate::outcome::{EndReason, LoggedRequest, Outcome, Protocol, RequestTrace};
 use crate::plan::ServerId;
 
 /// Time in the queue from which it has a span: a shorter one is the proxy's own work.
 const QUEUE_NS_MIN: u64 = 50_000;
 /// Maximum length of a text of a client; the rest is left out.
 const TEXT_BYTES_MAX: usize = 1_024;
-/// Maximum number of attempts that are kept.
-const ATTEMPTS_MAX: usize = 16;
-
-/// An attempt at a server that was followed by another.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EarlierAttempt {
-    pub(crate) server: Option<ServerId>,
-    pub(crate) start: MonotonicTime,
-    pub(crate) end: MonotonicTime,
-    pub(crate) reason: EndReason,
-}
-
-impl RequestTrace {
-    pub(crate) fn note_attempt(&mut self, attempt: EarlierAttempt) {
-        if self.attempts.len() < ATTEMPTS_MAX {
-            self.attempts.push(attempt);
-        }
-    }
-}
-
-/// What the spans of a request are written from.
+/// A request that is recorded.
 pub(super) struct RequestSpans<'a> {
     pub(super) trace: &'a RequestTrace,
     pub(super) outcome: &'a Outcome<'a>,
@@ -209,6 +188,7 @@ mod tests {
     use super::super::fixtures::{Span, decode_spans};
     use super::*;
     use crate::log::fixtures::{plan, successful_request};
+    use crate::outcome::{ATTEMPTS_MAX, EarlierAttempt};
 
     fn spans_of(trace: &RequestTrace, outcome: &Outcome<'_>) -> Vec<Span> {
         let mut out = Vec::new();

@@ -4,7 +4,6 @@ use std::num::NonZero;
 
 use wire::Header;
 
-use crate::plan::TracingPlan;
 use crate::request_view::RequestView;
 
 /// Length of a `traceparent` of version 00.
@@ -25,21 +24,27 @@ pub(crate) struct TraceContext {
 }
 
 impl TraceContext {
-    /// Continues the trace of a caller that is believed, or begins one.
-    pub(crate) fn of_request(plan: &TracingPlan, view: &RequestView<'_>, rng: &mut fastrand::Rng) -> Self {
+    /// Continues the trace of the caller if it `is_continued`, or begins one. Of the traces whose caller is not trusted,
+    /// or that begin here, the fraction `sample` is chosen.
+    pub(crate) fn of_request(
+        view: &RequestView<'_>,
+        is_continued: bool,
+        sample: f64,
+        rng: &mut fastrand::Rng,
+    ) -> Self {
         // One in 2^64 is zero, which is no id.
         let span_id = NonZero::new(rng.u64(..)).unwrap_or(NonZero::<u64>::MIN);
-        if let Some(received) = received(plan, view) {
+        if let Some(received) = received(view).filter(|_| is_continued) {
             let is_sampled = match view.is_trusted {
                 true => received.flags & SAMPLED != 0,
                 // A stranger chooses its trace, but not how much work that is.
-                false => is_chosen(received.trace_id, plan.sample),
+                false => is_chosen(received.trace_id, sample),
             };
             let parent_id = Some(received.parent_id);
             return Self { trace_id: received.trace_id, span_id, parent_id, is_sampled };
         }
         let trace_id = NonZero::new(rng.u128(..)).unwrap_or(NonZero::<u128>::MIN);
-        Self { trace_id, span_id, parent_id: None, is_sampled: is_chosen(trace_id, plan.sample) }
+        Self { trace_id, span_id, parent_id: None, is_sampled: is_chosen(trace_id, sample) }
     }
 
     pub(crate) fn trace_id_text(&self) -> [u8; 32] {
@@ -85,11 +90,8 @@ struct Received {
     flags: u8,
 }
 
-/// Returns the context of a caller that is believed: one valid field.
-fn received(plan: &TracingPlan, view: &RequestView<'_>) -> Option<Received> {
-    if !plan.continues_trace(view.is_trusted) {
-        return None;
-    }
+/// Returns the context that a caller sent: one valid field.
+fn received(view: &RequestView<'_>) -> Option<Received> {
     let is_parent = |header: &&Header<'_>| header.name.eq_ignore_ascii_case("traceparent");
     let mut lines = view.ordinary_lines("traceparent").iter().filter(is_parent);
     match (lines.next(), lines.next()) {
@@ -159,19 +161,17 @@ fn remove_field(head: &mut Vec<u8>, name: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::plan;
     use super::*;
-    use crate::plan::TraceTrust;
 
     const RECEIVED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    fn context(plan: &TracingPlan, fields: &str, is_trusted: bool) -> TraceContext {
+    fn context(is_continued: bool, fields: &str, is_trusted: bool) -> TraceContext {
         let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
         let mut slots = wire::header_slots();
         let parsed = wire::parse_request(bytes.as_bytes(), &wire::Limits::default(), &mut slots);
         let wire::Parsed::Complete { head, .. } = parsed.unwrap() else { panic!("incomplete") };
         let view = RequestView { is_trusted, ..crate::request_view::fixtures::view(&head) };
-        TraceContext::of_request(plan, &view, &mut fastrand::Rng::with_seed(1))
+        TraceContext::of_request(&view, is_continued, 0.0, &mut fastrand::Rng::with_seed(1))
     }
 
     #[test]
@@ -203,20 +203,14 @@ mod tests {
     fn callers_are_believed_by_the_setting() {
         let fields = format!("traceparent: {RECEIVED}\r\n");
         let trace_id = parse(RECEIVED.as_bytes()).unwrap().trace_id;
-        for (trust, is_trusted, continues) in [
-            (TraceTrust::Trusted, true, true),
-            (TraceTrust::Trusted, false, false),
-            (TraceTrust::All, false, true),
-            (TraceTrust::New, true, false),
-        ] {
-            let context = context(&TracingPlan { trust, sample: 0.0, ..plan() }, &fields, is_trusted);
-            assert_eq!(context.trace_id == trace_id, continues, "{trust:?}");
-            assert_eq!(context.parent_id.is_some(), continues);
+        for (is_continued, is_trusted) in [(true, true), (true, false), (false, true)] {
+            let context = context(is_continued, &fields, is_trusted);
+            assert_eq!(context.trace_id == trace_id, is_continued);
+            assert_eq!(context.parent_id.is_some(), is_continued);
             // The flag of a stranger decides nothing.
-            assert_eq!(context.is_sampled, continues && is_trusted, "{trust:?}");
+            assert_eq!(context.is_sampled, is_continued && is_trusted);
         }
-        let twice = context(&TracingPlan { trust: TraceTrust::All, ..plan() }, &fields.repeat(2), true);
-        assert_eq!(twice.parent_id, None);
+        assert_eq!(context(true, &fields.repeat(2), true).parent_id, None);
     }
 
     #[test]
