@@ -172,7 +172,7 @@ pub(crate) const TABLE: &[Row] = &[
     idle("sub_filter_once", "contents are forwarded unchanged", "location / { sub_filter_once off; proxy_pass http://10.0.0.1; }"),
     idle("sub_filter_types", "contents are forwarded unchanged", "location / { sub_filter_types text/css; proxy_pass http://10.0.0.1; }"),
     idle("recursive_error_pages", "an error of a page has weir's own text", "server { recursive_error_pages on; return 404; }"),
-    no("mirror", "a request goes to one server", "location / { mirror /m; proxy_pass http://10.0.0.1; }"),
+    no("mirror", "write `mirror` of the route by hand: the location of a copy may change it", "location / { mirror /m; proxy_pass http://10.0.0.1; }"),
     idle("resolver", "names of servers are looked up by themselves, see `resolve`", "resolver 10.0.0.53; server { return 404; }"),
     idle("resolver_timeout", "names of servers are looked up by themselves, see `resolve`", "resolver_timeout 1s; server { return 404; }"),
     idle("sendfile", BUFFERS, "sendfile on; server { return 404; }"),
