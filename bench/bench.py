@@ -25,15 +25,18 @@ import part_reload
 import part_replay
 import part_serve
 import part_tls
+import part_user_tcp
+import part_user_tcp_connections
 import peers
 
 PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
          "memory": part_memory, "proxy": part_proxy, "tls": part_tls, "h2": part_h2,
-         "overload": part_overload}
+         "overload": part_overload, "user-tcp": part_user_tcp}
 # These parts take long and compare no peers, so they run only if they are named.
 FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge, "replay": part_replay,
           "fleet": part_fleet,
-          "content": part_content, "addresses": part_addresses, "instructions": part_instructions}
+          "content": part_content, "addresses": part_addresses,
+          "user-tcp-connections": part_user_tcp_connections, "instructions": part_instructions}
 
 
 def options():
@@ -60,13 +63,13 @@ def options():
                         help="load: the generators [weir,wrk,ab,h2load]")
     parser.add_argument("--driver", choices=peers.LOADS, default="wrk", help="serve: driven by [wrk]")
     parser.add_argument("--before", metavar="PROGRAM",
-                        help="serve, load, proxy, tls, h2, instructions: another build of weir, measured beside this one")
+                        help="serve, load, proxy, tls, h2, user-tcp, instructions: another build of weir, measured beside this one")
     parser.add_argument("--scenes", type=_names(*part_instructions.NAMES), default=list(part_instructions.SCENES),
                         help=f"instructions: {', '.join(part_instructions.NAMES)} (only the bytes) [all scenes]")
     parser.add_argument("--write", metavar="REASON", help="instructions: write the figures that are missed to the file, with the reason")
     parser.add_argument("--cases", type=_names(*part_proxy.NAMES), default=list(part_proxy.NAMES),
                         help=f"proxy: the comparisons [{','.join(part_proxy.NAMES)}]")
-    for name, part in (("tls", part_tls), ("h2", part_h2), ("content", part_content)):
+    for name, part in (("tls", part_tls), ("h2", part_h2), ("content", part_content), ("user-tcp", part_user_tcp)):
         parser.add_argument(f"--{name}-cases", type=_names(*part.NAMES), default=list(part.NAMES),
                             help=f"{name}: the comparisons [{','.join(part.NAMES)}]")
     chosen = parser.parse_args()

@@ -118,6 +118,13 @@ def cpu_of(pid):
     return int(fields[11]) / TICKS, int(fields[12]) / TICKS
 
 
+def softirq_s():
+    """Returns the seconds that all CPUs of this machine spent in interrupts since boot, by ticks."""
+    with open("/proc/stat") as file:
+        fields = file.readline().split()
+    return (int(fields[6]) + int(fields[7])) / TICKS
+
+
 def scheduled_s(pid):
     """Returns the seconds that the threads of a running process ran and waited runnable for a CPU.
 
@@ -132,6 +139,19 @@ def scheduled_s(pid):
             continue
         ran, waited = ran + int(fields[0]), waited + int(fields[1])
     return ran / 1e9, waited / 1e9
+
+
+def interrupt_threads_s():
+    """Returns the CPU seconds of the threads that finish softirqs for others (ksoftirqd)."""
+    total = 0
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/comm") as comm, open(f"/proc/{pid}/schedstat") as schedstat:
+                if comm.read().startswith("ksoftirqd/"):
+                    total += int(schedstat.read().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return total / 1e9
 
 
 def memory_in_detail(pid):

@@ -124,6 +124,18 @@ def nginx_folder(bench, port):
 
 def start_nginx(bench, cpu, port, text, connections):
     """Starts nginx with one worker and `text` in its configuration."""
+    process = _spawn_nginx(bench, (), cpu, port, text, connections)
+    harness.wait_for_port(port, process)
+    return Server("nginx", process, _nginx_worker(process), port)
+
+
+def start_nginx_within(bench, within, cpu, address, text, connections):
+    """Starts nginx in a network namespace; returns its process and its worker. It listens before it has a worker."""
+    process = _spawn_nginx(bench, within, cpu, address, text, connections)
+    return process, _nginx_worker(process)
+
+
+def _spawn_nginx(bench, within, cpu, port, text, connections):
     folder = nginx_folder(bench, port)
     os.makedirs(folder, exist_ok=True)
     conf = os.path.join(folder, "nginx.conf")
@@ -132,10 +144,8 @@ def start_nginx(bench, cpu, port, text, connections):
             user="user root;" if os.geteuid() == 0 else "", folder=folder, http=text,
             descriptors=bench.descriptors, connections=connections))
     os.chmod(bench.folder, 0o755)
-    argv = [NGINX, "-p", folder, "-c", conf, "-e", "stderr", "-g", "daemon off;"]
-    process = harness.spawn(argv, cpu, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    harness.wait_for_port(port, process)
-    return Server("nginx", process, _nginx_worker(process), port)
+    argv = [*within, NGINX, "-p", folder, "-c", conf, "-e", "stderr", "-g", "daemon off;"]
+    return harness.spawn(argv, cpu, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _nginx_worker(process, limit_s=5):
@@ -173,9 +183,9 @@ def _number(pattern, finished):
     return int(found.group(1))
 
 
-def load_weir(bench, url, connections, seconds, cpu, *flags, program=WEIR):
+def load_weir(bench, url, connections, seconds, cpu, *flags, program=WEIR, within=(), threads=1):
     record = os.path.join(bench.folder, "run.json")
-    argv = [program, "load", "-t", "1", "--quiet", "-c", str(connections), "-d", f"{seconds}s",
+    argv = [*within, program, "load", "-t", str(threads), "--quiet", "-c", str(connections), "-d", f"{seconds}s",
             *flags, "--json", record, url]
     finished = harness.run(argv, cpu, seconds + 30)
     # 4: not valid. With two CPUs the generator is often the limit, as intended here.
@@ -188,8 +198,8 @@ def load_weir(bench, url, connections, seconds, cpu, *flags, program=WEIR):
     return Load(finished, totals["responses"])
 
 
-def load_wrk(bench, url, connections, seconds, cpu):
-    argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", url]
+def load_wrk(bench, url, connections, seconds, cpu, *flags, within=()):
+    argv = [*within, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", *flags, url]
     finished = harness.run(argv, cpu, seconds + 30)
     if "Socket errors" in finished.output or "Non-2xx" in finished.output:
         raise Failed(f"wrk had errors:\n{finished.output}")

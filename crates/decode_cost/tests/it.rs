@@ -108,6 +108,20 @@ fn answers_of_name_servers() {
 }
 
 #[test]
+fn responses_to_updates_of_zones() {
+    check_seeds("dns_update", &corpus("dns_update"), |bytes| {
+        proxy::fuzzing::dns_update(bytes);
+    });
+}
+
+#[test]
+fn files_of_keys() {
+    check_seeds("tsig_key", &corpus("tsig_key"), |bytes| {
+        proxy::fuzzing::tsig_key(bytes);
+    });
+}
+
+#[test]
 fn responses_of_acme_servers() {
     check_seeds("acme_response", &corpus("acme_response"), |bytes| {
         proxy::fuzzing::acme_response(bytes);
@@ -214,8 +228,11 @@ fn seeds_are_valid() {
         assert!(count >= 2 && seeds.len() >= 3, "{name}: {count} of {}", seeds.len());
     };
     valid("dns_answer", proxy::fuzzing::dns_answer);
+    valid("dns_update", proxy::fuzzing::dns_update);
+    valid("tsig_key", proxy::fuzzing::tsig_key);
     valid("proxy_template", proxy::fuzzing::template);
     valid("proxy_condition", proxy::fuzzing::condition);
+    valid("proxy_auth", proxy::fuzzing::auth);
     valid("proxy_map", proxy::fuzzing::map);
     valid("acme_response", proxy::fuzzing::acme_response);
     valid("certificate", rt::fuzzing::certificate);

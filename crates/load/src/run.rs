@@ -90,19 +90,11 @@ fn shared(
         let weights: Vec<u64> = indices.iter().map(|index| plan.requests[*index].weight).collect();
         weighted_order(&weights).into_iter().map(|at| indices[at]).collect::<Vec<usize>>()
     };
-    let weight_of = |authority| {
-        let requests = plan.requests.iter().filter(|request| &request.url.authority == authority);
-        requests.map(|request| request.weight).sum::<u64>()
-    };
-    // Without weights, connections are spread evenly over the authorities.
-    let is_weighted = plan.requests.iter().any(|request| request.weight != 1);
-    let authority_weights: Vec<u64> =
-        authorities.iter().map(|authority| if is_weighted { weight_of(*authority) } else { 1 }).collect();
     let tls = plan.tls.as_ref().map(TlsPlan::load).transpose().map_err(RunError::Tls)?;
     Ok(SharedState {
         tls,
         requests_by_authority: authorities.iter().map(|authority| requests_of(*authority)).collect(),
-        authority_order: weighted_order(&authority_weights),
+        authority_order: authority_order(plan),
         first_bodies: FirstBodies::new(plan.requests.len()),
         control: Arc::clone(control),
         addresses,
@@ -114,6 +106,18 @@ fn shared(
         window_offset_ns: plan.window_offset_ns(),
         plan: plan.clone(),
     })
+}
+
+/// Returns the authorities of the connections, in turns.
+pub(crate) fn authority_order(plan: &RunPlan) -> Vec<usize> {
+    let weight_of = |authority| {
+        let requests = plan.requests.iter().filter(|request| &request.url.authority == authority);
+        requests.map(|request| request.weight).sum::<u64>()
+    };
+    // Without weights, connections are spread evenly over the authorities.
+    let is_weighted = plan.requests.iter().any(|request| request.weight != 1);
+    let weights = plan.authorities().into_iter().map(|one| if is_weighted { weight_of(one) } else { 1 });
+    weighted_order(&weights.collect::<Vec<u64>>())
 }
 
 fn start_cores(

@@ -1,17 +1,22 @@
 //! TCP in user space of a load: the opening of its interface, and its part of the record.
 
+use std::collections::HashMap;
+
 use record::run::{HandshakeTimes, UserTransport};
 use record::units::MILLISECOND_NS;
 use rt::address::Address;
 use rt::clock::now_ns;
 use rt::user_tcp::{UserTcpPort, UserTcpRoutes, UserTcpSurvey};
+use rt::xdp::stack::CONNECTIONS_MAX;
 
 use crate::core_state::CoreState;
 use crate::measurement::RunError;
 use crate::plan::{RunPlan, tcp_targets};
+use crate::run::authority_order;
 
-/// Maximum time in which the servers may close the connections after the load.
+/// Maximum time in which the servers may close the connections after the load, besides that of each connection.
 const CLOSE_NS_MAX: u64 = 200 * MILLISECOND_NS;
+const CLOSE_NS_PER_CONNECTION: u64 = 20_000;
 
 /// Reads the interface of a load and checks what it would take from the kernel; `None`: the load uses the kernel's TCP.
 ///
@@ -31,17 +36,57 @@ fn survey_addresses(plan: &RunPlan, addresses: &[Vec<Address>]) -> Result<Option
     let failed = |text: String| RunError::Io(std::io::Error::other(text));
     let targets = tcp_targets(addresses.iter().flatten())
         .map_err(|address| failed(format!("--xdp has TCP only, and {address} is a unix socket")))?;
-    let survey = UserTcpSurvey::for_client(&xdp.settings(plan.threads), &targets)
+    let survey = UserTcpSurvey::for_client(&xdp.settings(plan.threads), &targets, &plan.sources)
         .map_err(|error| failed(error.to_string()))?;
-    let ports = survey.port_count();
-    if plan.connections > ports as u64 {
-        let text = format!(
-            "--xdp has {ports} ports for {} connections: use fewer, or another net.ipv4.ip_local_port_range",
-            plan.connections
-        );
-        return Err(failed(text));
-    }
+    check_connections(plan, &authority_order(plan), addresses, survey.port_count() as u64).map_err(failed)?;
     Ok(Some(survey))
+}
+
+/// Checks that each connection can have a port of its own. Each thread has as many of the `ports` as the others.
+///
+/// # Errors
+/// There are too few, and what to do.
+fn check_connections(
+    plan: &RunPlan,
+    order: &[usize],
+    addresses: &[Vec<Address>],
+    ports: u64,
+) -> Result<(), String> {
+    let threads = plan.threads as u64;
+    if plan.connections.div_ceil(threads) > CONNECTIONS_MAX as u64 {
+        let all = CONNECTIONS_MAX as u64 * threads;
+        return Err(format!("--xdp has {all} connections: use fewer, or more queues and threads"));
+    }
+    // Connections take sources and targets in turns: each pair repeats after the same number of them.
+    let mut by_pair = HashMap::new();
+    let mut largest = 0;
+    for client in 0..plan.connections as usize {
+        let pair = place(client, order, addresses, plan.sources.len());
+        let connections = by_pair.entry(pair).or_insert(0_u64);
+        *connections += 1;
+        largest = largest.max(*connections);
+    }
+    if largest.div_ceil(threads) <= ports / threads {
+        return Ok(());
+    }
+    Err(format!(
+        "--xdp has {ports} ports between two addresses, and {largest} of the {} connections have the same: use fewer; \
+         or further addresses of the interface (--source 10.0.0.2-10.0.0.4) or of the target (a URL for each); or \
+         another net.ipv4.ip_local_port_range",
+        plan.connections
+    ))
+}
+
+/// Returns the authority, the number of its address, and the number of the source of a client.
+fn place(
+    client: usize,
+    order: &[usize],
+    addresses: &[Vec<Address>],
+    sources: usize,
+) -> (usize, usize, usize) {
+    let authority = order[client % order.len()];
+    let address = client / order.len() % addresses[authority].len();
+    (authority, address, client % sources.max(1))
 }
 
 /// Takes the packets of the targets from the kernel, if the plan has TCP in user space: returns a port for each core.
@@ -84,6 +129,9 @@ pub(crate) fn describe_transport(port: &UserTcpPort) -> UserTransport {
         zero_windows: 0,
         handshakes: HandshakeTimes::default(),
         handed_over: 0,
+        restarted: 0,
+        connections_peak: 0,
+        connections_memory_bytes_max: 0,
     }
 }
 
@@ -93,7 +141,9 @@ pub(crate) async fn end_transport(
     transport: Option<UserTransport>,
 ) -> Option<Box<UserTransport>> {
     let (tcp, transport) = (core.user_tcp.as_ref()?, transport?);
-    tcp.wait_until_closed(&core.timers, now_ns() + CLOSE_NS_MAX).await;
+    let connections = tcp.counts().connections_peak;
+    let limit_ns = CLOSE_NS_MAX + connections * CLOSE_NS_PER_CONNECTION;
+    tcp.wait_until_closed(&core.timers, now_ns() + limit_ns).await;
     let counts = tcp.counts();
     let times = counts.stack.round_trips;
     Some(Box::new(UserTransport {
@@ -113,6 +163,60 @@ pub(crate) async fn end_transport(
             max_ns: times.max_ns,
         },
         handed_over: counts.stack.handed_over,
+        restarted: counts.stack.restarted,
+        connections_peak: counts.connections_peak,
+        connections_memory_bytes_max: counts.connections_memory_bytes_max(),
         ..transport
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{LoadFlags, XdpFlags};
+
+    fn check(
+        connections: &str,
+        threads: &str,
+        urls: &[&str],
+        sources: &str,
+        ports: u64,
+    ) -> Result<(), String> {
+        let text = LoadFlags {
+            urls: urls.iter().map(ToString::to_string).collect(),
+            connections: Some(connections.into()),
+            threads: Some(threads.into()),
+            sources: if sources.is_empty() { Vec::new() } else { vec![sources.into()] },
+            xdp: XdpFlags { interface: Some("eth1".into()), exposed: false },
+            ..LoadFlags::default()
+        };
+        let plan = RunPlan::parse(&text, 2).unwrap();
+        let addresses: Vec<_> =
+            plan.authorities().iter().map(|authority| plan.addresses_of(authority).unwrap()).collect();
+        check_connections(&plan, &authority_order(&plan), &addresses, ports)
+    }
+
+    #[test]
+    fn each_connection_needs_a_port_between_its_two_addresses() {
+        let (one, two) = (&["http://10.0.0.1/"][..], &["http://10.0.0.1/", "http://10.0.0.2/"][..]);
+        for (connections, threads, urls, sources, ports, fits) in [
+            ("1000", "1", one, "", 1_000, true),
+            ("1001", "1", one, "", 1_000, false),
+            ("3000", "1", one, "10.0.0.3-10.0.0.5", 1_000, true),
+            ("3001", "1", one, "10.0.0.3-10.0.0.5", 1_000, false),
+            ("2000", "1", two, "", 1_000, true),
+            ("2001", "1", two, "", 1_000, false),
+            // Sources and targets in turns: with three and two there are six pairs, with two and two there are two.
+            ("6000", "1", two, "10.0.0.3-10.0.0.5", 1_000, true),
+            ("2001", "1", two, "10.0.0.3-10.0.0.4", 1_000, false),
+            ("1000", "2", one, "", 1_000, true),
+            ("1001", "2", one, "", 1_000, false),
+            ("64000", "1", one, "10.0.0.3-10.0.0.5", 22_768, true),
+        ] {
+            let result = check(connections, threads, urls, sources, ports);
+            assert_eq!(result.is_ok(), fits, "{connections} {urls:?} {sources}: {result:?}");
+        }
+        let error = check("65537", "1", one, "10.0.0.3-10.0.0.6", 22_768).unwrap_err();
+        assert!(error.contains("65536 connections") && error.contains("queues"), "{error}");
+    }
 }

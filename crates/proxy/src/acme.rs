@@ -1,11 +1,17 @@
 //! Automatic certificates (ACME, RFC 8555): orders them, and renews them at two thirds of their
 //! lifetime, in a thread of its own. `order` has one order, `http` its client, `response` what it reads,
-//! `storage` the files, `tokens` the answers to challenges over HTTP; `rt::tls` has those over TLS. The control thread
-//! puts a new certificate into force as a reload does.
+//! `storage` the files, `tokens` the answers to challenges over HTTP; `rt::tls` has those over TLS, and
+//! `dns_challenge` the records of DNS-01, which `dns_client` changes. `lease` and `shared` are for replicas that
+//! share a storage. The control thread puts a new certificate into force as a reload does.
 
+mod blocking;
+mod dns_challenge;
+mod dns_client;
 mod http;
+mod lease;
 mod order;
 mod schedule;
+mod shared;
 mod storage;
 mod tokens;
 
@@ -21,11 +27,17 @@ use rt::timers::Timers;
 use rt::tokio::sync::watch;
 
 use crate::metrics::Snapshot;
-use crate::plan::{AcmePlan, Plan};
+use crate::plan::{AcmePlan, Plan, SharingPlan};
+use crate::stored_certificate::{check_certificate, has_changed, note_loaded};
+use dns_challenge::TxtRecord;
+pub(crate) use dns_challenge::read_tsig_key;
+use lease::Lease;
+use order::{OrderContext, order_certificate};
 use schedule::{Schedule, renewal_at_s};
+use shared::FollowedChallenges;
 pub(crate) use tokens::{CHALLENGE_PREFIX, answer_to_challenge};
 
-/// Maximum time of an order.
+/// Maximum time of an order, besides the time until its records are visible.
 const ORDER_TIMEOUT_NS: u64 = 300 * SECOND_NS;
 /// Maximum time between two checks of the stored certificates.
 const CHECK_NS: u64 = 3_600 * SECOND_NS;
@@ -73,7 +85,8 @@ impl Acme {
                 };
                 // The starting thread waits for this message.
                 let _ = ready_sender.send(Ok(()));
-                run(timers, plan_receiver, issued_sender).await;
+                let follow = follow(&timers, plan_receiver.clone(), &issued_sender);
+                rt::tokio::join!(run(&timers, plan_receiver, &issued_sender), follow);
             });
         })?;
         let start_error = |_| Err(io::Error::other("cannot start the acme thread"));
@@ -122,7 +135,8 @@ fn change_status(plan: &AcmePlan, change: impl FnOnce(&mut CertificateStatus)) {
     change(STATUS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).entry(name).or_default());
 }
 
-async fn run(timers: Timers, mut plans: watch::Receiver<Option<Arc<Plan>>>, issued: watch::Sender<u64>) {
+/// Orders certificates as they become due.
+async fn run(timers: &Timers, mut plans: watch::Receiver<Option<Arc<Plan>>>, issued: &watch::Sender<u64>) {
     let mut schedule = Schedule::default();
     loop {
         let plan = plans.borrow_and_update().clone();
@@ -131,46 +145,93 @@ async fn run(timers: Timers, mut plans: watch::Receiver<Option<Arc<Plan>>>, issu
             let now_s = unix_ns() / SECOND_NS;
             let due_at_s = renewal_at_s(&acme).max(schedule.retry_at_s(&acme));
             if due_at_s <= now_s {
-                renew(&acme, &timers, &mut schedule, &issued).await;
+                renew(&acme, timers, &mut schedule, issued).await;
             }
             let next_s = renewal_at_s(&acme).max(schedule.retry_at_s(&acme));
-            change_status(&acme, |status| status.next_order_s = next_s);
+            let end_s = rt::tls::certificate_validity(&acme.certificate_path()).map_or(0, |(_, end_s)| end_s);
+            change_status(&acme, |status| (status.next_order_s, status.expires_at_s) = (next_s, end_s));
             let left_s = next_s.saturating_sub(unix_ns() / SECOND_NS).max(1);
-            wait_ns = wait_ns.min(left_s.saturating_mul(SECOND_NS));
+            // Another replica may order meanwhile.
+            let poll_ns = acme.sharing.map_or(CHECK_NS, |sharing| sharing.poll_interval_ns);
+            wait_ns = wait_ns.min(left_s.saturating_mul(SECOND_NS)).min(poll_ns);
         }
-        rt::tokio::select! {
-            changed = plans.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
-            () = timers.sleep_until((MonotonicTime::now() + wait_ns).as_ns()) => {}
+        if !wait_for_plan(&mut plans, timers, wait_ns).await {
+            return;
         }
     }
+}
+
+/// Offers the answers of other replicas, and notices the certificates that they store.
+async fn follow(timers: &Timers, mut plans: watch::Receiver<Option<Arc<Plan>>>, issued: &watch::Sender<u64>) {
+    let mut challenges = FollowedChallenges::default();
+    let mut faulty: BTreeMap<std::path::PathBuf, String> = BTreeMap::new();
+    loop {
+        let plan = plans.borrow_and_update().clone();
+        let shared =
+            plan.iter().flat_map(|plan| acme_plans(plan)).filter_map(|acme| Some((acme.sharing?, acme)));
+        let shared: Vec<(SharingPlan, AcmePlan)> = shared.collect();
+        let storages: Vec<&std::path::Path> = shared.iter().map(|(_, acme)| &*acme.storage).collect();
+        challenges.keep_only(&storages);
+        for (_, acme) in &shared {
+            challenges.poll(&acme.storage, unix_ns() / SECOND_NS);
+            let path = acme.certificate_path();
+            if !has_changed(&path) {
+                continue;
+            }
+            match check_certificate(&path) {
+                Ok(()) => {
+                    faulty.remove(&path);
+                    note_loaded(&path);
+                    issued.send_modify(|count| *count += 1);
+                }
+                // It may be incomplete. The certificate in use stays.
+                Err(fault) => {
+                    let fault = fault.to_string();
+                    if faulty.insert(path, fault.clone()).as_ref() != Some(&fault) {
+                        eprintln!("weir: a stored certificate is not used: {fault}");
+                    }
+                }
+            }
+        }
+        let wait_ns = shared.iter().map(|(sharing, _)| sharing.poll_interval_ns).min().unwrap_or(CHECK_NS);
+        if !wait_for_plan(&mut plans, timers, wait_ns).await {
+            return;
+        }
+    }
+}
+
+/// Waits for another plan, or for a time. Returns false at the end of the process.
+async fn wait_for_plan(
+    plans: &mut watch::Receiver<Option<Arc<Plan>>>,
+    timers: &Timers,
+    wait_ns: u64,
+) -> bool {
+    rt::tokio::select! {
+        changed = plans.changed() => changed.is_ok(),
+        () = timers.sleep_until((MonotonicTime::now() + wait_ns).as_ns()) => true,
+    }
+}
+
+/// Result of an attempt.
+enum Attempt {
+    Issued,
+    /// Another replica orders, or has done so: the next check finds its certificate.
+    LeftToOthers,
 }
 
 /// Orders a certificate, and reports the result.
 async fn renew(plan: &AcmePlan, timers: &Timers, schedule: &mut Schedule, issued: &watch::Sender<u64>) {
     let name = plan.domains.first().map(ToString::to_string).unwrap_or_default();
-    let result = match storage::lock(plan) {
-        Ok(Some(_lock)) => rt::tokio::select! {
-            result = order::order_certificate(plan, timers) => result,
-            () = timers.sleep_until((MonotonicTime::now() + ORDER_TIMEOUT_NS).as_ns()) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "the order took too long"))
-            }
-        },
-        // Another process orders it: the next check finds its certificate.
-        Ok(None) => Err(io::Error::other("another process orders it")),
-        Err(error) => Err(error),
-    };
-    match result {
-        Ok(()) => {
+    match attempt(plan, timers, schedule).await {
+        Ok(Attempt::LeftToOthers) => {}
+        Ok(Attempt::Issued) => {
             schedule.succeeded(plan);
             change_status(plan, |status| {
                 status.issued += 1;
                 status.last_error.clear();
             });
             eprintln!("weir: certificate of {name} issued");
+            note_loaded(&plan.certificate_path());
             issued.send_modify(|count| *count += 1);
         }
         Err(error) => {
@@ -184,6 +245,62 @@ async fn renew(plan: &AcmePlan, timers: &Timers, schedule: &mut Schedule, issued
             eprintln!("weir: certificate of {name} not issued: {error}; next attempt in {retry_s} s");
         }
     }
-    let end_s = rt::tls::certificate_validity(&plan.certificate_path()).map_or(0, |(_, end_s)| end_s);
-    change_status(plan, |status| status.expires_at_s = end_s);
+}
+
+/// Orders a certificate under the lock of its storage.
+async fn attempt(plan: &AcmePlan, timers: &Timers, schedule: &Schedule) -> io::Result<Attempt> {
+    let Some(sharing) = plan.sharing else {
+        return match storage::lock(plan)? {
+            Some(_lock) => order(plan, timers, None).await.map(|()| Attempt::Issued),
+            // Another process orders it: the next check finds its certificate.
+            None => Err(io::Error::other("another process orders it")),
+        };
+    };
+    let Some(lease) = Lease::acquire(plan, sharing, timers).await? else {
+        return Ok(Attempt::LeftToOthers);
+    };
+    // Another replica may have ordered, or failed, before it released the lock.
+    if renewal_at_s(plan).max(schedule.retry_at_s(plan)) > unix_ns() / SECOND_NS {
+        return Ok(Attempt::LeftToOthers);
+    }
+    order(plan, timers, Some(&lease)).await.map(|()| Attempt::Issued)
+}
+
+/// Orders a certificate in time, and removes the records of its challenges in any case.
+async fn order(plan: &AcmePlan, timers: &Timers, lease: Option<&Lease>) -> io::Result<()> {
+    let mut records = Vec::new();
+    let propagation_ns = plan.dns.as_ref().map_or(0, |dns| dns.propagation_timeout_ns);
+    let hook_ns = plan.hook().map_or(0, |hook| hook.timeout_ns.saturating_mul(plan.domains.len() as u64));
+    let timeout_ns = ORDER_TIMEOUT_NS.saturating_add(propagation_ns).saturating_add(hook_ns);
+    let result = {
+        let mut context = OrderContext { plan, timers, lease, records: &mut records };
+        rt::tokio::select! {
+            result = order_certificate(&mut context) => result,
+            error = keep(lease, timers) => Err(error),
+            () = timers.sleep_until((MonotonicTime::now() + timeout_ns).as_ns()) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the order took too long"))
+            }
+        }
+    };
+    remove_records(plan, timers, &records).await;
+    result
+}
+
+/// Renews the lock of a shared storage until it is lost.
+async fn keep(lease: Option<&Lease>, timers: &Timers) -> io::Error {
+    match lease {
+        Some(lease) => lease.keep(timers).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Removes the records of an order. A failure is only reported: the values are of no use to anybody.
+async fn remove_records(plan: &AcmePlan, timers: &Timers, records: &[TxtRecord]) {
+    let Some(settings) = &plan.dns else { return };
+    for record in records {
+        if let Err(error) = dns_challenge::remove(settings, timers, record).await {
+            let error = printable(&error.to_string(), ERROR_BYTES_MAX);
+            eprintln!("weir: the record {} is not removed: {error}", record.name);
+        }
+    }
 }

@@ -9,10 +9,13 @@
 //! `record::document` has the positions and the syntax errors.
 
 mod acme;
+mod acme_dns;
+mod auth;
 mod balance;
 mod bandwidth;
 mod compression;
 mod conditions;
+mod cors;
 mod cross_checks;
 mod directives;
 mod error_pages;
@@ -29,6 +32,7 @@ mod messages;
 mod overload;
 mod overload_lints;
 mod pools;
+mod revocation;
 mod route_settings;
 mod routes;
 mod schema;
@@ -74,6 +78,7 @@ pub(crate) use variables::check_variables;
 
 use crate::template::KnownValues;
 use errors::ValueError;
+use routes::with_settings;
 use value::Section;
 
 /// Minimum length of an admin token in bytes.
@@ -158,6 +163,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         included: Vec::new(),
         error_pages: Arc::clone(&pages),
         maps: maps.into(),
+        password_threads: auth::parse_password_threads(root),
         given: route_settings::given_settings(&listener_sections, &pool_sections),
         listeners: listeners.into(),
         routes: routes.into(),
@@ -202,7 +208,7 @@ fn build_routes(
         {
             let route = routes::listener_route(index, &section.name, pool, names.error_pages);
             let settings = route_settings::of_others(names, (&route.action, names.error_pages));
-            routes.push(RoutePlan { settings, ..route });
+            routes.push(with_settings(route, settings));
             offsets.push(section.value_offset("pool"));
         }
     }

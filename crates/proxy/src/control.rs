@@ -46,6 +46,7 @@ mod listeners;
 mod map_watch;
 mod owner;
 mod reload;
+mod revocation_watch;
 mod runtime_servers;
 mod sandbox;
 mod start_check;
@@ -74,13 +75,15 @@ use self::ctl::{CommandContext, ControlCommand, ControlSocket, OwnerTask, TryLoc
 use self::handover::{Handoff, InheritedSockets, OfferedSocket};
 use self::listeners::{AdminSocket, ListenAddresses};
 use self::map_watch::MapWatch;
+use self::revocation_watch::RevocationWatch;
 use self::runtime_servers::RuntimeServers;
 use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
+use crate::auth::{key_store, password_threads};
 use crate::health::Health;
 use crate::log::{self, LogWriter};
 use crate::metrics::Snapshot;
-use crate::plan::Plan;
+use crate::plan::{AuthMethod, JwtPlan, KeySource, Plan};
 use crate::pool::{CoreWakeups, CrossCoreState};
 use crate::run::{
     ACCEPT_QUEUE_DRAIN_NS, ApplyPlan, CORE_THREAD, Command, CommonInit, CoreInit, CoreSenders, run_core,
@@ -98,7 +101,7 @@ pub struct RunningProxy {
     core_senders: CoreSenders,
     listeners: ListenAddresses,
     health: Health,
-    map_watch: MapWatch,
+    watches: Watches,
     /// `None`: no listener had automatic certificates at the start.
     acme: Option<Acme>,
     /// The plan as configured, without the servers that host names resolve to.
@@ -121,6 +124,13 @@ pub struct RunningProxy {
     replaced: watch::Sender<bool>,
     /// Until this time a port may still be held by cores or a process that empty its accept queue.
     ports_held_until: MonotonicTime,
+}
+
+/// Files and times that are checked periodically.
+#[derive(Debug, Default)]
+struct Watches {
+    maps: MapWatch,
+    revocation_lists: RevocationWatch,
 }
 
 /// The cores' end of the log thread, and the control side's.
@@ -166,7 +176,7 @@ pub fn start(
     let log = log::start(&template.logs, count)?;
     let traces = tracing::start(template.tracing.as_ref(), Arc::default())?;
     let mut health = Health::start()?;
-    let acme = if acme_plans(&template).is_empty() { None } else { Some(Acme::start()?) };
+    let acme = start_plan_threads(&template)?;
     let plan = Arc::new(health.resolve(&template));
     let shared = Arc::new(CrossCoreState::new(&plan, &wakeups, Some((&template, &shared)))?);
     let (balancer, inboxes) = ConnectionBalancer::new(count)?;
@@ -198,7 +208,7 @@ pub fn start(
         core_senders,
         listeners,
         health,
-        map_watch: MapWatch::default(),
+        watches: Watches::default(),
         acme,
         template,
         plan,
@@ -256,6 +266,24 @@ fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, V
     let (senders, receivers) = CoreSenders::channels(inboxes.len());
     let build = |(inbox, commands)| CoreInit { initial: initial.clone(), inbox, commands };
     (senders, inboxes.into_iter().zip(receivers).map(build).collect())
+}
+
+/// Starts the threads that a plan needs beside the cores.
+fn start_plan_threads(plan: &Plan) -> io::Result<Option<Acme>> {
+    start_auth_threads(plan)?;
+    if acme_plans(plan).is_empty() { Ok(None) } else { Acme::start().map(Some) }
+}
+
+/// Starts the threads that the authentication of a plan needs, unless they run.
+fn start_auth_threads(plan: &Plan) -> io::Result<()> {
+    for auth in plan.auth_plans() {
+        match &auth.method {
+            AuthMethod::Basic(_) => password_threads::start(plan.password_threads)?,
+            AuthMethod::Jwt(JwtPlan { keys: KeySource::Url(_), .. }) => key_store::start(),
+            AuthMethod::Jwt(_) | AuthMethod::Request(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Builds the command that puts a plan into force on a core.
@@ -380,7 +408,8 @@ impl RunningProxy {
     pub fn tick(&mut self) {
         self.listeners.close_expired(MonotonicTime::now());
         self.apply_new_certificates();
-        self.map_watch.poll(&self.plan, MonotonicTime::now());
+        self.watches.maps.poll(&self.plan, MonotonicTime::now());
+        self.watches.revocation_lists.poll(&self.plan, MonotonicTime::now());
     }
 
     /// Asks all cores, and waits until they have executed the command. Without a deadline: a core that

@@ -26,6 +26,7 @@ use rt::splice::PipePool;
 use rt::timers::Timers;
 
 use crate::admission::ListenerLimits;
+use crate::auth::core_state::AuthCore;
 pub(crate) use crate::config_generation::ConfigGeneration;
 use crate::exchange_state::Exchange;
 use crate::log::{self, CapturedValue, CoreLog, LoadCounts};
@@ -87,6 +88,8 @@ pub(crate) struct Core {
     pub(crate) memory: CoreMemory,
     /// CPU time profile, if enabled.
     pub(crate) profile: Profile,
+    /// Results of authentications.
+    pub(crate) auth: AuthCore,
     /// Current query to all connections.
     pub(crate) session_dump: SessionDump,
 }
@@ -230,6 +233,7 @@ impl Core {
             is_queue_task_running: Cell::new(false),
             memory: CoreMemory::new(),
             profile: Profile::default(),
+            auth: AuthCore::default(),
             session_dump: SessionDump::default(),
         });
         let settings = core.create_settings(&core.current_generation());

@@ -10,6 +10,8 @@ mod lookup_state;
 pub(crate) mod message;
 mod resolver;
 mod system_config;
+pub(crate) mod tsig;
+pub(crate) mod update;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -38,6 +40,11 @@ pub(crate) struct ResolvedServer {
 pub(crate) type LookupKey = (Lookup, ResolvePlan);
 /// The servers of all names, in order.
 pub(crate) type ResolvedServers = BTreeMap<LookupKey, Vec<ResolvedServer>>;
+
+/// Returns the nameservers of this host.
+pub(crate) fn system_nameservers() -> Vec<SocketAddr> {
+    system_config::parse_nameservers(&std::fs::read_to_string(resolver::RESOLV_CONF).unwrap_or_default())
+}
 
 fn lookup_key(pool: &PoolPlan, names: &NamedServers) -> LookupKey {
     (names.lookup.clone(), pool.resolve.clone())

@@ -19,6 +19,8 @@
 //! bodies, `recoding` for those that get a coding). `finish` ends it, `grpc` tells clients of gRPC about errors.
 
 mod abandoned;
+mod auth_methods;
+mod authorisation;
 mod begin;
 mod buffering;
 mod connect;
@@ -131,6 +133,7 @@ impl Exchange {
                 ExchangeStage::Buffering(_) => self.poll_buffering(ctx, client, input),
                 ExchangeStage::Connecting(_) => self.poll_connecting(ctx, client, input),
                 ExchangeStage::Tarpit => self.poll_tarpit(ctx, client, input),
+                ExchangeStage::Authorising(_) => self.poll_authorising(ctx, client, input),
                 ExchangeStage::Unused => StepResult::Finished(ConnAction::Close),
             };
             match result {
@@ -297,6 +300,7 @@ impl Exchange {
             _ if matches!(self.stage, ExchangeStage::Queued(..)) => EndPhase::Queue,
             _ if matches!(self.stage, ExchangeStage::Buffering(_)) => EndPhase::Request,
             _ if matches!(self.stage, ExchangeStage::Connecting(_)) => EndPhase::Connect,
+            _ if matches!(self.stage, ExchangeStage::Authorising(_)) => EndPhase::Request,
             _ if matches!(self.stage, ExchangeStage::Tarpit) => EndPhase::Tarpit,
             ResponseProgress::Head if self.request_relay.is_done() => EndPhase::Head,
             ResponseProgress::Head => EndPhase::Request,

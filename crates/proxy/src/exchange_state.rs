@@ -18,6 +18,7 @@ use stages::{Attempt, ProgressTimers, RequestFacts, SlotTerms};
 pub(crate) use stages::{Connecting, DetachedNames};
 
 use crate::accept::AcceptedForms;
+use crate::auth::core_state::{AuthWait, RequestAccess};
 use crate::bandwidth::BandwidthGate;
 use crate::config_generation::ConfigGeneration;
 use crate::mirror::MirroredRequest;
@@ -55,6 +56,8 @@ pub(crate) struct Exchange {
     pub(crate) progress: ProgressTimers,
     /// True if the client's connection may stay open after this request.
     pub(crate) keeps_client: bool,
+    /// Access to a route that is not open to all.
+    pub(crate) access: Option<Box<RequestAccess>>,
     /// Values for the fields of the response.
     pub(crate) kept: KeptValues,
     pub(crate) outcome: OutcomeBuilder,
@@ -90,6 +93,8 @@ pub(crate) enum ExchangeStage {
     Queued(Rc<Pool>, Rc<Ticket>),
     Connecting(Connecting),
     Connected,
+    /// Waiting for the answer about its credentials.
+    Authorising(Box<AuthWait>),
     /// Connected, with a response whose content gets a coding.
     Recoding(Box<Recoding>),
     /// One of the stages around this one, or sending a file, with limits of bytes per second.
@@ -124,6 +129,7 @@ impl Exchange {
             facts: RequestFacts::default(),
             terms: SlotTerms::default(),
             own_settings: None,
+            access: None,
             slot: None,
             server: None,
             attempt: Attempt::default(),
@@ -148,6 +154,7 @@ impl Exchange {
         self.generation = None;
         self.detached = None;
         self.own_settings = None;
+        self.access = None;
         self.server = None;
         self.request_relay.reset();
         self.response_relay.reset();

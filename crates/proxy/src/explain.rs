@@ -374,10 +374,20 @@ fn route_lines(
             settings::setting_lines(plan, index, (position, request.listener, pool), lines);
             pool_lines(plan, pool, Some((request, &values)), lines);
         }
+        other => {
+            settings::access_lines(plan, index, request.listener, lines);
+            local_lines(other, &values, lines);
+        }
+    }
+}
+
+fn local_lines(action: &Action, values: &RequestValues<'_>, lines: &mut Vec<String>) {
+    match action {
+        Action::Forward(_) | Action::Split(_) => {}
         Action::Files(files) => lines.extend(texts::files_lines(files)),
-        Action::Redirect { status, location } => lines.push(texts::location_line(*status, location, &values)),
+        Action::Redirect { status, location } => lines.push(texts::location_line(*status, location, values)),
         Action::Return { status, content_type, body, .. } => {
-            lines.extend(texts::body_lines(*status, content_type, body, &values));
+            lines.extend(texts::body_lines(*status, content_type, body, values));
         }
         Action::Deny(status) => lines.push(format!("response    {status}: denied")),
         Action::SilentDrop => lines.push("response    none: silent drop".into()),
@@ -556,6 +566,8 @@ setting     limit-rate no limit (default)
 setting     limit-rate-after 0 B (default)
 setting     limit-rate-total no limit (default)
 setting     limit-rate-upload no limit (default)
+setting     auth false (default)
+setting     cors false (default)
 setting     forwarding.x-forwarded true (default)
 setting     forwarding.forwarded-for append (default)
 setting     forwarding.forwarded false (default)

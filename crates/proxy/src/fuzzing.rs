@@ -4,8 +4,10 @@
 //! mutations of requests, responses, headers and configs, `fuzz/` on the inputs of a fuzzer. Each
 //! returns whether the input was valid enough to test the property. No product code calls them.
 
+mod auth;
 mod maps;
 mod texts;
+mod zones;
 
 use std::net::IpAddr;
 
@@ -28,9 +30,11 @@ use crate::plan::{
 use crate::request_view::{CertificateField, RequestView};
 use crate::route::{check_target, https_location, rewrite_target};
 use crate::uri::{normalise, split_target};
+pub use auth::auth;
 pub use maps::map;
 pub use texts::{condition, template};
 use wire::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyVersion};
+pub use zones::{dns_update, tsig_key};
 
 /// Checks that an accepted request is forwarded as exactly one request of the same meaning: method,
 /// target, host, framing. `true`: it was accepted.

@@ -6,10 +6,15 @@ mod response;
 use std::future::poll_fn;
 use std::io;
 use std::net::ToSocketAddrs as _;
+use std::path::Path;
 
+use record::units::format_duration_ns;
 use rt::address::Address;
+use rt::clock::MonotonicTime;
 use rt::stream::Stream;
-use rt::tls::ClientTls;
+use rt::timers::Timers;
+use rt::tls::{ClientTls, ClientTlsOptions, Verification};
+use rt::tokio::runtime::{Builder, LocalOptions};
 use wire::{RequestKind, encode};
 
 pub(crate) use response::{HttpResponse, ResponseReader};
@@ -50,6 +55,51 @@ pub(crate) async fn exchange(tls: Option<&ClientTls>, request: HttpRequest<'_>) 
             }
         }
     }
+}
+
+/// Requests a document over HTTP or HTTPS, with its authorities in the file `ca` or those that the host trusts, and
+/// returns its content. Blocks the thread.
+///
+/// # Errors
+/// There is no complete response with the status 200 in time.
+pub(crate) fn http_get(url: &str, ca: Option<&Path>, timeout_ns: u64) -> io::Result<Vec<u8>> {
+    let uri: http::Uri = url.parse().map_err(io::Error::other)?;
+    let tls = (uri.scheme_str() == Some("https")).then(|| client_tls(ca)).transpose()?;
+    let request = HttpRequest {
+        method: "GET",
+        host: uri.host().unwrap_or_default(),
+        port: uri.port_u16().unwrap_or_else(|| if tls.is_some() { 443 } else { 80 }),
+        target: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str),
+        fields: &[("Accept", b"application/json")],
+        content: &[],
+    };
+    let response = block_on(async {
+        let timers = Timers::start()?;
+        let deadline = MonotonicTime::now() + timeout_ns;
+        rt::tokio::select! {
+            response = exchange(tls.as_ref(), request) => response,
+            () = timers.sleep_until(deadline.as_ns()) => {
+                let timeout = format_duration_ns(timeout_ns);
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("no complete response within {timeout}")))
+            }
+        }
+    })?;
+    match response.parts.status.as_u16() {
+        200 => Ok(response.content),
+        status => Err(io::Error::other(format!("the status of the response is {status}"))),
+    }
+}
+
+fn client_tls(ca: Option<&Path>) -> io::Result<ClientTls> {
+    let verification = ca.map_or(Verification::HostRoots, |ca| Verification::CaFile(ca.to_owned()));
+    let options =
+        ClientTlsOptions { verification, alpn: vec![b"http/1.1".to_vec()], ..ClientTlsOptions::default() };
+    ClientTls::new(&options).map_err(io::Error::other)
+}
+
+/// Runs a future to its end, in a runtime of its own.
+pub(crate) fn block_on<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?.block_on(future)
 }
 
 async fn connect(host: &str, port: u16) -> io::Result<Stream> {

@@ -11,6 +11,7 @@ mod code_table;
 mod accept;
 mod acme;
 mod admission;
+mod auth;
 mod balance;
 mod bandwidth;
 mod client_stream;
@@ -58,6 +59,7 @@ mod session;
 #[cfg(test)]
 mod simulation;
 mod split;
+mod stored_certificate;
 mod template;
 #[cfg(test)]
 mod test_time;

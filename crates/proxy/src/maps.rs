@@ -25,8 +25,7 @@ use rt::clock::unix_ns;
 use content::Content;
 pub(crate) use content::{EntryChange, MapChangeError};
 pub(crate) use file::parse as parse_file;
-use file_state::FileState;
-pub(crate) use file_state::POLL_INTERVAL_NS;
+pub(crate) use file_state::{FileState, POLL_INTERVAL_NS};
 pub(crate) use table::{Key, TEXT_BYTES_MAX, TableForm};
 pub use table::{MatchKind, REGEX_BYTES_MAX};
 

@@ -9,6 +9,7 @@
 //! one for each of 7, a server 1 + 2 × 7. Data from clients is never used as a label. A histogram
 //! takes 3.1 KiB and is allocated when its first time is recorded.
 
+mod auth;
 mod codes;
 mod compression;
 mod h2;
@@ -45,6 +46,7 @@ pub(crate) use view::{MetricTotals, MetricsSummary};
 use crate::log::Timers;
 use crate::outcome::{EndReason, Outcome, RejectReason};
 use crate::plan::{IdVec, Mode, Plan, PoolId, RoutePlan, ServerId};
+use auth::AuthCounters;
 use codes::{StatusCounters, status_class};
 use compression::CompressionCounters;
 use histogram::Histogram;
@@ -108,6 +110,7 @@ struct CommonMetrics {
     long_texts: CounterCell,
     bandwidth_waits: CounterCell,
     compression: CompressionCounters,
+    auth: AuthCounters,
     buffers_in_use: CounterCell,
     buffers_exhausted: CounterCell,
     in_flight: CounterCell,
@@ -191,6 +194,7 @@ impl Metrics {
             long_texts: CounterCell::default(),
             bandwidth_waits: CounterCell::default(),
             compression: CompressionCounters::default(),
+            auth: AuthCounters::new(plan),
             buffers_in_use: CounterCell::default(),
             buffers_exhausted: CounterCell::default(),
             in_flight: CounterCell::default(),
@@ -428,6 +432,7 @@ impl CommonMetrics {
             snapshot.add(Metric::Refused, &[reason.code()], count.0.get());
         }
         self.compression.add_to(snapshot);
+        self.auth.add_to(snapshot);
         for (metric, count) in [
             (Metric::LongTexts, &self.long_texts),
             (Metric::BandwidthWaits, &self.bandwidth_waits),

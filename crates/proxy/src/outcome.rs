@@ -58,6 +58,10 @@ end_reasons! {
     NoRoute, "no_route", b'P', 404, "no route matched";
     ConnectForbidden, "connect_forbidden", b'P', 405, "CONNECT is not allowed";
     Denied, "denied", b'P', 403, "a route denied the request";
+    Unauthorized, "unauthorized", b'P', 401, "the request had no valid credentials";
+    Forbidden, "forbidden", b'P', 403, "the credentials do not allow this request";
+    AuthLimited, "auth_limited", b'P', 429, "too many wrong passwords";
+    AuthUnavailable, "auth_unavailable", b'P', 503, "the credentials could not be checked";
     RateLimited, "rate_limited", b'P', 429, "a route's rate limit was reached";
     Tarpitted, "tarpitted", b'P', 403, "a route delayed and rejected the request";
     SilentlyDropped, "silently_dropped", b'P', 0, "a route dropped the connection without a response";

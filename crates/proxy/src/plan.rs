@@ -11,6 +11,7 @@ use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
 mod acme;
+mod auth;
 mod balance;
 mod bandwidth;
 mod compression;
@@ -32,7 +33,15 @@ pub use crate::maps::{MapStore, MatchKind};
 pub use crate::percent::NamedPercent;
 pub use crate::split::NamedWeight;
 pub use crate::template::{DurationForm, ExchangePart, Fact, LogTemplate, MapPlan, Template, Text, Variable};
-pub use acme::{AcmeChallenge, AcmePlan};
+pub use acme::{
+    AcmeChallenge, AcmePlan, DnsChallengePlan, DnsProvider, HookPlan, PropagationCheck, SharingPlan,
+    TsigAlgorithm, TsigKeySource, UpdatePlan,
+};
+pub use auth::{
+    AccessPlan, AuthMethod, AuthPlan, BasicPlan, CorsOrigins, CorsPlan, FailureLimit, FileKeys, JwtAlgorithm,
+    JwtPlan, JwtRules, KeySource, OriginPattern, PasswordThreads, RequestPlan, TokenSource, UrlKeys,
+    UsersFile,
+};
 pub use balance::{
     Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyLimits, StickyMode, StickyPlan,
     StickyTextPlan,
@@ -109,6 +118,7 @@ pub struct Plan {
     pub error_pages: ErrorPages,
     /// Settings that listeners and pools have in the config.
     pub given: GivenSettings,
+    pub password_threads: PasswordThreads,
 }
 
 impl Plan {
@@ -272,6 +282,7 @@ pub struct ListenerPlan {
     pub compression: Option<Arc<CompressionPlan>>,
     /// Limits of bytes per second; `None`: none.
     pub bandwidth: Option<Arc<BandwidthPlan>>,
+    pub access: AccessPlan,
     pub admission: Admission,
 }
 
@@ -457,6 +468,14 @@ pub struct RateLimit {
     /// Maximum number of remembered keys; the one whose bucket was full for longest is dropped
     /// first.
     pub keys_max: usize,
+}
+
+impl RateLimit {
+    /// Returns whether the key is known only after the authentication of a request.
+    pub(crate) fn needs_identity(&self) -> bool {
+        let RateKey::Template(template) = &self.key else { return false };
+        template.variables().any(Variable::needs_identity)
+    }
 }
 
 /// Key that selects a bucket.

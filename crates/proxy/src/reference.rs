@@ -1,6 +1,8 @@
 //! docs/config.md: every config key, metric, log field and end code, generated from the tables
 //! that the code uses.
 
+mod auth;
+
 use std::fmt::Write as _;
 
 use crate::log::FIELDS;
@@ -110,16 +112,63 @@ memory more than a plain connection.
 308, location = \"https://{host}:8443{path}{query}\" }`. `hsts` adds `Strict-Transport-Security` (RFC 6797) to all responses; \
 a route that sets or removes the field decides for its own responses.
 
+## Revoked certificates
+
+With `client-crl`, the certificate of a client is looked up in the list of its issuer, and so are those of the intermediate \
+authorities (`client-crl-depth`). webpki verifies the signature of the list. As in nginx (`ssl_crl`) and HAProxy (`crl-file`), \
+a client is rejected also if there is no list of the issuer, or if it has expired (nextUpdate); `client-crl-unknown` and \
+`client-crl-expired` change that. Lists of version 1, without a time of the next update, delta lists and indirect ones are \
+errors of the config. Of several lists of an issuer the newest one counts. A certificate that is itself in `client-ca` needs no list; \
+it is rejected if a list with the name of its issuer has it. The signature of a list is verified in each full handshake, which \
+reads the whole list: 8 MiB are 4 ms.
+
+A change of a file is a reload of the config, also without `--reload-on-change`: within 2 s, and no connection is lost. Open connections \
+continue; sessions are not resumed under another list, nor after the end of a list, so each client is verified again. A fault in a \
+file rejects the reload, and the list in use stays. A list that has expired, or does so within an hour, is reported on stderr, and an \
+authority without a list at the start and at each reload; `weir_tls_crl_expiry_timestamp_seconds - time()` is the time that is left. \
+`crl` of a pool does the same for the certificates of its servers; their sessions are not resumed.
+
 ## Automatic certificates
 
 `acme` of a listener with TLS orders a certificate (RFC 8555), and renews it at two thirds of its lifetime. Until the first \
 one is issued, clients get a self-signed certificate. Challenges of `http-01` arrive at port 80 of each name: any plain \
 listener in mode http answers them, before `redirect-https` and the routes. Challenges of `tls-alpn-01` arrive at port 443, and \
 this listener answers them. A new certificate is put into force like a reload, without a lost connection; reloads of the config \
-use it, too. After a failure the next attempt follows in 1 minute, then 2, 4 and so on up to 6 hours, each varied by a fifth. An \
+use it, too. A stored file that cannot be used is a warning at the start, and a reload is rejected until it is ordered again. \
+After a failure the next attempt follows in 1 minute, then 2, 4 and so on up to 6 hours, each varied by a fifth. An \
 order may take 5 minutes. `storage` has the account's key and the certificates with their keys, and a lock: of several \
 processes with the same directory one orders. It must exist at the start, and be writable by `user`. `weir ctl show \
 certificates` and the metrics `weir_acme_*` show the state. The first `acme` of a config needs a restart.
+
+`dns-01` proves names by the TXT record `_acme-challenge.NAME`, also wildcard names, and needs no port that the ACME server reaches. \
+With `server` the record is added by a dynamic update (RFC 2136) with a signature (TSIG), over TCP; responses need a valid signature, \
+and other records of the name stay (a name that is a CNAME needs a hook). The zone is the one that the server names in its SOA record. With BIND: `tsig-keygen weir > \
+/etc/weir/tsig.key`, and in the zone `update-policy { grant weir name _acme-challenge.example.org. TXT; };`. Each request may take \
+10 s. Then all `check-servers` are asked until they have the record, and it is validated; afterwards it is removed, also after a failure.
+
+With `hook` a program sets the records: `hook add NAME VALUE` and `hook remove NAME VALUE`, with the name without a final dot \
+(`_acme-challenge.example.org`) and the value as the record has it. `WEIR_ACME_DOMAIN` is the name that is proved, the rest of the \
+environment that of the proxy; the directory is `/`, the standard input empty, the standard output discarded. It runs as the user of the \
+proxy in a process group of its own, which is killed after `hook-timeout` and when the program has ended. Exit code 0 is success; the error of any \
+other has the last lines of its standard error (5 of 256 bytes). A name and its wildcard have the same record with two values: `remove` must \
+only remove its own. A hook should return once the record is visible, or `check-servers` names the servers to ask. Only root and \
+the user of the proxy may be able to change it. Landlock would apply to all that it starts, so a config with a hook needs \
+privileges.landlock = false.
+
+## Certificates of several replicas
+
+With `shared-storage` the processes of several hosts have one `storage`: a volume that all of them mount, or NFS. Whoever holds the \
+lock orders, the others wait, and load the certificate as soon as they find it, at most `poll-interval` later. So any number of replicas \
+makes one order for each certificate, also when it is renewed, with one account. Answers to challenges of `http-01` and `tls-alpn-01` \
+are in the storage, too: the owner of the order waits for `poll-interval` and 1 s, and then any replica answers the validation. After a failure all \
+replicas wait.
+
+The lock is the file `order.lease` with its owner and its end, which the owner renews every third of `lease`. It is made by link(2) and replaced by \
+rename(2), which NFS supports; a replica that was killed loses it after one and a half leases. The clocks of the hosts may differ by half a lease. \
+A process that was stopped for longer checks the lock before each step that matters, and gives up. Malformed and foreign files are \
+ignored: a lock that cannot be read ends one and a half leases after its last change, and a certificate that cannot be used is reported and \
+ordered again, while the one in use stays. All replicas need the same user (the files have mode 0600), `lease`, `poll-interval` and names. \
+A storage that hangs stops orders, and nothing else.
 
 ## Server names in mode tcp
 
@@ -583,6 +632,7 @@ pub fn reference() -> String {
     text += SPLITS_AND_LIMITS;
     text += COMPRESSION;
     text += TRACES;
+    text += &auth::authentication();
     text += FILES;
     text += CONDITIONS;
     text += MAPS;

@@ -8,6 +8,7 @@
 
 use wire::{Framing, Header, RequestHead};
 
+use crate::auth::Identity;
 use crate::field_names::{has_underscore, is_connection_option, is_identity_field, is_same_field};
 use crate::plan::{Forwarding, Underscores};
 
@@ -39,6 +40,47 @@ pub(crate) trait ClientFacts {
 
     /// Returns the time in nanoseconds since 1970.
     fn unix_ns(&self) -> u64;
+
+    /// Returns what the authentication of the request has found; it comes after the choice of the route.
+    fn identity(&self) -> Option<&Identity> {
+        None
+    }
+}
+
+/// The facts about a client, and what the authentication of its request has found.
+pub(crate) struct AuthenticatedFacts<'a> {
+    pub(crate) client: &'a dyn ClientFacts,
+    pub(crate) identity: Option<&'a Identity>,
+}
+
+impl ClientFacts for AuthenticatedFacts<'_> {
+    fn port(&self) -> u16 {
+        self.client.port()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.client.is_tls()
+    }
+
+    fn tls_names(&self) -> Option<(&'static str, &'static str)> {
+        self.client.tls_names()
+    }
+
+    fn server_name(&self) -> Option<&str> {
+        self.client.server_name()
+    }
+
+    fn certificate(&self) -> Option<&[u8]> {
+        self.client.certificate()
+    }
+
+    fn unix_ns(&self) -> u64 {
+        self.client.unix_ns()
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        self.identity
+    }
 }
 
 /// The field for the subject of a client's certificate.

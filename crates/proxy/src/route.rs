@@ -3,11 +3,12 @@
 //!
 //! A [`Router`] is made once from a plan, one for each core: regular expressions have scratch
 //! memory that cores would otherwise share. The other modules: `target` (the form in which targets
-//! are forwarded), `conditions` (one condition), `when` (combined conditions), `values` (the values of texts),
+//! are forwarded), `conditions` (one condition), `when` (combined conditions), `values` (the values of texts), `certificate_text` (those of a client's certificate),
 //! `rewrite` (targets and redirects), `buckets` (rate limits). `crate::uri` has the form in which paths are compared, `crate::explain` the same decision
 //! as text.
 
 mod buckets;
+mod certificate_text;
 pub(crate) mod conditions;
 pub(crate) mod map_keys;
 mod rewrite;

@@ -60,6 +60,15 @@ pub enum Variable {
     Duration(ExchangePart, DurationForm),
     /// The value of a map.
     Map(Arc<MapPlan>),
+    /// A claim of the token of the request, by its path.
+    Claim(Box<str>),
+}
+
+impl Variable {
+    /// Returns whether the value is known only after the authentication of a request.
+    pub(crate) fn needs_identity(&self) -> bool {
+        matches!(self, Self::Claim(_) | Self::Fact(Fact::User))
+    }
 }
 
 /// Declares the words of a part of a name.
@@ -143,6 +152,7 @@ facts! {
     Listener, "listener", Key, "The listener's name.";
     Route, "route", Route, "The route's name.";
     Pool, "pool", Route, "The name of the route's pool.";
+    User, "auth.user", Route, "The user that `auth` of the route has found; nothing before that.";
     RequestId, "request-id", Message, "The request id: that of a trusted peer, or a new one.";
     Time, "time", Message, "The time in UTC: `2026-11-28T12:00:00Z`.";
     TimeUnix, "time.unix", Message, "The time in seconds since 1970.";
@@ -153,6 +163,13 @@ facts! {
     ClientSubject, "tls.client.subject", Key, "Subject of the client's verified certificate (RFC 4514).";
     ClientSan, "tls.client.san", Key, "Its alternative names: `DNS:a.example,URI:spiffe://b`.";
     ClientSerial, "tls.client.serial", Key, "Its serial number in hexadecimal.";
+    ClientIssuer, "tls.client.issuer", Key, "The name of its issuer (RFC 4514).";
+    ClientCommonName, "tls.client.common-name", Key, "The common name in its subject, escaped as in the subject.";
+    ClientDns, "tls.client.dns", Key, "Its DNS names, joined by commas.";
+    ClientUri, "tls.client.uri", Key, "Its URIs, joined by commas: `spiffe://a/b`.";
+    ClientEmail, "tls.client.email", Key, "Its e-mail addresses, joined by commas.";
+    ClientNotBefore, "tls.client.not-before", Key, "The start of its validity in UTC: `2026-11-28T12:00:00Z`.";
+    ClientNotAfter, "tls.client.not-after", Key, "The end of its validity in UTC.";
     ClientFingerprint, "tls.client.fingerprint", Key, "SHA-256 of the certificate in hexadecimal.";
     ClientPem, "tls.client.pem", Key, "The certificate in PEM, percent-encoded.";
     Server, "server", Response, "The name of the server that responded; missing in the proxy's own responses.";
@@ -177,7 +194,7 @@ facts! {
 }
 
 /// Families of values with a name of their own, and their meanings.
-pub(crate) const FAMILIES: [(&str, Scope, &str); 6] = [
+pub(crate) const FAMILIES: [(&str, Scope, &str); 7] = [
     ("query.NAME", Scope::Key, "The first value of a parameter of the query, decoded."),
     (
         "header.NAME",
@@ -186,6 +203,11 @@ pub(crate) const FAMILIES: [(&str, Scope, &str); 6] = [
     ),
     ("cookie.NAME", Scope::Key, "The value of a cookie."),
     ("map.NAME", Scope::Key, "The value that `[map.NAME]` has for its key; nothing if it has none."),
+    (
+        "jwt.CLAIM",
+        Scope::Route,
+        "A claim of the token that `auth.jwt` of the route has verified, with dots between the names of nested ones; lists have commas between their entries.",
+    ),
     ("1", Scope::Route, "A group of the route's `path-regex`, by number or, for `(?P<name>…)`, by name."),
     (
         "duration.PART.UNIT",

@@ -253,6 +253,13 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     build_runtime().expect("a runtime needs one epoll descriptor").block_on(future)
 }
 
+/// Lowers the priority of the calling thread, so that the cores come first on a busy machine.
+pub fn lower_thread_priority() {
+    const NICE: i32 = 10;
+    // On Linux the priority is that of the thread. Without it, the thread only competes.
+    let _ = rustix::process::setpriority_process(None, NICE);
+}
+
 /// Polls the task of `cx` again after all other ready tasks of the core, and after the sockets were
 /// checked for events: for a poll that has worked enough in one turn. A plain wake would put it before
 /// the next check.

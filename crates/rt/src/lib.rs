@@ -12,6 +12,7 @@ pub mod append_file;
 mod async_fd;
 pub mod buffers;
 pub mod byte_channel;
+pub mod child_process;
 pub mod clock;
 pub mod conn_balancer;
 pub mod conn_limit;

@@ -23,6 +23,7 @@ mod ocsp;
 mod peer_trust;
 mod receive;
 mod records;
+mod revocation;
 mod server;
 mod session;
 mod staging;
@@ -34,12 +35,15 @@ pub use certificates::{certificate_names, certificate_validity};
 pub use challenges::TlsAlpnChallenge;
 pub(crate) use client::parse_server_name;
 pub use client::{ClientTls, ClientTlsOptions, Verification, check_server_name};
-pub use distinguished_name::certificate_subject;
+pub use distinguished_name::{certificate_issuer, certificate_subject};
 pub use fault::TlsFault;
 pub use fault_text::describe_tls_error;
-pub use identity::{certificate_alternative_names, certificate_serial};
+pub use identity::{
+    certificate_alternative_names, certificate_common_name, certificate_serial, certificate_times,
+};
 pub use info::{HandshakeKind, TlsByteCounts, TlsInfo};
 pub(crate) use ocsp::is_ocsp_response_for;
+pub use revocation::{RevocationListInfo, RevocationOptions};
 pub use server::{CertificateFiles, ServerTls, ServerTlsOptions};
 pub use session::TlsStream;
 pub use tickets::{TICKET_LIFETIME_S, TicketKeyExport};

@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use xdp::attachment::{Attachment, XdpMode};
 use xdp::interface::{InterfaceFacts, Route};
 use xdp::port::{PortCounters, PortStatistics};
-use xdp::stack::{ConnectionId, HandedFrame, Stack, StackConfig, StackCounters};
+use xdp::stack::{CONNECTION_BYTES, ConnectionId, HandedFrame, Stack, StackConfig, StackCounters};
 
 use crate::async_fd;
 use crate::clock::{MILLISECOND_NS, now_ns};
@@ -106,12 +106,20 @@ pub struct UserTcpCounts {
     pub port: PortCounters,
     /// Those of the rings, as the kernel counts them.
     pub kernel: PortStatistics,
+    /// Maximum number of connections at a time.
+    pub connections_peak: u64,
 }
 
 impl UserTcpCounts {
+    /// Returns the bound of the memory that the connections had at their peak.
+    #[must_use]
+    pub fn connections_memory_bytes_max(&self) -> u64 {
+        self.connections_peak * CONNECTION_BYTES as u64
+    }
+
     /// Returns the counts with their names.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 19] {
+    pub fn named(&self) -> [(&'static str, u64); 22] {
         let (stack, port, kernel) = (&self.stack, &self.port, &self.kernel);
         [
             ("frames_received", port.received),
@@ -123,6 +131,9 @@ impl UserTcpCounts {
             ("segments_zero_window", stack.zero_windows),
             ("connections_accepted", stack.accepted),
             ("connections_refused", stack.refused),
+            ("connections_restarted", stack.restarted),
+            ("connections_peak", self.connections_peak),
+            ("connections_memory_bytes_max", self.connections_memory_bytes_max()),
             ("handshakes_evicted", stack.evicted),
             ("handshakes_and_closes_expired", stack.expired),
             ("frames_handed_over", stack.handed_over),
@@ -208,7 +219,12 @@ impl UserTcp {
     pub fn counts(&self) -> UserTcpCounts {
         let stack = self.core.stack.borrow();
         let port = stack.link().port();
-        UserTcpCounts { stack: stack.counters(), port: port.counters(), kernel: port.statistics() }
+        UserTcpCounts {
+            stack: stack.counters(),
+            port: port.counters(),
+            kernel: port.statistics(),
+            connections_peak: stack.connections_peak() as u64,
+        }
     }
 
     /// Waits until the peers have taken everything and closed, or until `deadline_ns`: unlike the kernel, this stack ends

@@ -65,7 +65,12 @@ impl RenderedSecond {
     /// Renders the second of `unix_ns`, if it is another one.
     #[inline]
     pub fn set(&mut self, unix_ns: u64) {
-        let second = unix_ns / SECOND_NS;
+        self.set_second(unix_ns / SECOND_NS);
+    }
+
+    /// Renders a second since 1970, if it is another one.
+    #[inline]
+    pub fn set_second(&mut self, second: u64) {
         if second != self.second {
             self.render(second);
         }

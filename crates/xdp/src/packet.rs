@@ -100,6 +100,12 @@ impl<'a> Segment<'a> {
         self.flags & (FLAG_SYN | FLAG_ACK | FLAG_RST | FLAG_FIN) == FLAG_SYN
     }
 
+    /// Returns whether the segment acknowledges something and opens or resets nothing.
+    #[must_use]
+    pub fn is_plain_ack(&self) -> bool {
+        self.flags & (FLAG_SYN | FLAG_ACK | FLAG_RST) == FLAG_ACK
+    }
+
     /// Returns whether the segment is a reset.
     #[must_use]
     pub fn is_reset(&self) -> bool {

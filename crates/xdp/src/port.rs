@@ -1,12 +1,15 @@
 //! AF_XDP socket of one queue of an interface: its memory of frames, its four rings, and how they are kept full and empty.
 
+mod queues;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use self::queues::{Descriptor, FrameMemory, Queues, Rings};
 use crate::packet::ETHERNET_BYTES;
-use crate::ring::{Consumer, Producer, RingPointers};
+use crate::ring::RingPointers;
 use crate::stack::Link;
 
 /// Entries of the ring of received frames.
@@ -45,13 +48,14 @@ const BIND_COPY: u16 = 1 << 1;
 const BIND_ZERO_COPY: u16 = 1 << 2;
 const BIND_NEED_WAKEUP: u16 = 1 << 3;
 
-/// Descriptor of a frame in a receive or transmit ring (`struct xdp_desc`).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Descriptor {
-    address: u64,
-    length: u32,
-    options: u32,
+/// Returns the bytes of the memory of a socket's frames.
+#[must_use]
+pub fn frame_memory_bytes(mtu: u32) -> usize {
+    (FILL_ENTRIES + TRANSMIT_ENTRIES) as usize * frame_bytes(mtu) as usize
+}
+
+fn frame_bytes(mtu: u32) -> u32 {
+    if mtu <= SMALL_MTU_MAX { SMALL_FRAME_BYTES } else { LARGE_FRAME_BYTES }
 }
 
 /// Counters of the kernel for one socket (`XDP_STATISTICS`).
@@ -103,26 +107,15 @@ impl Drop for Mapping {
     }
 }
 
-/// Socket of one queue. Frames `0..FILL_ENTRIES` of its memory are received into, the others are sent from.
+/// Socket of one queue.
 #[derive(Debug)]
 pub struct Port {
     // The socket is closed before its memory is unmapped: fields are dropped in their order.
     socket: OwnedFd,
-    receive: Consumer<Descriptor>,
-    transmit: Producer<Descriptor>,
-    fill: Producer<u64>,
-    completion: Consumer<u64>,
-    /// Frames that may be sent from.
-    free: Vec<u64>,
-    frame_bytes: u32,
+    queues: Queues,
     is_zero_copy: bool,
-    /// True if frames were queued since the last call that sends them.
-    has_queued: bool,
-    has_received: bool,
-    /// Content of frames that are sent while no frame is free: nobody reads it.
-    discarded: Vec<u8>,
-    counters: PortCounters,
-    memory: Mapping,
+    send_calls: u64,
+    _memory: Mapping,
     _rings: [Mapping; 4],
 }
 
@@ -141,7 +134,7 @@ pub struct PortCounters {
     pub send_calls: u64,
 }
 
-// SAFETY: the pointers are to mappings that the value owns, and only methods with `&mut self` write through them.
+// SAFETY: the pointers of `queues` are to mappings that the value owns, and only methods with `&mut self` write through them.
 #[allow(unsafe_code)]
 unsafe impl Send for Port {}
 
@@ -172,9 +165,8 @@ impl Port {
 
     #[allow(unsafe_code)]
     fn open_once(interface: u32, queue: u32, mtu: u32, mode: u16) -> io::Result<Self> {
-        let frame_bytes = if mtu <= SMALL_MTU_MAX { SMALL_FRAME_BYTES } else { LARGE_FRAME_BYTES };
-        let frames = FILL_ENTRIES + TRANSMIT_ENTRIES;
-        let memory = Mapping::anonymous(frames as usize * frame_bytes as usize)?;
+        let frame_bytes = frame_bytes(mtu);
+        let memory = Mapping::anonymous(frame_memory_bytes(mtu))?;
         let socket = open_socket()?;
         register_memory(&socket, &memory, frame_bytes)?;
         let sizes = [
@@ -194,32 +186,14 @@ impl Port {
         let (tx, transmit) = map_ring::<Descriptor>(fd, OFFSET_TX, &offsets[4..8], TRANSMIT_ENTRIES)?;
         let (fr, fill) = map_ring::<u64>(fd, OFFSET_FILL, &offsets[8..12], FILL_ENTRIES)?;
         let (cr, completion) = map_ring::<u64>(fd, OFFSET_COMPLETION, &offsets[12..], TRANSMIT_ENTRIES)?;
-        // SAFETY: `map_ring` returns pointers into the mappings, which the value keeps until its end; the socket is new,
-        // so nobody else uses its rings.
-        let (receive, transmit, fill, completion) = unsafe {
-            (Consumer::new(receive), Producer::new(transmit), Producer::new(fill), Consumer::new(completion))
-        };
-        let address = |frame: u32| u64::from(frame) * u64::from(frame_bytes);
-        let mut port = Self {
-            socket,
-            receive,
-            transmit,
-            fill,
-            completion,
-            free: (FILL_ENTRIES..frames).map(address).collect(),
-            frame_bytes,
-            is_zero_copy: mode == BIND_ZERO_COPY,
-            has_queued: false,
-            has_received: false,
-            discarded: vec![0; frame_bytes as usize],
-            counters: PortCounters::default(),
-            memory,
-            _rings: [rx, tx, fr, cr],
-        };
-        for frame in 0..FILL_ENTRIES {
-            port.fill.push(address(frame));
-        }
-        port.fill.publish();
+        let rings = Rings { receive, transmit, fill, completion };
+        let frames = FrameMemory { start: memory.start, bytes: memory.bytes, frame_bytes };
+        // SAFETY: `map_ring` returns pointers into the mappings, which the value keeps until its end, as it does the memory of
+        // the frames, which is new and has their number. The socket is new, so nobody else uses its rings.
+        let queues = unsafe { Queues::new(rings, frames) };
+        let is_zero_copy = mode == BIND_ZERO_COPY;
+        let rings = [rx, tx, fr, cr];
+        let port = Self { socket, queues, is_zero_copy, send_calls: 0, _memory: memory, _rings: rings };
         bind(&port.socket, interface, queue, mode | BIND_NEED_WAKEUP)?;
         Ok(port)
     }
@@ -233,7 +207,7 @@ impl Port {
     /// Returns its own counters.
     #[must_use]
     pub fn counters(&self) -> PortCounters {
-        self.counters
+        PortCounters { send_calls: self.send_calls, ..self.queues.counters }
     }
 
     /// Returns the counters of the kernel.
@@ -251,53 +225,24 @@ impl Port {
         PortStatistics { dropped: value(0), invalid: value(2), ring_full: value(3), fill_empty: value(4) }
     }
 
-    /// Returns `length` bytes of the memory at `address`; `None` if they are not all in one frame.
-    #[allow(unsafe_code)]
-    fn frame_mut(&mut self, address: u64, length: usize) -> Option<&mut [u8]> {
-        let frame_bytes = u64::from(self.frame_bytes);
-        let end = (address % frame_bytes).checked_add(length as u64)?;
-        if end > frame_bytes || address.checked_add(length as u64)? > self.memory.bytes as u64 {
-            return None;
-        }
-        // SAFETY: the range is within the mapping, which lives as long as `self`. The frame belongs to this side: it was
-        // received and not returned to the fill ring, or is in `free` and not queued. The borrow of `self` is exclusive.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.memory.start.add(address as usize), length) })
-    }
-
-    /// Takes back the frames that were sent.
-    fn complete(&mut self) {
-        let mut has_completed = false;
-        while let Some(address) = self.completion.pop() {
-            has_completed = true;
-            // The kernel returns what was queued; anything else must not be used.
-            if address < self.memory.bytes as u64 && self.free.len() < TRANSMIT_ENTRIES as usize {
-                self.free.push(address - address % u64::from(self.frame_bytes));
-            }
-        }
-        if has_completed {
-            self.completion.release();
-        }
-    }
-
     /// Lets the kernel send what is queued, until it has taken all or can take no more now.
     fn send_queued(&mut self) {
-        self.transmit.publish();
-        self.has_queued = false;
+        self.queues.publish();
         for _ in 0..SEND_CALLS_MAX {
-            if !self.transmit.needs_wakeup() || self.transmit.pending() == 0 {
+            if !self.queues.needs_send_call() {
                 break;
             }
-            self.counters.send_calls += 1;
+            self.send_calls += 1;
             match wake_transmit(&self.socket) {
                 Ok(()) => {}
                 Err(error) => match error.raw_os_error() {
                     // A part was sent, or the queue of the device is full for now.
-                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS) => self.complete(),
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS) => self.queues.complete(),
                     _ => break,
                 },
             }
         }
-        self.complete();
+        self.queues.complete();
     }
 }
 
@@ -308,65 +253,34 @@ impl AsFd for Port {
 }
 
 impl Link for Port {
+    #[inline]
     fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
-        let Descriptor { address, length, .. } = self.receive.pop()?;
-        self.has_received = true;
-        let length = length as usize;
-        let frame_bytes = u64::from(self.frame_bytes);
-        let received = match self.frame_mut(address, length) {
-            Some(frame) if length <= buffer.len() => {
-                buffer[..length].copy_from_slice(frame);
-                self.counters.received += 1;
-                length
-            }
-            _ => {
-                self.counters.invalid += 1;
-                0
-            }
-        };
-        if address < u64::from(FILL_ENTRIES) * frame_bytes {
-            self.fill.push(address - address % frame_bytes);
-        }
-        Some(received)
+        self.queues.receive(buffer)
     }
 
     fn end_receive(&mut self) {
-        if std::mem::take(&mut self.has_received) {
-            self.fill.publish();
-            self.receive.release();
-            if self.fill.needs_wakeup() {
-                // The result says nothing about the fill ring.
-                let _ = wake_receive(&self.socket);
-            }
+        if self.queues.end_receive() {
+            // The result says nothing about the fill ring.
+            let _ = wake_receive(&self.socket);
         }
     }
 
+    #[inline]
     fn has_space(&mut self) -> bool {
-        if self.free.is_empty() {
+        if !self.queues.has_free() {
             self.send_queued();
         }
-        !self.free.is_empty()
+        self.queues.has_free()
     }
 
+    #[inline]
     fn transmit<R>(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
-        let address = self.has_space().then(|| self.free.pop()).flatten();
-        let Some(address) = address.filter(|_| length <= self.frame_bytes as usize) else {
-            self.free.extend(address);
-            self.counters.unsent += 1;
-            self.discarded.resize(self.discarded.len().max(length), 0);
-            return fill(&mut self.discarded[..length]);
-        };
-        // Invariant: addresses in `free` are starts of frames, and `length` is at most their size.
-        let result = fill(self.frame_mut(address, length).expect("a free frame is in the memory"));
-        let is_queued = self.transmit.push(Descriptor { address, length: length as u32, options: 0 });
-        debug_assert!(is_queued, "the ring has as many entries as there are frames");
-        self.has_queued = true;
-        self.counters.sent += 1;
-        result
+        self.has_space();
+        self.queues.transmit(length, fill)
     }
 
     fn flush(&mut self) {
-        if self.has_queued || self.transmit.pending() > 0 {
+        if self.queues.has_unsent() {
             self.send_queued();
         }
     }

@@ -42,10 +42,14 @@ pub const HALF_OPEN_MAX: usize = 1_024;
 /// Bytes that a connection can receive and send before its user and its peer take them; all of its memory but about a
 /// kilobyte.
 pub const BUFFER_BYTES: usize = 16 * 1024;
+/// Maximum bytes of a connection: its buffers, its socket of smoltcp and its entries in the tables of the stack.
+pub const CONNECTION_BYTES: usize = 2 * BUFFER_BYTES + 1024;
 /// Maximum time of a handshake, from its first SYN.
 pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
 /// Maximum time in which the peer of a closed connection takes the rest and closes, too.
 pub const ORPHAN_NS_MAX: u64 = 10_000_000_000;
+/// Maximum number of times that a connection is started again because the peer had an old one in TIME-WAIT.
+const RESTARTS_MAX: u8 = 4;
 /// Time after which a SYN is sent again, that of smoltcp.
 const SYN_RETRY_NS: u64 = 1_000_000_000;
 /// Maximum number of resets for packets of no connection, in each [`RESET_INTERVAL_NS`].
@@ -53,6 +57,9 @@ const RESETS_MAX: u32 = 64;
 const RESET_INTERVAL_NS: u64 = 10_000_000;
 /// Maximum number of unused sockets that are kept for the next connections.
 const SPARE_MAX: usize = 1_024;
+/// Maximum number of connections that send in one turn. Received frames come in between, so that the end of 64,000
+/// connections at once does not fill the rings of both ends.
+const TURN_CONNECTIONS_MAX: usize = 256;
 /// Maximum number of segments that a connection sends in one turn.
 const TURN_SEGMENTS_MAX: u32 = 64;
 /// Minimum time until a timer is due, so that no timer is due again at once.
@@ -128,6 +135,8 @@ pub struct StackCounters {
     pub accepted: u64,
     /// Started connections to others.
     pub started: u64,
+    /// SYNs that were sent again because the peer had an old connection with these addresses and ports in TIME-WAIT.
+    pub restarted: u64,
     /// Segments whose content was sent before.
     pub retransmitted: u64,
     /// Sent segments.
@@ -247,6 +256,13 @@ impl<L: Link> Stack<L> {
         self.counters
     }
 
+    /// Returns the maximum number of connections in every phase that there were at a time.
+    #[must_use]
+    pub fn connections_peak(&self) -> usize {
+        // A further slot is added only if all are used, and none is ever removed.
+        self.slots.len()
+    }
+
     /// Returns the number of connections in every phase.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -336,6 +352,7 @@ impl<L: Link> Stack<L> {
                     self.accepted.push_back(id);
                 }
             },
+            Phase::Connecting if state == State::SynSent && segment.is_plain_ack() => self.restart(slot),
             Phase::Orphan if connection.socket().can_recv() => connection.socket_mut().abort(),
             Phase::Connecting if state != State::SynSent && connection.expiry_ns != NOT_ARMED => {
                 let started_ns = connection.expiry_ns.saturating_sub(HANDSHAKE_NS_MAX);
@@ -498,10 +515,11 @@ impl<L: Link> Stack<L> {
         }
     }
 
-    /// Sends what connections have to send. One that has more than its turn allows stays in the list
+    /// Sends what connections have to send. Those that have more than a turn allows stay in the list
     /// ([`Stack::has_work`]).
     pub fn flush(&mut self, now_ns: u64) {
         let mut turn = std::mem::take(&mut self.dirty);
+        self.dirty = turn.split_off(turn.len().min(TURN_CONNECTIONS_MAX));
         for slot in turn.drain(..) {
             self.flush_connection(slot, now_ns);
         }

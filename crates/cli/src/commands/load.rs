@@ -16,7 +16,6 @@ use record::interval_log::IntervalLog;
 use record::problem::InputProblem;
 use record::units::{SECOND_NS, format_duration_ns, format_rate};
 use rt::drain::{Drain, DrainWatch, SignalHandlers, SignalSet, block_signals};
-use rt::user_tcp::UserTcpSurvey;
 use runner::calibration::{TrialSettings, reached_per_s};
 use runner::confirm::{self, ConfirmContext, ConfirmError};
 use runner::embedded::Origin;
@@ -72,7 +71,13 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     }
     if args.is_set("check") {
         let survey = load::user_tcp::survey(&plan).map_err(Failure::cannot_run)?;
-        print(&(describe_plan(&plan) + &survey.as_ref().map(UserTcpSurvey::describe).unwrap_or_default()));
+        print(
+            &(describe_plan(&plan)
+                + &survey
+                    .as_ref()
+                    .map(|survey| survey.describe(Some(plan.connections as usize)))
+                    .unwrap_or_default()),
+        );
         return Ok(match survey {
             Some(survey) if !survey.problems.is_empty() => Exit::CannotRun,
             _ => Exit::Done,

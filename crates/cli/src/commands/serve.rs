@@ -9,7 +9,6 @@ use record::units::format_plural;
 use rt::address::Address;
 use rt::drain::{Drain, DrainStage, SignalHandlers, SignalSet, block_signals};
 use rt::listen::AcceptMode;
-use rt::user_tcp::UserTcpSurvey;
 use serve::plan::OriginPlan;
 use serve::{OriginStats, RunningOrigin};
 use server_shell::web_ui::{self, WebPage, WebRequest, WebRoute};
@@ -24,7 +23,8 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let plan = OriginPlan::parse(&serve_flags(args))?;
     if args.is_set("check") {
         let survey = plan.survey_user_tcp().map_err(Failure::cannot_run)?;
-        print(&(plan.describe() + &survey.as_ref().map(UserTcpSurvey::describe).unwrap_or_default()));
+        let user_tcp = survey.as_ref().map(|survey| survey.describe(plan.connections_max()));
+        print(&(plan.describe() + &user_tcp.unwrap_or_default()));
         return Ok(match survey {
             Some(survey) if !survey.problems.is_empty() => Exit::CannotRun,
             _ => Exit::Done,

@@ -29,6 +29,7 @@ mod pages;
 mod plan;
 mod process_tree;
 mod profile;
+mod proxy_auth;
 mod proxy_balance;
 mod proxy_config;
 mod proxy_content;

@@ -2,6 +2,8 @@
 //! certificates; curl, Python and nginx are the other ends.
 
 mod acme;
+mod acme_dns;
+mod acme_replicas;
 mod authority;
 mod client;
 mod fairness;
@@ -9,6 +11,7 @@ mod listeners;
 mod origin;
 mod pools;
 mod reloads;
+mod revocation;
 mod settings;
 mod sni;
 mod tunnels;

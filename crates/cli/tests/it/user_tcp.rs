@@ -1,5 +1,8 @@
 //! TCP in user space with the real binary, between two namespaces: counts, bytes, refusals, and what is left after a kill.
 
+mod interoperability;
+mod many_connections;
+
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -381,38 +384,6 @@ fn a_load_that_is_stopped_or_killed_leaves_nothing() {
         assert!(pair.curl(&["http://10.79.0.1/?s=1"]).status.success(), "{signal:?}");
     }
     drop(server);
-}
-
-#[test]
-fn haproxy_is_driven() {
-    let Some(pair) = Pair::create() else { return };
-    if Command::new("haproxy").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        test_needs::skip("haproxy", "not on the path");
-        return;
-    }
-    let directory = temp_dir();
-    let config = directory.path().join("haproxy.cfg");
-    let text = "global\n nbthread 1\ndefaults\n mode http\n timeout client 10s\n timeout server 10s\n timeout connect 5s\n\
-                frontend web\n bind 10.79.0.1:80\n http-request return status 200 content-type text/plain string hello\n";
-    std::fs::write(&config, text).unwrap();
-    let mut exec = command("ip", directory.path());
-    exec.args(["netns", "exec", &pair.0[0], "haproxy", "-db", "-f", config.to_str().unwrap()]);
-    let haproxy = Process::spawn(exec.stdout(Stdio::null()).stderr(Stdio::null()));
-    assert!(within(EVENT_TIMEOUT, || pair.curl(&["http://10.79.0.1/"]).stdout == b"hello"));
-    for per_connection in ["1", "1000"] {
-        let load = ["load", "--no-baseline", "--json", "RECORD", "--xdp", "x1", "-n", "2000", "-c", "20"];
-        let rest = ["-r", per_connection, "--expect-body", "hello", "http://10.79.0.1/"];
-        let run = pair.weir(1, &[&load[..], &rest].concat());
-        run.assert_sums();
-        assert_eq!(
-            (run.count("totals.responses"), run.errors()),
-            (2_000, 0),
-            "{} {}",
-            run.stdout,
-            run.stderr
-        );
-    }
-    drop(haproxy);
 }
 
 #[test]

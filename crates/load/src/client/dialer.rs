@@ -195,7 +195,8 @@ impl Dialer {
     async fn dial(&self, source: Option<IpAddr>) -> io::Result<Stream> {
         match (&self.core.user_tcp, self.address()) {
             (Some(tcp), Address::Tcp(target)) => {
-                let route = self.core.shared.routes.get(*target).ok_or(io::ErrorKind::HostUnreachable)?;
+                let route = self.core.shared.routes.get(*target, source);
+                let route = route.ok_or(io::ErrorKind::HostUnreachable)?;
                 Box::pin(tcp.connect(*target, route)).await.map(Stream::User)
             }
             (Some(_), _) => Err(io::ErrorKind::Unsupported.into()),

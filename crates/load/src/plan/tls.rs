@@ -7,8 +7,8 @@ use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::units::parse_fraction;
 use rt::tls::{
-    CertificateFiles, CipherSuite, ClientTls, ClientTlsOptions, KeyExchangeGroup, TlsAlgorithms,
-    TlsConfigError, TlsVersion, UnknownAlgorithm, Verification,
+    CertificateFiles, CipherSuite, ClientTls, ClientTlsOptions, KeyExchangeGroup, RevocationOptions,
+    TlsAlgorithms, TlsConfigError, TlsVersion, UnknownAlgorithm, Verification,
 };
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
@@ -169,6 +169,7 @@ impl TlsPlan {
                 (Some(path), false) => Verification::CaFile(path.clone()),
                 (None, false) => Verification::HostRoots,
             },
+            revocation: RevocationOptions::default(),
             certificate: self.certificate(),
             resumes: self.resume_fraction > 0.0,
             version_min: self.version_min,

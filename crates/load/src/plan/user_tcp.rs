@@ -39,12 +39,8 @@ impl XdpPlan {
             reader
                 .add_problem("--xdp", "is empty: name the interface that leads to the target, such as eth1");
         }
-        let others = [
-            ("--unix", text.unix.is_some(), "a unix socket has no TCP"),
-            ("--source", !text.sources.is_empty(), "the route to the target decides the source address"),
-        ];
-        for (flag, _, why) in others.iter().filter(|(_, is_given, _)| *is_given) {
-            reader.add_problem(flag, format!("not with --xdp: {why}"));
+        if text.unix.is_some() {
+            reader.add_problem("--unix", "not with --xdp: a unix socket has no TCP");
         }
         Some(Self { interface, exposed: text.xdp.exposed })
     }
@@ -102,8 +98,8 @@ mod tests {
             let problems = RunPlan::parse(text, 8).unwrap_err();
             problems.into_iter().map(|problem| problem.location).collect()
         };
-        let bad = LoadFlags { sources: vec!["10.0.0.2".into()], ..text() };
-        assert_eq!(locations(&bad), ["--source"]);
+        let bad = LoadFlags { unix: Some("/tmp/s".into()), ..text() };
+        assert_eq!(locations(&bad), ["--unix"]);
         assert_eq!(
             locations(&LoadFlags { xdp: XdpFlags { interface: None, exposed: true }, ..text() }),
             ["--xdp-exposed"]

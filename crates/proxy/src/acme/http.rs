@@ -15,10 +15,9 @@ use record::units::format_duration_ns;
 use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::timers::Timers;
 use rt::tls::ClientTls;
-use rt::tokio::runtime::{Builder, LocalOptions};
 use rt::tokio::sync::oneshot;
 
-use crate::http_client::{self, HttpRequest, HttpResponse};
+use crate::http_client::{self, HttpRequest, HttpResponse, block_on};
 
 /// Maximum time of a request, from the look-up of the host to the end of the response.
 pub(super) const REQUEST_TIMEOUT_NS: u64 = 60 * SECOND_NS;
@@ -81,10 +80,6 @@ impl HttpClient for AcmeHttp {
             result.map_err(|error| Error::Other(format!("{uri}: {error}").into()))
         })
     }
-}
-
-fn block_on<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?.block_on(future)
 }
 
 /// Makes a request, until its maximum time or until nobody waits for the response any more.

@@ -1,15 +1,18 @@
 //! Times of orders: two thirds of a lifetime, and a back-off after failures. Pure, except for the
-//! reading of a certificate.
+//! reading of a certificate and of the failures of other replicas.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use rt::clock::{SECOND_NS, unix_ns};
+
+use super::shared::SharedFailures;
 use crate::plan::AcmePlan;
 
 /// Time until the second attempt in seconds; it doubles with each failure.
 const RETRY_MIN_S: u64 = 60;
 /// Maximum time between two attempts in seconds: ACME servers limit failures per hour.
-const RETRY_MAX_S: u64 = 6 * 3_600;
+pub(super) const RETRY_MAX_S: u64 = 6 * 3_600;
 
 /// Failures by the certificate's file.
 #[derive(Debug, Default)]
@@ -24,19 +27,35 @@ struct Failures {
 impl Schedule {
     /// Returns the earliest time of the next attempt, in seconds since 1970.
     pub(super) fn retry_at_s(&self, plan: &AcmePlan) -> u64 {
-        self.0.get(&plan.certificate_path()).map_or(0, |failures| failures.retry_at_s)
+        // The storage may be the reason of a failure, and not have it.
+        let own_s = self.0.get(&plan.certificate_path()).map_or(0, |failures| failures.retry_at_s);
+        let of_all = plan.sharing.map(|_| SharedFailures::read(plan, unix_ns() / SECOND_NS));
+        own_s.max(of_all.unwrap_or_default().retry_at_s)
     }
 
     pub(super) fn succeeded(&mut self, plan: &AcmePlan) {
+        if plan.sharing.is_some() {
+            SharedFailures::remove(plan);
+        }
         self.0.remove(&plan.certificate_path());
     }
 
     /// Notes a failure. Returns the time until the next attempt in seconds.
     pub(super) fn failed(&mut self, plan: &AcmePlan, now_s: u64) -> u64 {
         let failures = self.0.entry(plan.certificate_path()).or_default();
+        if plan.sharing.is_some() {
+            failures.count = failures.count.max(SharedFailures::read(plan, now_s).count);
+        }
         failures.count += 1;
         let wait_s = backoff_s(failures.count, fastrand::f64());
         failures.retry_at_s = now_s + wait_s;
+        if plan.sharing.is_some() {
+            let shared = SharedFailures { count: failures.count, retry_at_s: failures.retry_at_s };
+            // Without the file, each replica waits for its own failures only.
+            if let Err(error) = shared.write(plan) {
+                eprintln!("weir: the other replicas do not learn of the failure: {error}");
+            }
+        }
         wait_s
     }
 }

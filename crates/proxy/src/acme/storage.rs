@@ -7,8 +7,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use instant_acme::AccountCredentials;
 use serde::{Deserialize, Serialize};
 
+use super::lease::Lease;
 use crate::plan::AcmePlan;
-use crate::private_file::{MODE, replace, with_path};
+use crate::private_file::{MODE, replace, replace_among_others, with_path};
 
 const ACCOUNT_FILE: &str = "account.json";
 const LOCK_FILE: &str = "lock";
@@ -50,8 +51,20 @@ pub(super) fn write_account(plan: &AcmePlan, credentials: AccountCredentials) ->
 ///
 /// # Errors
 /// The directory cannot be written.
-pub(super) fn write_certificate(plan: &AcmePlan, chain: &str, key: &str) -> io::Result<()> {
-    replace(&plan.certificate_path(), format!("{}\n{key}", chain.trim_end()).as_bytes())
+pub(super) fn write_certificate(
+    plan: &AcmePlan,
+    chain: &str,
+    key: &str,
+    lease: Option<&Lease>,
+) -> io::Result<()> {
+    let content = format!("{}\n{key}", chain.trim_end());
+    match lease {
+        None => replace(&plan.certificate_path(), content.as_bytes()),
+        Some(lease) => {
+            lease.check()?;
+            replace_among_others(&plan.certificate_path(), content.as_bytes(), lease.owner())
+        }
+    }
 }
 
 /// Locks the storage against another process until the file is dropped; `None`: another one has it.

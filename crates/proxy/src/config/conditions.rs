@@ -5,6 +5,7 @@ use std::sync::Arc;
 use record::document::{Located, Problems};
 use record::problem::suggestion;
 
+use crate::auth::claims::is_claim_path;
 use crate::percent::NamedPercent;
 use crate::plan::{
     CertificatePart, Condition, Conditions, DayTime, Fact, MapPlan, PathCondition, PercentCondition,
@@ -18,7 +19,7 @@ use super::maps::open_networks;
 use super::routes::{KnownNames, parse_listeners};
 use super::templates::parse_key;
 use super::validate;
-use super::value::{Matcher, Section, check_choice};
+use super::value::{Matcher, Pair, Section, check_choice};
 
 /// Constructor of a condition from others.
 type Combine = fn(Vec<Condition>) -> Condition;
@@ -49,6 +50,14 @@ pub(super) fn parse_conditions(
 ) -> Conditions {
     let when = section.key_offset("when").map(|_| section.table("when"));
     let when = when.and_then(|when| parse_condition(&when, names, 1, problems));
+    let mut has_claim = false;
+    let mut find_claim = |condition: &Condition| has_claim |= matches!(condition, Condition::Claim(_));
+    when.iter().for_each(|when| when.visit(&mut find_claim));
+    if has_claim {
+        let text = "a route is chosen before its authentication, so `claim` holds for no request: write `require` of \
+                    `auth.jwt`, or the condition of a [[route.response]]";
+        problems.add_error(section.value_offset("when"), text);
+    }
     Conditions { when: when.map(Box::new), ..parse_plain(section, names, problems) }
 }
 
@@ -127,7 +136,7 @@ fn check_names(section: &Section, key: &str, problems: &mut Problems) {
     }
 }
 
-fn parse_matcher(matcher: Located<Matcher>, problems: &mut Problems) -> Option<ValueCondition> {
+pub(super) fn parse_matcher(matcher: Located<Matcher>, problems: &mut Problems) -> Option<ValueCondition> {
     Some(match matcher.value {
         Matcher::Text(text) => ValueCondition::Equals(text),
         Matcher::Present(true) => ValueCondition::Present,
@@ -217,6 +226,15 @@ fn parse_client_conditions(section: &Section, problems: &mut Problems) -> Vec<Co
         .collect();
     if !names.is_empty() {
         parts.push(Condition::ServerName(names));
+    }
+    check_names(section, "claim", problems);
+    for Pair { name, matcher } in section.pairs("claim") {
+        if !is_claim_path(&name.value) {
+            let text = format!("'{}' is not the name of a claim", name.value.escape_debug());
+            problems.add_error(name.offset, text);
+        }
+        let value = parse_matcher(matcher, problems);
+        parts.extend(value.map(|value| Condition::Claim(TextCondition { name: name.value, value })));
     }
     check_names(section, "tls-client", problems);
     for pair in section.pairs("tls-client") {

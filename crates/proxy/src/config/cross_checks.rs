@@ -8,8 +8,8 @@ use record::document::Problems;
 use rt::address::Address;
 
 use crate::plan::{
-    Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, PreferredFamily, RoutePlan, ServerHttp,
-    ServerPlan,
+    AuthMethod, Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, PreferredFamily, RoutePlan,
+    ServerHttp, ServerPlan,
 };
 use crate::route::matches_everything;
 
@@ -34,6 +34,23 @@ pub(super) fn check_plan(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut 
     check_source_families(plan, offsets, problems);
     warn_of_http_settings_in_tcp(plan, offsets, problems);
     check_loops(plan, offsets, problems);
+    check_hooks(plan, offsets, problems);
+}
+
+/// Finds hooks of automatic certificates that could not start: Landlock forbids to execute files.
+fn check_hooks(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) {
+    if !plan.privileges.landlock {
+        return;
+    }
+    for (listener, section) in plan.listeners.iter().zip(offsets.listeners) {
+        let acme = listener.tls.as_ref().and_then(|tls| tls.acme.as_ref());
+        if acme.is_some_and(|acme| acme.hook().is_some()) {
+            let table = section.table("tls").table("acme").table("dns");
+            let text = "the hook and the programs that it starts need files outside of the sandbox: set \
+                        privileges.landlock = false, or use `server`";
+            problems.add_error(table.value_offset("hook"), text);
+        }
+    }
 }
 
 /// Finds servers with the address of a listener that forwards requests to them. Each such request
@@ -169,7 +186,10 @@ fn warn_of_unused_pools(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut P
         let is_tcp_target = plan.listeners.iter().any(|listener| listener.tcp_pools().contains(&id));
         let settings = plan.routes.iter().filter_map(|route| route.settings.by_listener.first());
         let is_mirror = settings.flat_map(|settings| &*settings.mirrors).any(|mirror| mirror.pool == id);
-        if !is_forwarded_to && !is_tcp_target && !is_mirror {
+        let is_asked = plan
+            .auth_plans()
+            .any(|auth| matches!(&auth.method, AuthMethod::Request(request) if request.pool == id));
+        if !is_forwarded_to && !is_tcp_target && !is_mirror && !is_asked {
             let text =
                 format!("pool '{}' is not used: name it in a route or a listener, or remove it", pool.name);
             problems.warn(section.offset, text);

@@ -143,6 +143,8 @@ directives! {
         "admin-token-file", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "File with `admin-token`, such as `${CREDENTIALS_DIRECTORY}/admin-token` with `LoadCredential=` of systemd; space around it does not count. A reload reads it again.";
         "control", Text("a path"), Unset("none"), "'/run/weir.sock'", "''", "Path of the unix socket for `weir ctl`; only root and the proxy's own user can connect (mode 0600). A new process gets the listening sockets there (`weir proxy --upgrade-from`).";
         "state-file", Text("a file"), Unset("they end with the process"), "'/tmp/weir.state'", "'/no/such/directory/state'", "File that keeps the changes of operators over a restart and an upgrade: states, weights and `maxconn` of servers and pools, added and removed servers, percentages, weights of splits, as commands of `weir ctl`. It is replaced after each command, and applied before the first request; a line that does not fit to the config is reported and left out. Others than root and the user of the proxy must not be able to write it.";
+        "password-threads", Integer(1, 64), Literal("2"), "1", "0", "Number of threads that check passwords of `auth.basic`, at a lower priority than those that serve connections; a change needs a restart.";
+        "password-queue", Count(1, 100_000), Literal("64"), "16", "0", "Maximum number of passwords that wait for their check, each at most 10 s; further requests get 503 with `Retry-After`. A change needs a restart.";
         "privileges", Table("privileges"), Unset("the defaults below"), "{ landlock = false }", "true", "User, group and privileges of the process after its sockets are bound.";
         "log", Entries("log[]", None), Unset("no log"), "[{ to = 'stdout' }]", "'stdout'", "Request logs, any number, written `[[log]]`.";
         "tracing", Table("tracing"), Unset("no traces; their fields pass unchanged"), "{ collector = 'http://127.0.0.1:4318' }", "true", "Traces of requests for a collector of OpenTelemetry (see \"Traces\" below).";
@@ -231,6 +233,8 @@ directives! {
         "limit-rate-total", ValueKind::ByteRate, Unset("not limited"), "'100m/s'", "0", "Maximum rate of all these responses together, on all cores.";
         "limit-rate-upload", ValueKind::ByteRate, Unset("not limited"), "'512k/s'", "'512'", "Maximum rate of each request content; in mode tcp, and after an upgrade, of the bytes of each client.";
         "compression", TableOrBool("listener.*.compression"), Unset("`false`"), "{ codings = ['br', 'gzip'] }", "'gzip'", "Compresses the responses of servers that have no content coding, for clients that accept one (see \"Compression\" below). `true`: with the defaults below.";
+        "auth", TableOrBool("listener.*.auth"), Unset("`false`"), "{ basic = { users-file = '/etc/weir/users' } }", "{ basic = {} }", "Authentication of its requests (see \"Authentication\" below).";
+        "cors", TableOrBool("listener.*.cors"), Unset("`false`"), "{ origins = 'https://app.example.org' }", "{ origins = 'app' }", "Origins whose pages may read responses: answers preflights, and adds the fields of CORS (see \"Authentication\" below).";
         "limits", Table("listener.*.limits"), Unset("the defaults below"), "{ head = '16k' }", "'16k'", "Limits of a request head.";
         "forwarding", Table("listener.*.forwarding"), Unset("the defaults below"), "{ forwarded = true }", "false", "Fields that inform servers about the origin of a request.";
         "timeouts", Table("listener.*.timeouts"), Unset("the defaults below"), "{ head = '5s' }", "'5s'", "Timeouts for clients.";
@@ -242,6 +246,10 @@ directives! {
         "acme", Table("listener.*.tls.acme"), Unset("none"), "{ directory = 'https://localhost/dir', domains = 'a.example.org', storage = '/tmp', agree-to-terms = true }", "true", "Certificate that is ordered and renewed automatically (ACME).";
         "client-ca", Text("a file"), Unset("clients need no certificate"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of clients' certificates.";
         "client-certificate", Choice(&["required", "optional"]), Literal("'required'"), "'optional'", "'none'", "With `client-ca`: `required` fails the handshake of a client without a certificate. A certificate of another authority always fails it.";
+        "client-crl", Texts("a file"), Unset("revocation is not checked"), "['/etc/weir/clients.crl']", "'/no/such/file'", "Files with certificate revocation lists (CRL) in PEM or DER, 8 MiB together: clients whose certificate is on the list of its issuer are rejected. A change of a file is read within 2 s; see \"Revoked certificates\" below.";
+        "client-crl-depth", Choice(&["chain", "leaf"]), Literal("'chain'"), "'leaf'", "'all'", "With `client-crl`, the certificates that are checked: `chain`, that of the client and those of the intermediate authorities; `leaf`, that of the client alone.";
+        "client-crl-unknown", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `client-crl`, the action on a certificate whose issuer has no list.";
+        "client-crl-expired", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `client-crl`, the action on a certificate whose issuer's list has expired (nextUpdate).";
         "client-certificate-header", Text("a field name"), Unset("none"), "'x-ssl-client-s-dn'", "'host'", "Field of requests with the subject of the verified certificate (RFC 4514: `CN=a,O=b`, bytes beyond ASCII escaped); absent without a certificate. It is removed from the requests of clients.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
         "cipher-suites", Texts("a cipher suite"), Unset("all"), "['TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256']", "'AES128-SHA'", "Cipher suites, the preferred one first, by their names at IANA or in OpenSSL; without suites of a version of TLS, that version is off.";
@@ -266,10 +274,28 @@ directives! {
         "directory", Text("a URL"), Required, "'https://localhost/dir'", "'http://localhost/dir'", "URL of the directory of the ACME server.";
         "ca", Text("a file"), Unset("the authorities that this host trusts"), "'/etc/weir/site.pem'", "5", "PEM file with the authorities of the ACME server's own certificate.";
         "contact", Texts("a URL"), Unset("none"), "'mailto:admin@example.org'", "1", "URLs to reach the owner of the account.";
-        "domains", Texts("a DNS name"), Required, "['a.example.org', 'b.example.org']", "'*.example.org'", "Names in the certificate, without wildcards; the first one names its file.";
+        "domains", Texts("a DNS name"), Required, "['a.example.org', 'b.example.org']", "'*.example.org'", "Names in the certificate; the first one names its file. `*.example.org` needs the challenge `dns-01`.";
         "storage", Text("a directory"), Required, "'/tmp'", "'/no/such/directory'", "Directory for the account's key and the certificate (mode 0600).";
-        "challenge", Choice(&["http-01", "tls-alpn-01"]), Literal("'http-01'"), "'tls-alpn-01'", "'dns-01'", "Proof of the control of the names: `http-01` at port 80, on any plain listener; `tls-alpn-01` at port 443, on this listener.";
+        "challenge", Choice(&["http-01", "tls-alpn-01", "dns-01"]), Literal("'http-01'"), "'tls-alpn-01'", "'dns-02'", "Proof of the control of the names: `http-01` at port 80, on any plain listener; `tls-alpn-01` at port 443, on this listener; `dns-01` by a TXT record, which `dns` sets.";
+        "dns", Table("listener.*.tls.acme.dns"), Unset("required by the challenge `dns-01`"), "{ server = '127.0.0.1', key-file = '/etc/weir/tsig.key' }", "true", "Way to set the TXT records of the challenge `dns-01`.";
+        "shared-storage", Bool, Literal("false"), "true", "'yes'", "Shares `storage`, a volume or NFS, with processes on other hosts: one orders for all, see \"Certificates of several replicas\" below.";
+        "lease", Time, Literal("'60s'"), "'30s'", "60", "With `shared-storage`, time after which the others take over from a replica that ended while it ordered, and half as much again; the same for all replicas.";
+        "poll-interval", Time, Literal("'5s'"), "'1s'", "5", "With `shared-storage`, interval at which a replica looks for files of the others; the same for all replicas.";
         "agree-to-terms", Bool, Literal("false"), "true", "'yes'", "Agreement to the terms of service of the ACME server; required.";
+    }
+    "listener.*.tls.acme.dns" {
+        "server", Text("a name server"), Unset("`hook`"), "'127.0.0.1:53'", "'127.0.0.1:x'", "Primary name server of the zone, which gets dynamic updates (RFC 2136) over TCP, with a signature (TSIG, RFC 8945).";
+        "key-file", Text("a file"), Unset("`key-name` and `secret-file`"), "'/etc/weir/tsig.key'", "'/no/such/file'", "File with the key of the updates in the format of BIND, as `tsig-keygen` writes it: `hmac-sha256`, `hmac-sha384` or `hmac-sha512`. Only root and `user` may be able to change it. It is read for each order.";
+        "key-name", Text("a DNS name"), Unset("in `key-file`"), "'weir'", "'a b'", "Name of the key of the updates.";
+        "algorithm", Choice(&["hmac-sha256", "hmac-sha384", "hmac-sha512"]), Literal("'hmac-sha256'"), "'hmac-sha512'", "'hmac-md5'", "Algorithm of the key, with `key-name`.";
+        "secret-file", Text("a file"), Unset("`key-file`"), "'/etc/weir/tsig.secret'", "'/no/such/file'", "File with the secret of the key in base64, with the rules of `key-file`.";
+        "zone", Text("a DNS name"), Unset("found by SOA queries to `server`"), "'example.org'", "'a b'", "Zone to update.";
+        "ttl", Time, Literal("'60s'"), "'5m'", "60", "TTL of the records.";
+        "hook", Texts("a program and its arguments"), Unset("`server`"), "['/bin/true', 'x']", "'true'", "Program that sets and removes the records, and its first arguments; it gets `add NAME VALUE` or `remove NAME VALUE` behind them (see \"Automatic certificates\" below). It needs privileges.landlock = false.";
+        "hook-timeout", Time, Literal("'2m'"), "'30s'", "30", "Maximum time of the hook; then it is killed with its children.";
+        "check-servers", Texts("a name server"), Unset("`server`; none with `hook`"), "['127.0.0.1:53', '127.0.0.2:53']", "'127.0.0.1:x'", "Name servers that must have the records before they are validated; `authoritative` for all of the zone.";
+        "propagation-timeout", Time, Literal("'2m'"), "'10m'", "2", "Maximum time until these name servers have the records.";
+        "propagation-interval", Time, Literal("'2s'"), "'500ms'", "2", "Interval at which they are asked.";
     }
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";
@@ -304,6 +330,59 @@ directives! {
         "br", Integer(0, 11), Literal("4"), "5", "12", "Level of Brotli.";
         "zstd", Integer(1, 19), Literal("3"), "1", "0", "Level of Zstandard.";
         "gzip", Integer(1, 9), Literal("6"), "1", "10", "Level of gzip.";
+    }
+    "listener.*.auth" {
+        "basic", Table("listener.*.auth.basic"), Unset("another method"), "{ users-file = '/etc/weir/users' }", "{ users-file = '/no/such/file' }", "Names and passwords of a file.";
+        "jwt", Table("listener.*.auth.jwt"), Unset("another method"), "{ keys-url = 'https://localhost/jwks.json' }", "{ keys-url = 'localhost' }", "JSON Web Tokens.";
+        "request", Table("listener.*.auth.request"), Unset("another method"), "{ pool = 'app', path = '/verify' }", "{ pool = 'ap', path = '/verify' }", "A request to a pool for each request.";
+        "forward-credentials", Bool, Literal("false"), "true", "1", "Forwards `Authorization`, or the field of the token, to servers. Otherwise it is removed, since it is for the proxy.";
+        "cache-time", Time, Literal("'5m'"), "'1m'", "5", "Maximum time that a thread uses a result that allows a request again: for a password until its user has another one, for a token until it expires, for a request with a `cache-key`. Keys of results are keyed hashes of the credentials.";
+        "cache-entries", Count(0, 1_000_000), Literal("1000"), "'10k'", "-1", "Maximum number of such results on each thread; the oldest one makes room. A token takes the memory of its claims.";
+    }
+    "listener.*.auth.basic" {
+        "users-file", Text("a file"), Required, "'/etc/weir/users'", "'/no/such/file'", "File with `NAME:HASH` on each line, as `htpasswd -B` writes it: bcrypt up to cost 14, or argon2id up to 256 MiB and 1 GiB of passes. Up to 100,000 users and 16 MiB, `#` for comments. It is read again when it changes; faults change nothing.";
+        "realm", Text("a text"), Literal("'weir'"), "'staff only'", "'a\"b'", "Name of the protected part for the dialog of browsers.";
+        "failures-per-source", ValueKind::Rate, Literal("'10/m'"), "'5/m'", "0", "Maximum rate of wrong passwords of a source (IPv6: a /64); those of a minute may come at once. Beyond it its passwords are not checked, and its requests get 429 with `Retry-After`, except those with a result that is still valid.";
+        "failures-per-user", ValueKind::Rate, Unset("no limit"), "'100/m'", "0", "The same for a name, from all sources. It lets anyone who knows a name keep its user out.";
+    }
+    "listener.*.auth.jwt" {
+        "keys-file", Text("a file"), Unset("another source"), "'/etc/weir/jwks.json'", "'/no/such/file'", "File with a JSON Web Key Set, up to 100 keys and 256 KiB. It is read again when it changes. Secrets (`oct`) in it count, too.";
+        "keys-url", Text("a URL"), Unset("another source"), "'https://localhost/jwks.json'", "'localhost'", "URL of a JSON Web Key Set with the same limits, without its secrets. Keys stay in use while it does not respond; until the first response, requests get 503.";
+        "keys-ca", Text("a file"), Unset("those that this host trusts"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of the URL's server.";
+        "keys-interval", Time, Literal("'10m'"), "'1h'", "5", "Time between two requests of the URL; after a failure 1 s to 1 min.";
+        "unknown-key-interval", Time, Literal("'30s'"), "'10s'", "0", "Minimum time between two requests because a token names an unknown key.";
+        "public-key-file", Text("a file"), Unset("another source"), "'/etc/weir/key.pub'", "'/etc/weir/site.pem'", "File with a public key in PEM: RSA from 2,048 bits, P-256, P-384, P-521 or Ed25519.";
+        "secret-file", Text("a file"), Unset("another source"), "'/etc/weir/sticky.key'", "'/no/such/file'", "File with a secret of at least 32 bytes for HS256, 48 for HS384 and 64 for HS512; a line break at its end does not count.";
+        "algorithms", Texts("an algorithm"), Unset("those of the types of the keys"), "['RS256', 'ES256']", "'none'", "Algorithms that are accepted, of those that the keys have.";
+        "issuer", Texts("a text"), Unset("any"), "'https://id.example.org'", "5", "Values of `iss`, any of them.";
+        "audience", Texts("a text"), Unset("any"), "['api', 'web']", "5", "Values of `aud`, any of them.";
+        "clock-skew", Time, Literal("'60s'"), "'5s'", "5", "Difference of clocks that is tolerated for `exp` and `nbf`.";
+        "required-claims", TextsOrNone("a claim"), Literal("['exp']"), "['exp', 'sub']", "'a b'", "Claims that a token must have. `exp` and `nbf` count whenever they are there.";
+        "require", Matchers, Unset("none"), "{ 'realm_access.roles' = 'admin' }", "{ scope = 1 }", "Claims with the values that a request needs; otherwise it gets 403. Matchers as in `header`; of a list, any entry. Dots are between the names of nested claims.";
+        "token", Text("a place"), Literal("'authorization'"), "'cookie:session'", "'body'", "Place of the token: `authorization` (as `Bearer`), `header:NAME` or `cookie:NAME`.";
+        "token-max", Size(256, 1 << 16), Literal("'8k'"), "'16k'", "'1m'", "Maximum length of a token in bytes.";
+        "user-claim", Text("a claim"), Literal("'sub'"), "'email'", "'a b'", "Claim with the name of the user, the value `{auth.user}`.";
+        "realm", Text("a text"), Literal("'weir'"), "'api'", "'a\"b'", "Realm in `WWW-Authenticate`.";
+    }
+    "listener.*.auth.request" {
+        "pool", Text("a pool's name"), Required, "'app'", "'ap'", "Pool that decides: 2xx allows the request, 401, 403 and redirects are answered to the client, all else is 503.";
+        "path", Text("a path"), Required, "'/verify?app=1'", "'verify'", "Target of the requests. The client's is in `X-Forwarded-Method`, `-Uri`, `-Host`, `-Proto` and `-For`.";
+        "method", Text("a method, or `same`"), Literal("'GET'"), "'same'", "'G T'", "Method of the requests, without content; `same`: that of the client.";
+        "timeout", Time, Literal("'5s'"), "'1s'", "5", "Maximum time until the response is complete; then 503.";
+        "request-headers", Texts("a field name"), Literal("['authorization', 'cookie', 'accept']"), "'*'", "'a b'", "Fields of the client that the requests get; a final `*` matches every name with that prefix.";
+        "server-headers", TextsOrNone("a field name"), Unset("none"), "['x-user', 'x-groups']", "'a b'", "Fields of a response that allows the request, for the server. They are always removed from requests of clients.";
+        "client-headers", TextsOrNone("a field name"), Unset("none"), "'set-cookie'", "'a b'", "Fields of a response that allows the request, for the client.";
+        "denial-headers", TextsOrNone("a field name"), Literal("['www-authenticate', 'location', 'set-cookie', 'retry-after', 'cache-control']"), "['location']", "'a b'", "Fields of a denial for the client, which gets its status and up to 64 KiB of its content, too.";
+        "user-header", Text("a field name"), Unset("none"), "'x-user'", "'a b'", "Field of a response that allows the request with the name of the user, the value `{auth.user}`.";
+        "cache-key", Text("the name of a value, or a text with values"), Unset("each request is asked for"), "'{header.authorization} {method} {path}'", "'always'", "Key of responses that allow requests, which are used again for `cache-time`. All that the decision depends on belongs into it.";
+    }
+    "listener.*.cors" {
+        "origins", Texts("an origin"), Required, "['https://app.example.org', 'https://*.example.org']", "'https://a.example/'", "Origins, any of them: `https://app.example.org`, `https://*.example.org` for all names below, `regex:` and a regular expression for the complete origin, or `*`.";
+        "methods", Texts("a method"), Literal("['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']"), "'GET'", "'G T'", "Methods that pages may use.";
+        "headers", TextsOrNone("a field name"), Unset("those that the page asks for"), "['x-token']", "'a b'", "Fields that pages may send.";
+        "expose", TextsOrNone("a field name"), Unset("the simple ones"), "['x-total']", "'a b'", "Fields of responses that pages may read.";
+        "credentials", Bool, Literal("false"), "true", "1", "Allows cookies and other credentials.";
+        "max-age", Time, Literal("'10m'"), "'1h'", "5", "Time that browsers keep the response to a preflight.";
     }
     "listener.*.limits" {
         "head", Size(256, 1 << 16), Literal("'16k'"), "'32k'", "'65k'", "Maximum size of a head in bytes, up to 64 KiB; larger is 431.";
@@ -366,6 +445,8 @@ directives! {
         "compression", TableOrBool("route[].compression"), Unset("`compression` of the listener"), "{ level = { gzip = 1 } }", "'gzip'", "Compresses the responses of its servers, of `return`, and error pages, with what is not given from the listener, or else the defaults there; `false`: not.";
         "hedge", Table("route[].hedge"), Unset("none"), "{ after = '50ms' }", "'50ms'", "Sends an idempotent request whose response is late to a second server, too (see \"Hedging\" below).";
         "mirror", ValueKind::TableOrTables("route[].mirror"), Unset("none"), "[{ pool = 'app', percent = 10 }]", "'app'", "Sends copies of its requests to other pools, whose responses are counted and discarded (see \"Mirroring\" below); at most 4.";
+        "auth", TableOrBool("listener.*.auth"), Unset("`auth` of the listener"), "{ basic = { users-file = '/etc/weir/users' } }", "{ jwt = {} }", "Authentication of its requests, with the keys of a listener's `auth`; `false`: none.";
+        "cors", TableOrBool("listener.*.cors"), Unset("`cors` of the listener"), "{ origins = '*' }", "{ origins = '*', credentials = true }", "Origins whose pages may read its responses, with the keys of a listener's `cors`; `false`: none.";
         "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
         "split", Table("route[].split"), Unset("another action"), "{ pools = { app = 90 } }", "{ app = 1 }", "Action: forwards to one of several pools, by weight (see \"Splits\" below).";
@@ -457,9 +538,10 @@ directives! {
         "source-file", Text("a file"), Unset("any"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with client networks, one on each line, `#` for comments, up to 1,000,000 networks and 64 MiB; any of them. It is read again when it changes (see \"Maps and lists\" below).";
         "map", Matchers, Unset("any"), "{ m = 'gold' }", "{ other = true }", "Entries of maps for the request, all of them: `true`, there is one; `false`, there is none; a text or `{ regex = \"…\" }`, its value.";
         "cookie", Matchers, Unset("any"), "{ beta = '1' }", "{ beta = 1 }", "Cookies, all of them, with matchers as in `header`.";
+        "claim", Matchers, Unset("any"), "{ tenant = 't1' }", "{ tenant = 1 }", "Claims of the token that `auth.jwt` has verified, all of them, with matchers as in `header`; of a list, any entry. Only in a condition of `[[route.response]]`: a route is chosen before its authentication.";
         "tls", Bool, Unset("either"), "true", "'1.3'", "`true`: only with TLS, `false`: only without.";
         "sni", Texts("a host name"), Unset("any"), "'*.example.org'", "'*'", "Server names that the client asked for (SNI), any of them.";
-        "tls-client", Matchers, Unset("any"), "{ subject = true, san = { regex = '^DNS:a' } }", "{ issuer = true }", "Parts of the client's verified certificate, all of them: `subject`, `san` (one of the names, as in `DNS:a.example`), `serial`, `fingerprint`, as the values `tls.client.*`, with matchers as in `header`.";
+        "tls-client", Matchers, Unset("any"), "{ subject = true, san = { regex = '^DNS:a' } }", "{ key = true }", "Parts of the client's verified certificate, all of them: `subject`, `issuer`, `common-name`, `san` (one of the names, as in `DNS:a.example`), `dns`, `uri`, `email` (one of the names of this kind), `serial`, `fingerprint`, as the values `tls.client.*`, with matchers as in `header`.";
         "time", Texts("a part of the day"), Unset("any"), "['08:00-12:00', '22:00-06:00']", "'8-12'", "Parts of the day in UTC, any of them; over midnight if the end is before the start.";
         "weekday", Texts("a day"), Unset("any"), "['sat', 'sun']", "'sunday'", "Days of the week in UTC, any of them: `mon`, `tue`, `wed`, `thu`, `fri`, `sat`, `sun`.";
         "percent", Ratio(0.0, 100.0), Unset("100"), "12.5", "101", "Percentage of the keys. A key is in the same percentile everywhere, so 20 % include the keys of 10 %, on all routes and machines.";
@@ -533,6 +615,10 @@ directives! {
     "pool.*.tls" {
         "verify", Bool, Literal("true"), "false", "'no'", "Verifies the servers' certificates. Without it, any server is accepted.";
         "ca", Text("a file"), Unset("the authorities that this host trusts"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of the servers' certificates.";
+        "crl", Texts("a file"), Unset("revocation is not checked"), "['/etc/weir/clients.crl']", "'/no/such/file'", "Files with certificate revocation lists (CRL) in PEM or DER, 8 MiB together: servers whose certificate is on the list of its issuer are rejected. A change of a file is read within 2 s; sessions are not resumed. See \"Revoked certificates\" below.";
+        "crl-depth", Choice(&["chain", "leaf"]), Literal("'chain'"), "'leaf'", "'all'", "With `crl`, the certificates that are checked: `chain`, that of the server and those of the intermediate authorities; `leaf`, that of the server alone.";
+        "crl-unknown", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `crl`, the action on a certificate whose issuer has no list.";
+        "crl-expired", Choice(&["reject", "accept"]), Literal("'reject'"), "'accept'", "'ignore'", "With `crl`, the action on a certificate whose issuer's list has expired (nextUpdate).";
         "server-name", Text("a host name"), Unset("each server's own host name or address"), "'app.internal'", "'a b'", "Name that the servers have to prove, and that they get as server name (SNI).";
         "certificate", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the proxy's own certificate for the servers, and its chain.";
         "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with its private key.";

@@ -139,10 +139,14 @@ pub(super) enum ValueError {
     ProtocolLength,
     #[error("'{0}' is an address, which clients do not send as a server name")]
     ServerNameIsAddress(Box<str>),
-    #[error("'{0}' needs a challenge in DNS, which weir does not support")]
+    #[error("'{0}' needs challenge = 'dns-01': the other challenges prove no wildcard names")]
     WildcardDomain(Box<str>),
     #[error("'{0}' is not a URL of a collector: write http://host:4318, or https://host/path")]
     CollectorUrl(Box<str>),
+    #[error("{path}: write the absolute path of the program", path = .0.display())]
+    RelativeProgram(PathBuf),
+    #[error("{path} is no program: make it executable (chmod u+x)", path = .0.display())]
+    NotAProgram(PathBuf),
     #[error("'{0}' is an address: write a DNS name")]
     DomainIsAddress(Box<str>),
     #[error("'{0}' is neither includeSubDomains nor preload")]

@@ -19,7 +19,7 @@ use crate::plan::{
 use super::directives::{ValueKind, find_directive};
 use super::errors::ValueError;
 use super::value::{Section, check_choice, parse_time_in_seconds};
-use super::{http2, listeners, named_log_format, pools, routes, tls, validate};
+use super::{auth, http2, listeners, named_log_format, pools, routes, tls, validate};
 
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// Name of the listener and of the pool.
@@ -114,6 +114,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         included: Vec::new(),
         error_pages: Default::default(),
         maps: Arc::default(),
+        password_threads: auth::parse_password_threads(&root_defaults),
         listeners: Arc::new([default_listener(bind, mode, tls)]),
         routes: default_route(mode).into_iter().collect(),
         pools: vec![Arc::new(PoolPlan {

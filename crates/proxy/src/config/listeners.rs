@@ -8,17 +8,21 @@ use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
 use crate::plan::{
-    BandwidthPlan, ClientHttp2Plan, ClientTimeouts, Forwarding, IdVec, ListenerPlan, Mode, Network, PathRule,
-    PoolId, Underscores,
+    AccessPlan, BandwidthPlan, ClientHttp2Plan, ClientTimeouts, Forwarding, IdVec, ListenerPlan, Mode,
+    Network, PathRule, PoolId, Underscores,
 };
 
+use super::auth::parse_auth;
 use super::bandwidth::{parse_bandwidth, warn_of_after};
 use super::compression::parse_compression;
+use super::cors::parse_cors;
 use super::value::Section;
 use super::{overload, sni, tls, validate};
 
 /// Keys that have no effect in mode tcp, where bytes are forwarded unchanged.
-const HTTP_ONLY_KEYS: [&str; 13] = [
+const HTTP_ONLY_KEYS: [&str; 15] = [
+    "auth",
+    "cors",
     "compression",
     "http2",
     "redirect-https",
@@ -84,6 +88,10 @@ pub(super) fn parse_listener(
         buffer_request_bytes: section.integer_or_zero("buffer-request"),
         compression: parse_compression(section, problems).and_then(|given| given.over(None)),
         bandwidth: parse_limits_of_bytes(section, problems),
+        access: AccessPlan {
+            auth: parse_auth(section, pools, problems).flatten(),
+            cors: parse_cors(section, problems).flatten(),
+        },
         admission: overload::parse_admission(section, problems),
     }
 }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    Action, ErrorPage, Forwarding, GivenSettings, HedgeDelay, Id as _, ListenerPlan, MarkedIdempotent,
-    MirrorPlan, OwnSettings, PoolPlan, RetryOn, RouteSettings, SETTINGS, SettingOwner, Statuses,
+    AccessPlan, Action, AuthPlan, CorsPlan, ErrorPage, Forwarding, GivenSettings, HedgeDelay, Id as _,
+    ListenerPlan, MarkedIdempotent, MirrorPlan, OwnSettings, PoolPlan, RetryOn, RouteSettings, SETTINGS,
+    SettingOwner, Statuses,
 };
 
+use super::auth::parse_auth;
 use super::bandwidth::{GivenBandwidth, parse_bandwidth, warn_of_after};
 use super::compression::{GivenCompression, parse_compression};
+use super::cors::parse_cors;
 use super::health::parse_statuses;
 use super::listeners::parse_field_of_forwarding;
 use super::routes::KnownNames;
@@ -62,6 +65,7 @@ pub(super) fn parse_settings(
     if given.is_empty() {
         return of_others(names, (action, pages));
     }
+
     let own = parse_own(section, names, problems);
     let replaced = replaced_statuses(pages);
     let settings = OwnSettings {
@@ -91,7 +95,8 @@ pub(super) fn of_others(names: &KnownNames<'_>, (action, pages): (&Action, &[Err
     let has_compression = names.listeners.iter().any(|one| one.compression.is_some());
     let has_content = !action.pools().is_empty() || matches!(action, Action::Files(_));
     let has_bandwidth = has_content && names.listeners.iter().any(|one| one.bandwidth.is_some());
-    if replaced.is_none() && !has_compression && !has_bandwidth && !is_split {
+    let has_access = names.listeners.iter().any(|one| one.access.boxed().is_some());
+    if replaced.is_none() && !has_compression && !has_bandwidth && !is_split && !has_access {
         return OwnSettings::default();
     }
     let by_listener = resolve_all(names, action, |listener, pool| RouteSettings {
@@ -141,6 +146,8 @@ struct OwnValues {
     bandwidth: Option<GivenBandwidth>,
     mirrors: Arc<[MirrorPlan]>,
     hedge: Option<HedgeDelay>,
+    auth: Option<Option<Arc<AuthPlan>>>,
+    cors: Option<Option<Arc<CorsPlan>>>,
 }
 
 fn parse_own(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> OwnValues {
@@ -156,6 +163,8 @@ fn parse_own(section: &Section, names: &KnownNames<'_>, problems: &mut Problems)
         bandwidth: parse_bandwidth(section),
         mirrors: parse_mirrors(section, names, problems),
         hedge: parse_hedge(section, problems),
+        auth: parse_auth(section, names.pools, problems),
+        cors: parse_cors(section, problems),
         section: section.clone(),
         forwarding,
         via,
@@ -179,7 +188,13 @@ impl OwnValues {
         }
         let section = &self.section;
         let retries_max = section.integer("retries").and_then(|retries| u8::try_from(retries).ok());
+        let inherited = settings.access();
+        let access = AccessPlan {
+            auth: self.auth.clone().unwrap_or(inherited.auth),
+            cors: self.cors.clone().unwrap_or(inherited.cors),
+        };
         RouteSettings {
+            access: access.boxed(),
             total_ns: self.timeouts.integer("total"),
             per_try_ns: self.timeouts.integer("per-try"),
             body_bytes_max: section.integer("body-max").or(settings.body_bytes_max),

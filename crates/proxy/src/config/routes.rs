@@ -89,7 +89,7 @@ pub(super) fn parse_route(
     let mut pages = parse_pages(&section.tables("error-page"), known, problems);
     pages.extend(names.error_pages.iter().cloned());
     let settings = route_settings::parse_settings(section, names, (&action, &pages), problems);
-    RoutePlan {
+    let route = RoutePlan {
         name: name.map_or_else(|| format!("route-{}", index + 1).into(), |name| name.value),
         conditions,
         texts: route_texts(&changes, rules, pages, &action, &rate_limits, regex),
@@ -97,9 +97,32 @@ pub(super) fn parse_route(
         path_rule: section.text("path-rule").map(|text| parse_path_rule(&text.value)),
         rate_limits,
         priority: overload::parse_priority(section),
-        settings,
+        settings: OwnSettings::default(),
         action,
+    };
+    with_settings(route, settings)
+}
+
+/// Adds settings to a route, and the changes that their rules about access need.
+pub(super) fn with_settings(mut route: RoutePlan, settings: OwnSettings) -> RoutePlan {
+    let listeners = &route.conditions.listeners;
+    let resolved = settings.by_listener.iter().enumerate();
+    let of_route = resolved.filter(|(index, _)| listeners.is_empty() || listeners.contains(index));
+    let plans: Vec<_> = of_route.filter_map(|(_, settings)| settings.access.as_deref()).collect();
+    if !plans.is_empty() {
+        let mut changes: Vec<RouteChange> = plans.iter().flat_map(|access| access.changes()).collect();
+        changes.append(&mut route.changes);
+        route.changes = changes;
+        // Its responses have fields that are only known with the request.
+        let texts = route.texts.get_or_insert_default();
+        for variant in &mut texts.variants {
+            let mut changes: Vec<RouteChange> = plans.iter().flat_map(|access| access.changes()).collect();
+            changes.append(variant);
+            *variant = changes;
+        }
     }
+    route.settings = settings;
+    route
 }
 
 /// Returns the implicit last route of a listener with its own pool.

@@ -52,6 +52,44 @@ impl TestCertificates {
         (ticket_key, ocsp)
     }
 
+    /// Returns the path of a revocation list.
+    pub(super) fn shared_revocation_list() -> &'static str {
+        static FILE: OnceLock<String> = OnceLock::new();
+        FILE.get_or_init(|| {
+            let params = rcgen::CertificateRevocationListParams {
+                this_update: rcgen::date_time_ymd(2020, 1, 1),
+                next_update: rcgen::date_time_ymd(2099, 1, 1),
+                crl_number: rcgen::SerialNumber::from(1),
+                issuing_distribution_point: None,
+                revoked_certs: Vec::new(),
+                key_identifier_method: rcgen::KeyIdMethod::Sha256,
+            };
+            let mut authority = rcgen::CertificateParams::default();
+            authority.key_usages = vec![rcgen::KeyUsagePurpose::CrlSign];
+            let issuer = rcgen::Issuer::new(authority, rcgen::KeyPair::generate().unwrap());
+            let path = Path::new(Self::shared().0).with_file_name("clients.crl");
+            std::fs::write(&path, params.signed_by(&issuer).unwrap().der()).unwrap();
+            path.display().to_string()
+        })
+    }
+
+    /// Returns the paths of a key of dynamic updates, and of a secret.
+    pub(super) fn shared_tsig_files() -> (&'static str, &'static str) {
+        static FILES: OnceLock<(String, String)> = OnceLock::new();
+        let (key, secret) = FILES.get_or_init(|| {
+            let site = Path::new(Self::shared().0);
+            let write = |name: &str, text: &str| {
+                let path = site.with_file_name(name);
+                Self::write(&path, text);
+                path.display().to_string()
+            };
+            let secret = "AQIDBAUGBwgJCgsMDQ4PEA==";
+            let key = format!("key weir {{ algorithm hmac-sha256; secret \"{secret}\"; }};");
+            (write("tsig.key", &key), write("tsig.secret", secret))
+        });
+        (key, secret)
+    }
+
     /// Returns a certificate and its key in PEM format.
     pub(super) fn generate(name: &str) -> (String, String) {
         let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();

@@ -51,6 +51,20 @@ fn config(row: &Directive, line: &str) -> String {
                          storage = '/tmp'\nagree-to-terms = true\n@\n";
             format!("{}{POOL}", listener(table))
         }
+        "listener.*.tls.acme.dns" => {
+            let start = match row.key {
+                "hook" | "hook-timeout" => "hook = ['/bin/true']",
+                "key-name" | "algorithm" | "secret-file" => {
+                    "server = '127.0.0.1'\nkey-name = 'weir'\nsecret-file = '/etc/weir/tsig.secret'"
+                }
+                _ => "server = '127.0.0.1'\nkey-file = '/etc/weir/tsig.key'",
+            };
+            let table = format!(
+                "[listener.web.tls.acme]\ndirectory = 'https://localhost/dir'\ndomains = '*.test'\n\
+                 storage = '/tmp'\nagree-to-terms = true\nchallenge = 'dns-01'\n[listener.web.tls.acme.dns]\n{start}\n@\n"
+            );
+            format!("[privileges]\nlandlock = false\n{}{POOL}", listener(&table))
+        }
         "listener.*.tls.certificates[]" => {
             let entry = "[[listener.web.tls.certificates]]\ncertificate = 'SITE'\n@\n";
             format!("{}{POOL}", listener(entry))
@@ -64,10 +78,34 @@ fn config(row: &Directive, line: &str) -> String {
         "listener.*.compression.level" => {
             format!("{}{POOL}", listener("[listener.web.compression.level]\n@\n"))
         }
+        "listener.*.auth" => {
+            let method = "basic = { users-file = '/etc/weir/users' }";
+            let method = if ["basic", "jwt", "request"].contains(&row.key) { "" } else { method };
+            format!("{}{POOL}", listener(&format!("[listener.web.auth]\n{method}\n@\n")))
+        }
+        "listener.*.auth.basic" => {
+            format!("{}{POOL}", listener("[listener.web.auth.basic]\nusers-file = '/etc/weir/users'\n@\n"))
+        }
+        "listener.*.auth.jwt" => {
+            let is_source = ["keys-file", "public-key-file", "secret-file"].contains(&row.key);
+            let source = if is_source { "" } else { "keys-url = 'https://localhost/jwks.json'\n" };
+            format!("{}{POOL}", listener(&format!("[listener.web.auth.jwt]\n{source}@\n")))
+        }
+        "listener.*.auth.request" => {
+            let table = "[route.auth.request]\npool = 'app'\npath = '/verify'\n@\n";
+            format!("{LISTENER}[[route]]\nreturn = {{}}\n{table}{POOL}")
+        }
+        "listener.*.cors" => {
+            format!("{}{POOL}", listener("[listener.web.cors]\norigins = 'https://a.example'\n@\n"))
+        }
         "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
         "route[]" => format!("{}{POOL}", route("@\n")),
+        "route[].when" if row.key == "claim" => {
+            let rule = "[[route.response]]\nadd-header = { x-a = '1' }\n[route.response.when]\n@\n";
+            format!("{LISTENER}[[route]]\nreturn = {{}}\n{rule}")
+        }
         "route[].when" => {
             let map = "[map.m]\nkey = 'path'\nentries = { a = '1' }\n";
             format!("{LISTENER}[[route]]\ndeny = true\n[route.when]\n@\n{map}")
@@ -148,9 +186,15 @@ fn config(row: &Directive, line: &str) -> String {
     let text = text + &line + after;
     let (ticket_key, ocsp) = TestCertificates::shared_extras();
     let text = text
+        .replace("/etc/weir/clients.crl", TestCertificates::shared_revocation_list())
+        .replace("/etc/weir/tsig.key", TestCertificates::shared_tsig_files().0)
+        .replace("/etc/weir/tsig.secret", TestCertificates::shared_tsig_files().1)
         .replace("/etc/weir/ticket.key", ticket_key)
         .replace("/etc/weir/networks.txt", empty_file())
         .replace("/etc/weir/hosts.map", empty_file())
+        .replace("/etc/weir/users", auth_file("users"))
+        .replace("/etc/weir/jwks.json", auth_file("jwks.json"))
+        .replace("/etc/weir/key.pub", auth_file("key.pub"))
         .replace("/etc/weir/site.ocsp", ocsp);
     text.replace("/etc/weir/site.pem", "SITE").replace("SITE", site).replace("/etc/weir/certs", directory)
 }
@@ -159,6 +203,19 @@ fn config(row: &Directive, line: &str) -> String {
 fn empty_file() -> &'static str {
     static FILE: std::sync::OnceLock<tempfile::NamedTempFile> = std::sync::OnceLock::new();
     FILE.get_or_init(|| tempfile::NamedTempFile::new().unwrap()).path().to_str().unwrap()
+}
+
+/// Returns the path of a file with users or keys.
+fn auth_file(name: &str) -> &'static str {
+    static DIRECTORY: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
+    let directory = DIRECTORY.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, content) in crate::auth::jwks::fixtures::FILES {
+            std::fs::write(directory.path().join(name), content).unwrap();
+        }
+        directory
+    });
+    directory.path().join(name).into_os_string().into_string().unwrap().leak()
 }
 
 #[test]

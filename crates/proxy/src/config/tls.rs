@@ -18,7 +18,7 @@ use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerHttp, ServerPl
 use super::errors::ValueError;
 use super::validate;
 use super::value::Section;
-use super::{acme, hsts};
+use super::{acme, hsts, revocation};
 
 /// Protocols that clients of HTTP listeners negotiate (RFC 7301).
 const HTTP_ALPN: &[u8] = b"http/1.1";
@@ -28,7 +28,7 @@ const CLIENT_KEYS: [&str; 2] = ["client-certificate", "client-certificate-header
 
 /// Files that a table names, with the positions of their names.
 #[derive(Default)]
-struct NamedFiles(Vec<(PathBuf, usize)>);
+pub(super) struct NamedFiles(Vec<(PathBuf, usize)>);
 
 impl NamedFiles {
     /// Reports faults of files at the positions of their names, all others at `offset`.
@@ -42,7 +42,7 @@ impl NamedFiles {
         self.0.iter().find(|(path, _)| Some(path) == fault.path.as_ref()).map(|(_, offset)| *offset)
     }
 
-    fn add(&mut self, text: Located<Box<str>>) -> PathBuf {
+    pub(super) fn add(&mut self, text: Located<Box<str>>) -> PathBuf {
         let path = PathBuf::from(&*text.value);
         self.0.push((path.clone(), text.offset));
         path
@@ -88,16 +88,7 @@ pub(super) fn parse_listener_tls(
     let section = tls_table(listener)?;
     let mut files = NamedFiles::default();
     let mut certificates = parse_certificates(&section, &mut files, problems);
-    let directory = section.text("directory").and_then(|text| {
-        let found = problems.ok_or_report(text.offset, pem_files(Path::new(&*text.value)))?;
-        files.0.extend(found.iter().map(|path| (path.clone(), text.offset)));
-        certificates.extend(found.into_iter().map(|path| CertificateFiles {
-            certificate: path.clone(),
-            key: path,
-            ocsp: None,
-        }));
-        Some(PathBuf::from(&*text.value))
-    });
+    let directory = parse_directory(&section, &mut certificates, &mut files, problems);
     let acme = acme::parse_acme(&section, mode, problems);
     let is_empty = certificates.is_empty() && !section.flag("self-signed") && acme.is_none();
     let is_any_given =
@@ -112,6 +103,7 @@ pub(super) fn parse_listener_tls(
     let client_header = parse_client_header(&section, mode, problems);
     let algorithms = parse_algorithms(&section, problems);
     let hsts = parse_hsts(&section, mode, problems);
+    let client_revocation = revocation::CLIENT_KEYS.parse(&section, &mut files, problems);
     let mut options = ServerTlsOptions {
         certificates,
         answers_acme: false,
@@ -119,6 +111,7 @@ pub(super) fn parse_listener_tls(
         client_ca: section.text("client-ca").map(|text| files.add(text)),
         ticket_key_files: parse_ticket_key_files(&section, &mut files, problems),
         key_log: parse_key_log(&section, &mut files, problems),
+        client_revocation,
         client_certificate_optional: section
             .text("client-certificate")
             .is_some_and(|text| &*text.value == "optional"),
@@ -133,15 +126,17 @@ pub(super) fn parse_listener_tls(
     if is_empty {
         return None;
     }
-    if let Some(acme) = &acme {
-        acme.complete(&mut options);
+    let stored_fault = acme.as_ref().and_then(|acme| acme.complete(&mut options));
+    if let Some(fault) = &stored_fault {
+        let text = format!("{fault}: the stored certificate is not used, and ordered again");
+        problems.warn(section.value_offset("acme"), text);
     }
     match ServerTls::new(&options) {
         Ok(server) => {
             for warning in server.warnings() {
                 problems.warn(files.offset_of(warning).unwrap_or(section.offset), warning.to_string());
             }
-            Some(ListenerTls { options, directory, client_header, hsts, acme, server })
+            Some(ListenerTls { options, directory, client_header, hsts, acme, stored_fault, server })
         }
         Err(failures) => {
             files.report(failures, section.offset, problems);
@@ -180,6 +175,21 @@ fn parse_certificates(
     sections.iter().filter_map(&mut parse_entry).collect()
 }
 
+/// Reads the directory of certificates, and adds its files.
+fn parse_directory(
+    section: &Section,
+    certificates: &mut Vec<CertificateFiles>,
+    files: &mut NamedFiles,
+    problems: &mut Problems,
+) -> Option<PathBuf> {
+    let text = section.text("directory")?;
+    let found = problems.ok_or_report(text.offset, pem_files(Path::new(&*text.value)))?;
+    files.0.extend(found.iter().map(|path| (path.clone(), text.offset)));
+    let both = |path: PathBuf| CertificateFiles { certificate: path.clone(), key: path, ocsp: None };
+    certificates.extend(found.into_iter().map(both));
+    Some(PathBuf::from(&*text.value))
+}
+
 /// Returns the PEM files of a directory, sorted by name: the first one is the default.
 fn pem_files(directory: &Path) -> Result<Vec<PathBuf>, ValueError> {
     let failed = |error| ValueError::File { path: directory.into(), error };
@@ -205,7 +215,7 @@ fn warn_of_readable_keys(certificates: &[CertificateFiles], files: &NamedFiles, 
 
 fn parse_client_header(section: &Section, mode: Mode, problems: &mut Problems) -> Option<Box<str>> {
     if section.key_offset("client-ca").is_none() {
-        for key in CLIENT_KEYS {
+        for key in CLIENT_KEYS.into_iter().chain(revocation::CLIENT_KEYS.all()) {
             if let Some(offset) = section.key_offset(key) {
                 problems.warn(offset, format!("'{key}' has no effect without `client-ca`"));
             }
@@ -266,7 +276,15 @@ pub(super) fn listener_tls_of_flags(
         ..ServerTlsOptions::default()
     };
     let server = ServerTls::new(&options)?;
-    Ok(ListenerTls { options, directory: None, client_header: None, hsts: None, acme: None, server })
+    Ok(ListenerTls {
+        options,
+        directory: None,
+        client_header: None,
+        hsts: None,
+        acme: None,
+        stored_fault: None,
+        server,
+    })
 }
 
 pub(super) fn parse_pool_tls(
@@ -280,6 +298,9 @@ pub(super) fn parse_pool_tls(
     let is_verified = section.flag("verify");
     if let (false, Some(offset)) = (is_verified, section.key_offset("ca")) {
         problems.warn(offset, "'ca' has no effect with verify = false");
+    }
+    if let (false, Some(offset)) = (is_verified, section.key_offset("crl")) {
+        problems.warn(offset, "'crl' has no effect with verify = false");
     }
     let server_name = section.text("server-name").and_then(|text| {
         let check = check_server_name(&text.value);
@@ -296,18 +317,19 @@ pub(super) fn parse_pool_tls(
             (true, None) => Verification::HostRoots,
         },
         certificate: parse_own_certificate(&section, &mut files, problems),
+        revocation: revocation::SERVER_KEYS.parse(&section, &mut files, problems),
         version_min: parse_version(&section),
         alpn: http.alpn(),
         algorithms: parse_algorithms(&section, problems),
         ..ClientTlsOptions::default()
     };
-    match ClientTls::new(&options) {
+    match ClientTls::build(&options) {
         Ok(client) => {
             let files_digest = digest_of(files.0.iter().map(|(path, _)| &**path));
             Some(PoolTls { options, server_name, client, files_digest })
         }
-        Err(failure) => {
-            files.report(vec![failure], section.offset, problems);
+        Err(failures) => {
+            files.report(failures, section.offset, problems);
             None
         }
     }

@@ -35,7 +35,7 @@ pub struct PathStates(Vec<(PathBuf, PathState)>);
 
 #[derive(Debug)]
 pub struct FileWatch {
-    /// The config; `None`: only the files with servers are watched.
+    /// The config; `None`: only the files with servers and with revoked certificates are watched.
     config: Option<PathBuf>,
     /// States before the files were last read.
     loaded: PathStates,
@@ -72,7 +72,7 @@ impl FileWatch {
         Self { config: Some(config.to_owned()), ..Self::of_servers(loaded) }
     }
 
-    /// Watches only the files with servers of pools.
+    /// Watches only the files with servers of pools, and those with revoked certificates.
     #[must_use]
     pub(super) fn of_servers(loaded: PathStates) -> Self {
         Self { config: None, loaded, detector: ChangeDetector::default(), next_poll: MonotonicTime::ZERO }
@@ -100,7 +100,7 @@ impl FileWatch {
         let known = before.unwrap_or_else(|| self.loaded.clone());
         let paths: Vec<PathBuf> = match &self.config {
             Some(config) => [config.clone()].into_iter().chain(plan_files(plan)).collect(),
-            None => plan.servers_files().map(Path::to_owned).collect(),
+            None => plan.followed_files().map(Path::to_owned).collect(),
         };
         let state =
             |path: &PathBuf| known.0.iter().find(|(one, _)| one == path).map(|(_, state)| state.clone());

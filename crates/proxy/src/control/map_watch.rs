@@ -6,8 +6,9 @@ use std::sync::Arc;
 use rt::clock::MonotonicTime;
 use rt::memory::{FreedMemory, return_freed_memory};
 
+use crate::auth::watched_file::Watched;
 use crate::maps::{MapStore, POLL_INTERVAL_NS};
-use crate::plan::Plan;
+use crate::plan::{AuthPlan, Plan};
 
 #[derive(Debug)]
 pub(super) struct MapWatch {
@@ -28,7 +29,7 @@ impl Default for MapWatch {
 
 impl MapWatch {
     /// Starts to read the changed files of a plan. Checks them at most once a second, so it may be called at any
-    /// time.
+    /// time. The same holds for files with users and keys.
     pub(super) fn poll(&mut self, plan: &Plan, now: MonotonicTime) {
         if now < self.next_poll {
             return;
@@ -46,6 +47,20 @@ impl MapWatch {
                 // Without a thread, the next check tries again.
                 let _ = std::thread::Builder::new().name("map".to_owned()).spawn(read);
             }
+        }
+        for file in plan.auth_plans().filter_map(AuthPlan::file).filter(|file| file.has_changed()) {
+            let _ =
+                std::thread::Builder::new().name("auth-file".to_owned()).spawn(move || load_again(&*file));
+        }
+    }
+}
+
+fn load_again(file: &dyn Watched) {
+    match file.load() {
+        Ok(()) => eprintln!("weir: notice: {}: read again", file.path().display()),
+        Err(faults) => {
+            faults.iter().for_each(|fault| eprintln!("weir: {fault}"));
+            eprintln!("weir: {}: not changed; the previous content stays", file.path().display());
         }
     }
 }

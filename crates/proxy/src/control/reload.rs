@@ -13,7 +13,7 @@ use super::listeners::ListenAddresses;
 use super::owner::OwnerError;
 use super::runtime_servers::{ServerSetChange, ServerSetError};
 use super::sandbox::explain_denied_access;
-use super::{LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, apply_command, state_file};
+use super::{LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, apply_command, start_auth_threads, state_file};
 use crate::acme::acme_plans;
 use crate::log;
 use crate::plan::Plan;
@@ -68,6 +68,11 @@ impl RunningProxy {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        // A process that starts uses a self-signed certificate then; this one has a better one.
+        if let Some(fault) = plan.stored_fault() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, fault.to_string()));
+        }
+        start_auth_threads(&plan)?;
         let template = Arc::new(Plan { threads: self.plan.threads, ..plan.with_tls_sessions_of(&self.plan) });
         self.runtime_servers.follow(&template);
         let plan = self.runtime_servers.apply(self.health.resolve(&template), None);

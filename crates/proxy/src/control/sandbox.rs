@@ -9,7 +9,7 @@ use rt::privileges::{AllowedFiles, Confinement, Privileges, RESOLVER_PATHS};
 use rt::tls::{HOST_ROOT_PATHS, Verification};
 
 use crate::acme::acme_plans;
-use crate::plan::{Action, ListenerTls, LogTarget, Plan, PoolTls};
+use crate::plan::{Action, AuthPlan, ListenerTls, LogTarget, Plan, PoolTls};
 
 /// Files that the process must access in addition to those in its plan.
 #[derive(Clone, Debug, Default)]
@@ -75,8 +75,15 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
     let acme = acme_plans(plan);
     directories.extend(acme.iter().map(|acme| acme.storage.clone()));
     directories.extend(acme.iter().filter_map(|acme| acme.ca.as_deref()).map(directory_of));
+    let keys = acme.iter().filter_map(|acme| acme.key_source()).map(|source| source.path());
+    directories.extend(keys.flat_map(with_target).map(|path| directory_of(&path)));
+    let authorities: Vec<_> = plan.auth_plans().filter_map(AuthPlan::keys_authorities).collect();
+    directories.extend(authorities.iter().flatten().map(|path| directory_of(path)));
     let verifies_by_host = |tls: &PoolTls| tls.options.verification == Verification::HostRoots;
-    if pools.clone().any(verifies_by_host) || acme.iter().any(|acme| acme.ca.is_none()) {
+    if pools.clone().any(verifies_by_host)
+        || acme.iter().any(|acme| acme.ca.is_none())
+        || authorities.contains(&None)
+    {
         let roots = HOST_ROOT_PATHS.iter().map(PathBuf::from);
         directories.extend(roots.filter(|directory| directory.exists()));
     }
@@ -85,11 +92,18 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
     directories
 }
 
+/// Returns a path, and the one that it leads to if it is a link.
+fn with_target(path: &Path) -> impl Iterator<Item = PathBuf> {
+    [Some(path.to_owned()), std::fs::canonicalize(path).ok()].into_iter().flatten()
+}
+
 /// Returns the directories of maps, also those that links lead to: a change is read again.
 fn map_paths(plan: &Plan) -> Vec<PathBuf> {
     let stores = plan.stores();
     let files = stores.iter().filter_map(|(_, store)| store.path());
-    let targets = files.flat_map(|path| [Some(path.to_owned()), std::fs::canonicalize(path).ok()]);
+    let auth_files = plan.auth_plans().filter_map(AuthPlan::file).map(|file| file.path().to_owned());
+    let files = files.map(Path::to_owned).chain(auth_files);
+    let targets = files.flat_map(|path| [std::fs::canonicalize(&path).ok(), Some(path)]);
     targets.flatten().map(|path| directory_of(&path)).collect()
 }
 

@@ -177,7 +177,7 @@ fn follow_aliases(bytes: &[u8], mut records: Vec<ResourceRecord>, name: &str) ->
 
 /// Position of a name in a message that [`MessageReader::skip_name`] has checked.
 #[derive(Clone, Copy)]
-struct NamePosition(usize);
+pub(super) struct NamePosition(usize);
 
 impl NamePosition {
     fn labels(self, bytes: &[u8]) -> Labels<'_> {
@@ -286,26 +286,45 @@ fn name_char(byte: u8) -> char {
     if byte.is_ascii_graphic() && byte != b'.' { char::from(byte.to_ascii_lowercase()) } else { '?' }
 }
 
-struct MessageReader<'a> {
+/// Reader of the parts of a message.
+pub(super) struct MessageReader<'a> {
     bytes: &'a [u8],
     position: usize,
 }
 
-impl MessageReader<'_> {
-    fn take(&mut self, count: usize) -> Option<&[u8]> {
+impl<'a> MessageReader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, position: 0 }
+    }
+
+    pub(super) fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Checks the name at a position that has been passed.
+    pub(super) fn name_at(&self, position: usize) -> Option<NamePosition> {
+        Self { bytes: self.bytes, position }.skip_name()
+    }
+
+    /// Returns a name in lower case, without the final dot.
+    pub(super) fn text_of(&self, name: NamePosition) -> Box<str> {
+        name.labels(self.bytes).into_text()
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let bytes = self.bytes.get(self.position..self.position.checked_add(count)?)?;
         self.position += count;
         Some(bytes)
     }
 
-    fn read_u16s<const N: usize>(&mut self) -> Option<[u16; N]> {
+    pub(super) fn read_u16s<const N: usize>(&mut self) -> Option<[u16; N]> {
         let bytes = self.take(2 * N)?;
         Some(std::array::from_fn(|at| u16::from_be_bytes([bytes[2 * at], bytes[2 * at + 1]])))
     }
 
     /// Checks a name, and moves behind it. A pointer must lead to an earlier position than itself, so that
     /// this terminates.
-    fn skip_name(&mut self) -> Option<NamePosition> {
+    pub(super) fn skip_name(&mut self) -> Option<NamePosition> {
         let name = NamePosition(self.position);
         let mut labels = name.labels(self.bytes);
         while !labels.next()?.is_empty() {}

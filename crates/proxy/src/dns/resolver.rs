@@ -39,7 +39,7 @@ const QUERIES_MAX: usize = 2;
 /// Buffer size for an answer over UDP in bytes. The query does not request more than 512; larger
 /// answers are still accepted.
 const UDP_BYTES_MAX: usize = 4_096;
-const RESOLV_CONF: &str = "/etc/resolv.conf";
+pub(super) const RESOLV_CONF: &str = "/etc/resolv.conf";
 const HOSTS_FILE: &str = "/etc/hosts";
 
 /// Context for queries.

@@ -251,7 +251,7 @@ impl Exchange {
     ///
     /// # Errors
     /// A limit has none; the value includes its status. The limits before it have lost a token.
-    fn take_rate_limit_tokens(
+    pub(super) fn take_rate_limit_tokens(
         &self,
         ctx: &mut PollContext<'_, '_>,
         client: &ClientStream,
@@ -261,7 +261,13 @@ impl Exchange {
         now: MonotonicTime,
     ) -> Result<(), (RetryAfterNs, u16)> {
         let limits = &generation.plan.routes[route].rate_limits;
+        // Those of a route with authentication are taken before it, or after it if their key needs it.
+        let phase =
+            self.own_settings.as_ref().and_then(|own| own.access.as_ref()).map(|_| self.access.is_some());
         for (limit, limiter) in limits.iter().zip(&mut generation.limiters.borrow_mut()[route]) {
+            if phase.is_some_and(|is_after| is_after != limit.needs_identity()) {
+                continue;
+            }
             let buffer = &mut ctx.work.route_scratch.key;
             let key = RateLimitKey::from_request(&limit.key, request, |template| {
                 template.render_key(&self.request_values(generation, client, request), buffer);
@@ -371,7 +377,9 @@ impl Exchange {
         let sticky = plan.sticky.as_ref().and_then(Sticky::cookie);
         let parts = RequestParts { target: rewritten, default_host, changes, values: None, sticky };
         if texts.is_some() {
-            return self.write_head_with_values(generation, client, request, origin, parts);
+            let is_complete = self.write_head_with_values(generation, client, request, origin, parts);
+            self.insert_access_lines();
+            return is_complete;
         }
         let out = self.request_relay.head_buffer();
         let id = write_request(view, origin, parts, out);

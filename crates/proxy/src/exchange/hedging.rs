@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::clock::MonotonicTime;
-use wire::Parsed;
+use wire::{Limits, Parsed, RequestKind};
 
 use super::StepResult;
 use super::abandoned::leave_to_server;
@@ -31,7 +31,7 @@ use crate::exchange_state::{
 };
 use crate::latency_window::LatencyWindow;
 use crate::outcome::{EndReason, HedgeEvent};
-use crate::plan::{HedgeDelay, Reuse};
+use crate::plan::{HedgeDelay, Reuse, Statuses};
 use crate::server_conn::ServerConn;
 use crate::server_conn::http2::Granted;
 
@@ -239,31 +239,7 @@ impl Exchange {
             Poll::Ready(Ok(read)) => attempt.received.extend_from_slice(&input[..read]),
         }
         let retried = self.own_settings.as_ref().and_then(|own| own.retry_on.statuses.as_ref());
-        loop {
-            let mut slots = wire::header_slots();
-            let parsed = wire::parse_response(&attempt.received, &limits, self.facts.kind, &mut slots);
-            let (head, used) = match parsed {
-                Ok(Parsed::Complete { head, bytes }) => (head, bytes),
-                Ok(Parsed::Incomplete) => return Some(AttemptStep::Progressed),
-                Err(_) => return Some(AttemptStep::Failed(EndReason::BadResponse)),
-            };
-            if head.is_switching_protocols() {
-                return Some(AttemptStep::Failed(EndReason::BadResponse));
-            }
-            if !head.is_informational() {
-                let status = head.status;
-                if status >= 500 || retried.is_some_and(|statuses| statuses.contains(status)) {
-                    return Some(AttemptStep::BadStatus(status));
-                }
-                attempt.has_head = true;
-                return Some(AttemptStep::Progressed);
-            }
-            attempt.interim_count += 1;
-            if limits.check_interim(attempt.interim_count).is_err() {
-                return Some(AttemptStep::Failed(EndReason::BadResponse));
-            }
-            attempt.received.drain(..used);
-        }
+        Some(attempt.parse_head(&limits, self.facts.kind, retried))
     }
 
     /// Ends a second attempt that failed. The first one goes on.
@@ -506,6 +482,34 @@ impl HedgeAttempt {
         self.is_reused = is_reused;
         self.link = HedgeLink::Open(conn);
         self.note_tls_bytes();
+    }
+
+    /// Parses the received bytes, and drops interim responses.
+    fn parse_head(&mut self, limits: &Limits, kind: RequestKind, retried: Option<&Statuses>) -> AttemptStep {
+        loop {
+            let mut slots = wire::header_slots();
+            let (head, used) = match wire::parse_response(&self.received, limits, kind, &mut slots) {
+                Ok(Parsed::Complete { head, bytes }) => (head, bytes),
+                Ok(Parsed::Incomplete) => return AttemptStep::Progressed,
+                Err(_) => return AttemptStep::Failed(EndReason::BadResponse),
+            };
+            if head.is_switching_protocols() {
+                return AttemptStep::Failed(EndReason::BadResponse);
+            }
+            if !head.is_informational() {
+                let status = head.status;
+                if status >= 500 || retried.is_some_and(|statuses| statuses.contains(status)) {
+                    return AttemptStep::BadStatus(status);
+                }
+                self.has_head = true;
+                return AttemptStep::Progressed;
+            }
+            self.interim_count += 1;
+            if limits.check_interim(self.interim_count).is_err() {
+                return AttemptStep::Failed(EndReason::BadResponse);
+            }
+            self.received.drain(..used);
+        }
     }
 
     fn note_tls_bytes(&mut self) {

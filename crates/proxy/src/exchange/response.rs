@@ -194,14 +194,10 @@ impl Exchange {
             return HeadResult::Failed(result);
         }
         self.note_final_status(head.status);
-        if self.own_settings.is_some() {
-            self.settle_hedge(client, &mut ctx.work.rng);
-            if let Some(result) = self.replace_content(ctx, client, &head, &input[used..]) {
-                return HeadResult::Failed(result);
-            }
-            if let Some(result) = self.begin_own_content(ctx.core, client, &head, used) {
-                return result;
-            }
+        if self.own_settings.is_some()
+            && let Some(result) = self.apply_own_settings(ctx, client, &head, (input, used))
+        {
+            return result;
         }
         self.write_head(ctx.core, client, &head, is_connect_accepted || head.is_switching_protocols());
         if is_connect_accepted || head.is_switching_protocols() {
@@ -270,7 +266,7 @@ impl Exchange {
             Some(texts) => {
                 write_with_values(
                     core,
-                    (&mut self.kept, self.slot.as_ref()),
+                    (&mut self.kept, self.slot.as_ref(), self.access.as_deref()),
                     texts,
                     head,
                     parts,

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use rt::clock::MonotonicTime;
-use wire::Framing;
+use wire::{Framing, ResponseHead};
 
 use super::StepResult;
+use super::response::HeadResult;
 use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::config_generation::ConfigGeneration;
 use crate::core::{Core, PollContext};
@@ -57,6 +58,10 @@ impl Exchange {
             Some(own) => {
                 let view = RequestView { forwarding: &own.forwarding, ..*request.view };
                 let request = RouteRequest { view: &view, ..*request };
+                if let Some(access) = &own.access {
+                    let rules = (&**own, &**access);
+                    return self.follow_route_with_access(ctx, client, generation, &request, rules, now);
+                }
                 match own.compression {
                     None => self.follow_route(ctx, client, generation, &request, now),
                     Some(_) => self.follow_route_with_codings(ctx, client, generation, &request, now),
@@ -148,6 +153,23 @@ impl Exchange {
                 own.server.connect_ns.min(due.since(core.ticks.now.get()).max(1))
             }
         }
+    }
+
+    /// Applies the settings of a route to the head of a response, of `used` bytes at the start of `input`. `None`: the response is
+    /// forwarded as it is.
+    #[cold]
+    pub(super) fn apply_own_settings(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        head: &ResponseHead<'_, '_>,
+        (input, used): (&[u8], usize),
+    ) -> Option<HeadResult> {
+        self.settle_hedge(client, &mut ctx.work.rng);
+        if let Some(result) = self.replace_content(ctx, client, head, &input[used..]) {
+            return Some(HeadResult::Failed(result));
+        }
+        self.begin_own_content(ctx.core, client, head, used)
     }
 
     /// Returns whether a response with this status is replaced by that of another server.

@@ -6,6 +6,8 @@ use std::cell::Cell;
 
 use wire::{RefusalKind, ResponseHead};
 
+use super::authorisation::insert_lines;
+use crate::auth::core_state::RequestAccess;
 use crate::client_stream::ClientStream;
 use crate::config_generation::ConfigGeneration;
 use crate::core::{Core, PollContext};
@@ -15,7 +17,7 @@ use crate::forward::{
 };
 use crate::log::append_captured;
 use crate::plan::{ResponseRule, RouteTexts, Text};
-use crate::request_view::RequestView;
+use crate::request_view::{AuthenticatedFacts, ClientFacts, RequestView};
 use crate::route::RouteRequest;
 use crate::route::conditions::ComparedPath;
 use crate::route::values::{KeptValues, RequestValues, ResponseValues};
@@ -42,7 +44,28 @@ impl Exchange {
         };
         let values = RequestValues::without_plan(&request, client);
         self.outcome.note_captured(|out| {
-            for (variable, name) in &*captured {
+            for (variable, name) in captured.iter().filter(|(variable, _)| !variable.needs_identity()) {
+                append_captured(name, |out| values.append(variable, out), out);
+            }
+        });
+    }
+
+    /// Copies the values that the authentication of a request has found, and that the formats of logs have.
+    #[cold]
+    pub(super) fn capture_identity_for_logs(
+        &mut self,
+        core: &Core,
+        client: &ClientStream,
+        request: &RouteRequest<'_>,
+    ) {
+        if !core.needs_header_fields() {
+            return;
+        }
+        let captured = core.captured_log_values();
+        let identity = self.access.as_ref().map(|access| &access.identity);
+        let values = RequestValues::without_plan(request, client).with_identity(identity);
+        self.outcome.note_captured(|out| {
+            for (variable, name) in captured.iter().filter(|(variable, _)| variable.needs_identity()) {
                 append_captured(name, |out| values.append(variable, out), out);
             }
         });
@@ -66,9 +89,11 @@ impl Exchange {
         let values = RequestValues::new(&generation.plan, request, client)
             .with_split_share(self.facts.split_share.into())
             .with_route(&generation.plan, route, generation.router.regex(route))
-            .with_request_id(trusted_request_id(request.view).unwrap_or(&id));
+            .with_request_id(trusted_request_id(request.view).unwrap_or(&id))
+            .with_identity(self.access.as_ref().map(|access| &access.identity));
         kept.keep(&texts.kept, &values);
-        kept.held_rules = held_rules(texts, request, client);
+        let identity = self.access.as_ref().map(|access| &access.identity);
+        kept.held_rules = held_rules(texts, request, &AuthenticatedFacts { client, identity });
         self.kept = kept;
         if !texts.error_pages.is_empty() {
             self.note_accepted_forms(request.view);
@@ -106,7 +131,9 @@ impl Exchange {
         request: &'a RouteRequest<'a>,
     ) -> RequestValues<'a> {
         let id = trusted_request_id(request.view).unwrap_or(&self.kept.request_id);
-        let values = RequestValues::new(&generation.plan, request, client).with_request_id(id);
+        let identity = self.access.as_ref().map(|access| &access.identity);
+        let values = RequestValues::new(&generation.plan, request, client);
+        let values = values.with_request_id(id).with_identity(identity);
         match self.outcome.route {
             Some(route) => values.with_split_share(self.facts.split_share.into()).with_route(
                 &generation.plan,
@@ -128,6 +155,9 @@ impl Exchange {
         write_response_changes(changes, Some(&values), self.response_relay.head_buffer());
         if values.has_overflow.get() {
             core.count_long_text();
+        }
+        if let Some(access) = &self.access {
+            self.response_relay.head_buffer().extend_from_slice(&access.client_lines);
         }
         self.kept.release();
     }
@@ -153,7 +183,7 @@ impl Exchange {
 #[cold]
 pub(super) fn write_with_values(
     core: &Core,
-    (kept, slot): (&mut KeptValues, Option<&ServerSlot>),
+    (kept, slot, access): (&mut KeptValues, Option<&ServerSlot>, Option<&RequestAccess>),
     texts: &RouteTexts,
     head: &ResponseHead<'_, '_>,
     parts: ResponseParts<'_>,
@@ -162,6 +192,9 @@ pub(super) fn write_with_values(
     let values = response_values(kept, slot, texts, head.status);
     let changes = texts.changes(head.status, kept.held_rules).unwrap_or(parts.changes);
     write_response(head, ResponseParts { changes, values: Some(&values), ..parts }, out);
+    if let Some(access) = access.filter(|_| !head.is_informational()) {
+        insert_lines(&access.client_lines, out);
+    }
     if values.has_overflow.get() {
         core.count_long_text();
     }
@@ -180,7 +213,7 @@ fn response_values<'a>(
 }
 
 /// Returns a bit for each rule for responses whose condition on the request holds.
-fn held_rules(texts: &RouteTexts, request: &RouteRequest<'_>, client: &ClientStream) -> u8 {
+fn held_rules(texts: &RouteTexts, request: &RouteRequest<'_>, client: &dyn ClientFacts) -> u8 {
     if texts.rules.is_empty() {
         return 0;
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::plan::{Id as _, ListenerIndex, Plan, PoolId, RouteSettings, SETTINGS};
+use crate::plan::{Action, Id as _, ListenerIndex, Plan, PoolId, RouteSettings, SETTINGS};
 
 /// Appends a line for each setting of the requests of a route. `position` is that of its resolved settings.
 pub(super) fn setting_lines(
@@ -26,4 +26,15 @@ pub(super) fn setting_lines(
         };
         lines.push(format!("setting     {} {} ({origin})", setting.key, (setting.show)(&settings)));
     }
+}
+
+/// Appends the rules about who may use a route whose action needs no server.
+pub(super) fn access_lines(plan: &Plan, route: usize, listener: ListenerIndex, lines: &mut Vec<String>) {
+    let settings = plan.routes[route].settings.for_listener(listener);
+    let Some(access) = settings.and_then(|settings| settings.access.as_ref()) else { return };
+    if matches!(plan.routes[route].action, Action::Deny(_) | Action::SilentDrop | Action::Tarpit { .. }) {
+        return;
+    }
+    let of_auth = access.auth.iter().map(|auth| format!("setting     auth {auth}"));
+    lines.extend(of_auth.chain(access.cors.iter().map(|cors| format!("setting     cors {cors}"))));
 }

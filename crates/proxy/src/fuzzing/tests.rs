@@ -193,6 +193,16 @@ fn an_answer_of_a_name_server_has_only_its_own_data() {
 }
 
 #[test]
+fn a_response_to_an_update_has_only_its_own_data() {
+    run_mutations(&read_corpus("dns_update"), 20, super::dns_update);
+}
+
+#[test]
+fn the_file_of_a_key_is_a_key_or_has_a_fault() {
+    run_mutations(&read_corpus("tsig_key"), 20, super::tsig_key);
+}
+
+#[test]
 fn a_response_of_an_acme_server_is_the_same_however_it_arrives() {
     run_mutations(&read_corpus("acme_response"), 20, super::acme_response);
 }
@@ -264,6 +274,11 @@ fn a_text_stays_in_its_place() {
     ];
     let seeds: Vec<Vec<u8>> = seeds.map(|text| text.as_bytes().to_vec()).to_vec();
     run_mutations(&seeds, 20, super::template);
+}
+
+#[test]
+fn credentials_keys_and_tokens_of_anyone_are_handled() {
+    run_mutations(&read_corpus("proxy_auth"), 200, super::auth);
 }
 
 #[test]

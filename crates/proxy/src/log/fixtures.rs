@@ -18,6 +18,7 @@ use crate::tracing::{RequestTrace, TraceContext};
 /// of a pool follow its colon: `app: a b`.
 pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
     Plan {
+        password_threads: crate::plan::PasswordThreads { threads: 1, queue_max: 1 },
         threads: 1,
         is_threads_set: true,
         pin: Vec::new(),
@@ -43,6 +44,7 @@ pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
 
 fn listener(name: &str, mode: Mode) -> ListenerPlan {
     ListenerPlan {
+        access: Default::default(),
         name: name.into(),
         bind: Vec::new(),
         unix_access: Default::default(),

@@ -38,15 +38,12 @@ fn value_bytes_max(format: &LogTemplate) -> usize {
 /// Returns whether a value has to be captured from the request, because its outcome does not have it.
 fn is_captured(variable: &Variable) -> bool {
     match variable {
-        Variable::Parameter(_) | Variable::Header(_) | Variable::Cookie(_) | Variable::Map(_) => true,
-        Variable::Fact(fact) => matches!(
-            fact,
-            Fact::ClientSubject
-                | Fact::ClientSan
-                | Fact::ClientSerial
-                | Fact::ClientFingerprint
-                | Fact::ClientPem
-        ),
+        Variable::Parameter(_)
+        | Variable::Header(_)
+        | Variable::Cookie(_)
+        | Variable::Map(_)
+        | Variable::Claim(_) => true,
+        Variable::Fact(fact) => fact.is_of_certificate() || *fact == Fact::User,
         Variable::Capture(_) | Variable::Duration(..) => false,
     }
 }

@@ -10,7 +10,7 @@ use rt::clock::SECOND_NS;
 pub(crate) const POLL_INTERVAL_NS: u64 = SECOND_NS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileState {
+pub(crate) enum FileState {
     /// Missing, or not accessible.
     Missing,
     File {
@@ -24,7 +24,7 @@ pub(super) enum FileState {
 
 impl FileState {
     /// Returns the state of a file, with symbolic links followed.
-    pub(super) fn read(path: &Path) -> Self {
+    pub(crate) fn read(path: &Path) -> Self {
         fs::metadata(path).map_or(Self::Missing, |metadata| Self::File {
             device: metadata.dev(),
             inode: metadata.ino(),

@@ -6,6 +6,7 @@ use rt::process_stats::ProcessStats;
 use super::reload_results::ReloadResults;
 use super::snapshot::Snapshot;
 use super::table::Metric;
+use crate::plan::Plan;
 
 impl Snapshot {
     /// Adds the resource usage of the process; `threads` is the number of threads that serve
@@ -35,6 +36,14 @@ impl Snapshot {
         self.add(Metric::CertificateExpiry, &[domain], expires_at_s);
         self.add(Metric::AcmeOrders, &[domain, "issued"], issued);
         self.add(Metric::AcmeOrders, &[domain, "failed"], failed);
+    }
+
+    /// Adds the revocation lists of clients' certificates.
+    pub(crate) fn add_revocation_lists(&mut self, plan: &Plan) {
+        for (listener, list) in plan.revocation_lists() {
+            let labels = [listener, &*list.path.to_string_lossy(), &*list.issuer];
+            self.add(Metric::RevocationListExpiry, &labels, list.next_update_s);
+        }
     }
 
     pub(crate) fn add_reloads(&mut self, results: &ReloadResults) {

@@ -108,11 +108,18 @@ metrics! {
     H2PingsLost, "weir_http2_pings_lost_total", Counter, ["listener"], "HTTP/2 connections of clients that were reset because no byte followed a PING frame in time.";
     H2StreamsOpen, "weir_http2_streams_open", Gauge, [], "HTTP/2 streams of clients in progress.";
     ClientHellos, "weir_client_hellos_total", Counter, ["listener", "result"], "ClientHellos on listeners with sni by result: matched (an entry of sni), default (none; forwarded to the default pool), unknown (none; rejected), invalid (no valid ClientHello in time).";
+    RevocationListExpiry, "weir_tls_crl_expiry_timestamp_seconds", Gauge, ["listener", "file", "issuer"], "Time of the next update of a revocation list (`client-crl`), in seconds since 1970: from then on, clients of its issuer are rejected.";
     CertificateExpiry, "weir_acme_certificate_expiry_timestamp_seconds", Gauge, ["domain"], "End of the validity of an automatic certificate, in seconds since 1970; 0: there is none yet.";
     AcmeOrders, "weir_acme_orders_total", Counter, ["domain", "result"], "Orders of automatic certificates by result: issued, failed.";
     Refused, "weir_connections_refused_total", Counter, ["reason"], "Client connections that were closed before they were served, by reason. For process_full and listener_full, this includes connections that had to wait for the limit. Connections counted as source_table were served.";
     LongTexts, "weir_long_texts_total", Counter, [], "Texts with values that were longer than 64 KiB. A request with such a field, location or body gets 431; such a field of a response is left out.";
     BandwidthWaits, "weir_limit_rate_waits_total", Counter, [], "Waits of messages and tunnels for bytes that `limit-rate`, `limit-rate-total` or `limit-rate-upload` did not allow yet.";
+    Auth, "weir_auth_total", Counter, ["kind", "result"], "Authentications of requests by kind (basic, jwt, request) and result (see \"Authentication\" of the config).";
+    AuthFileFailures, "weir_auth_file_failures_total", Counter, ["file"], "Reads of a file with users or keys that failed; its previous content stays.";
+    PasswordChecks, "weir_password_checks_pending", Gauge, [], "Checks of passwords that wait or run, on all threads.";
+    JwksKeys, "weir_jwks_keys", Gauge, ["url"], "Keys of a URL that are in use.";
+    JwksRequests, "weir_jwks_requests_total", Counter, ["url", "result"], "Requests for the keys of a URL by result: loaded, failed (the previous keys stay).";
+    JwksLoadTime, "weir_jwks_loaded_timestamp_seconds", Gauge, ["url"], "Time of the last request for the keys of a URL that succeeded, in seconds since 1970; 0: none.";
     Compressed, "weir_compressed_responses_total", Counter, ["coding"], "Responses of servers that got a content coding (`compression`).";
     Uncompressed, "weir_uncompressed_responses_total", Counter, [], "Responses of servers that kept their coding, or got none, because the encoders and decoders of their thread used the memory of encoders-max.";
     Decompressed, "weir_decompressed_responses_total", Counter, ["coding"], "Responses of servers whose content was decoded for clients that do not accept its coding (`decode`).";

@@ -390,7 +390,19 @@ fn every_metric_of_the_table_is_exported() {
     metrics.add_fallbacks(PoolId(0), 1);
     metrics.record(&successful_request());
     metrics.record(&malformed_request());
+    metrics.record_subrequest(&successful_request());
     let mut snapshot = metrics.snapshot();
+    let users = tempfile::NamedTempFile::new().unwrap();
+    let auth = format!(
+        "[listener.a]\nbind = '127.0.0.1:0'\nauth = {{ jwt = {{ keys-url = 'https://localhost/' }} }}\n[[route]]\n\
+         return = {{}}\nauth = {{ basic = {{ users-file = '{}' }} }}\n",
+        users.path().display()
+    );
+    let plan = crate::config::parse("t", &auth).unwrap().plan;
+    let metrics = Metrics::new(&plan);
+    metrics.count_auth(crate::auth::AuthKind::Basic, crate::auth::AuthResult::Allowed);
+    snapshot.merge(metrics.snapshot());
+    snapshot.add_auth_sources(plan.auth_plans());
     let config = "[listener.secure]\nbind = '127.0.0.1:0'\npool = 'secure'\ntls = { self-signed = true }\n\
                   [listener.raw]\nbind = '127.0.0.1:0'\nmode = 'tcp'\nsni = [{ pool = 'secure' }]\n\
                   [pool.secure]\nservers = ['127.0.0.1:1']\nhttp = '2'\ntls = { verify = false }\n";

@@ -26,6 +26,8 @@ pub enum Condition {
     Map(Arc<MapPlan>, ValueCondition),
     /// A cookie.
     Cookie(TextCondition),
+    /// A claim of the token of the request; only for rules of responses.
+    Claim(TextCondition),
     /// True if the client uses TLS.
     Tls(bool),
     /// Names that the client asked for (SNI), in lower case, any of them.
@@ -58,8 +60,18 @@ impl Condition {
 pub enum CertificatePart {
     /// The subject (RFC 4514).
     Subject,
+    /// The name of the issuer (RFC 4514).
+    Issuer,
+    /// The common name of the subject.
+    CommonName,
     /// The alternative names, any of them.
     San,
+    /// The DNS names, any of them.
+    Dns,
+    /// The URIs, any of them.
+    Uri,
+    /// The e-mail addresses, any of them.
+    Email,
     /// The serial number, in hexadecimal.
     Serial,
     /// SHA-256 of the certificate, in hexadecimal.
@@ -68,14 +80,29 @@ pub enum CertificatePart {
 
 impl CertificatePart {
     /// All parts.
-    pub const ALL: [Self; 4] = [Self::Subject, Self::San, Self::Serial, Self::Fingerprint];
+    pub const ALL: [Self; 9] = [
+        Self::Subject,
+        Self::Issuer,
+        Self::CommonName,
+        Self::San,
+        Self::Dns,
+        Self::Uri,
+        Self::Email,
+        Self::Serial,
+        Self::Fingerprint,
+    ];
 
     /// Returns the name in the config.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Subject => "subject",
+            Self::Issuer => "issuer",
+            Self::CommonName => "common-name",
             Self::San => "san",
+            Self::Dns => "dns",
+            Self::Uri => "uri",
+            Self::Email => "email",
             Self::Serial => "serial",
             Self::Fingerprint => "fingerprint",
         }

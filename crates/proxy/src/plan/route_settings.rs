@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    BandwidthPlan, ClientTimeouts, CompressionPlan, Forwarding, HedgeDelay, ListenerIndex, ListenerPlan,
-    MirrorPlan, PoolPlan, ServerTimeouts, Statuses,
+    AccessPlan, BandwidthPlan, ClientTimeouts, CompressionPlan, Forwarding, HedgeDelay, ListenerIndex,
+    ListenerPlan, MirrorPlan, PoolPlan, ServerTimeouts, Statuses,
 };
 
 /// Settings of the requests of a route, resolved: its own, or else those of the pool and the listener.
@@ -33,6 +33,8 @@ pub struct RouteSettings {
     pub mirrors: Arc<[MirrorPlan]>,
     /// Second attempt of a slow request; `None`: there is none.
     pub hedge: Option<HedgeDelay>,
+    /// Rules about who may use the route; `None`: it is open to all.
+    pub access: Option<Box<AccessPlan>>,
 }
 
 /// Results after which an idempotent request is sent to another server.
@@ -116,6 +118,8 @@ settings! {
     "limit-rate-after", Listener, |settings| format!("{} B", settings.bandwidth.as_ref().map_or(0, |plan| plan.after_bytes));
     "limit-rate-total", Listener, |settings| bandwidth(settings, |plan| plan.total.as_ref().map(|total| total.bytes_per_s));
     "limit-rate-upload", Listener, |settings| bandwidth(settings, |plan| plan.upload);
+    "auth", Listener, |settings| settings.access().auth.as_ref().map_or_else(|| "false".to_owned(), |auth| auth.to_string());
+    "cors", Listener, |settings| settings.access().cors.as_ref().map_or_else(|| "false".to_owned(), |cors| cors.to_string());
     "forwarding.x-forwarded", Listener, |settings| settings.forwarding.x_forwarded.to_string();
     "forwarding.forwarded-for", Listener, |settings| forwarded_for(&settings.forwarding);
     "forwarding.forwarded", Listener, |settings| settings.forwarding.forwarded.to_string();
@@ -190,7 +194,15 @@ impl RouteSettings {
             bandwidth: listener.bandwidth.clone(),
             mirrors: Arc::default(),
             hedge: None,
+            access: listener.access.boxed(),
         }
+    }
+}
+
+impl RouteSettings {
+    /// Returns the rules about who may use the route.
+    pub(crate) fn access(&self) -> AccessPlan {
+        self.access.as_deref().cloned().unwrap_or_default()
     }
 }
 

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rt::address::Address;
-use rt::tls::{ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsConfigError, Verification};
+use rt::tls::{
+    ClientTls, ClientTlsOptions, RevocationListInfo, ServerTls, ServerTlsOptions, TlsConfigError,
+    Verification,
+};
 
 use super::{AcmePlan, ListenerPlan, Plan, PoolPlan, ServerHttp, ServerPlan};
 
@@ -19,6 +22,8 @@ pub struct ListenerTls {
     /// Value of `Strict-Transport-Security` in all responses (RFC 6797).
     pub hsts: Option<Box<str>>,
     pub acme: Option<AcmePlan>,
+    /// Fault of the stored automatic certificate, which is not used.
+    pub stored_fault: Option<TlsConfigError>,
     /// Certificates and keys, as they were when the config was read.
     pub server: ServerTls,
 }
@@ -60,11 +65,24 @@ impl ListenerTls {
             [Some(&*files.certificate), Some(&*files.key), files.ocsp.as_deref()].into_iter().flatten()
         });
         let ticket_keys = self.options.ticket_key_files.iter().map(|path| &**path);
-        certificates.chain(self.options.client_ca.as_deref()).chain(ticket_keys)
+        certificates
+            .chain(self.options.client_ca.as_deref())
+            .chain(ticket_keys)
+            .chain(self.revocation_files())
+    }
+}
+
+impl ListenerTls {
+    pub(crate) fn revocation_files(&self) -> impl Iterator<Item = &Path> {
+        self.options.client_revocation.files.iter().map(|path| &**path)
     }
 }
 
 impl PoolTls {
+    pub(crate) fn revocation_files(&self) -> impl Iterator<Item = &Path> {
+        self.options.revocation.files.iter().map(|path| &**path)
+    }
+
     /// Returns the files that a reload reads again.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let own = self.options.certificate.iter();
@@ -72,7 +90,9 @@ impl PoolTls {
             Verification::CaFile(path) => Some(&**path),
             Verification::HostRoots | Verification::Off => None,
         };
-        own.flat_map(|files| [&*files.certificate, &*files.key]).chain(authorities)
+        own.flat_map(|files| [&*files.certificate, &*files.key])
+            .chain(authorities)
+            .chain(self.revocation_files())
     }
 
     /// Returns the same settings for connections that offer another version of HTTP.
@@ -106,6 +126,27 @@ impl PoolPlan {
 }
 
 impl Plan {
+    /// Returns the revocation lists of all listeners, with the names of the listeners.
+    pub(crate) fn revocation_lists(&self) -> impl Iterator<Item = (&str, &RevocationListInfo)> {
+        let listeners = self.listeners.iter().filter_map(|listener| Some((listener, listener.tls.as_ref()?)));
+        listeners
+            .flat_map(|(listener, tls)| tls.server.revocation_lists().map(|list| (&*listener.name, list)))
+    }
+
+    /// Returns the fault of a stored automatic certificate, which is not used.
+    pub(crate) fn stored_fault(&self) -> Option<&TlsConfigError> {
+        self.listeners.iter().find_map(|listener| listener.tls.as_ref()?.stored_fault.as_ref())
+    }
+
+    /// Returns the files whose changes are followed without `--watch`: revocation lists are replaced more
+    /// often than a config.
+    pub(crate) fn followed_files(&self) -> impl Iterator<Item = &Path> {
+        let listeners = self.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+        let pools = self.pools.iter().filter_map(|pool| pool.tls.as_ref());
+        let lists = listeners.flat_map(ListenerTls::revocation_files);
+        self.servers_files().chain(lists).chain(pools.flat_map(PoolTls::revocation_files))
+    }
+
     /// Returns the plan with the automatic certificates that are stored now.
     ///
     /// # Errors
@@ -116,7 +157,9 @@ impl Plan {
             if let Some(tls) = &mut listener.tls
                 && let Some(acme) = &tls.acme
             {
-                acme.complete(&mut tls.options);
+                if let Some(fault) = acme.complete(&mut tls.options) {
+                    return Err(fault);
+                }
                 let server = ServerTls::new(&tls.options);
                 // At least one fault is reported.
                 tls.server = server.map_err(|mut faults| faults.remove(0))?;

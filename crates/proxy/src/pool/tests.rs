@@ -62,6 +62,7 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         sources: Vec::new(),
     };
     Arc::new(Plan {
+        password_threads: crate::plan::PasswordThreads { threads: 1, queue_max: 1 },
         threads: 1,
         is_threads_set: true,
         pin: Vec::new(),

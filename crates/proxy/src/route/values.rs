@@ -3,20 +3,17 @@
 //! request until its response arrives.
 
 use std::cell::{Cell, OnceCell};
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::Range;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use regex::Regex;
-use rt::tls::{certificate_alternative_names, certificate_serial, certificate_subject};
 use server_shell::date::RenderedSecond;
-use sha2::{Digest as _, Sha256};
 
 use super::RouteRequest;
+use super::certificate_text::certificate_text;
 use super::conditions::append_parameter;
 use super::map_keys::append_mapped;
+use crate::auth::Identity;
 use crate::cookies::cookies;
 use crate::plan::{Action, Fact, Plan, Variable};
 use crate::request_view::ClientFacts;
@@ -28,6 +25,7 @@ pub(crate) struct RequestValues<'a> {
     client: &'a dyn ClientFacts,
     names: Names<'a>,
     request_id: &'a [u8],
+    identity: Option<&'a Identity>,
     regex: Option<&'a Regex>,
     /// Index of the chosen pool of a split.
     split_share: usize,
@@ -62,6 +60,7 @@ impl<'a> RequestValues<'a> {
             client,
             names: Names::default(),
             request_id: b"",
+            identity: None,
             regex: None,
             split_share: 0,
             groups: OnceCell::new(),
@@ -96,6 +95,11 @@ impl<'a> RequestValues<'a> {
         Self { request_id, ..self }
     }
 
+    /// Adds those that authentication has found.
+    pub(crate) fn with_identity(self, identity: Option<&'a Identity>) -> Self {
+        Self { identity, ..self }
+    }
+
     /// Returns whether a text was too long.
     pub(crate) fn has_overflow(&self) -> bool {
         self.has_overflow.get()
@@ -113,6 +117,7 @@ impl<'a> RequestValues<'a> {
             Fact::Listener => self.names.listener,
             Fact::Route => self.names.route,
             Fact::Pool => self.names.pool,
+            Fact::User => self.identity.map_or("", |identity| &identity.user),
             Fact::TlsVersion => self.client.tls_names().map_or("", |(version, _)| version),
             Fact::TlsCipher => self.client.tls_names().map_or("", |(_, cipher)| cipher),
             Fact::TlsSni => self.client.server_name().unwrap_or_default(),
@@ -175,6 +180,11 @@ impl Values for RequestValues<'_> {
             }
             Variable::Capture(group) => self.append_group(*group, out),
             Variable::Map(map) => append_mapped(map, self.request, self.client, out),
+            Variable::Claim(path) => {
+                if let Some(claims) = self.identity.and_then(|identity| identity.claims.as_ref()) {
+                    claims.append(path, out);
+                }
+            }
             Variable::Duration(..) => {}
         }
     }
@@ -195,42 +205,6 @@ fn append_time(fact: Fact, unix_ns: u64, out: &mut Vec<u8>) {
             out.push(b'Z');
         }
     }
-}
-
-pub(super) fn certificate_text(fact: Fact, certificate: &[u8]) -> Option<String> {
-    match fact {
-        Fact::ClientSubject => certificate_subject(certificate),
-        Fact::ClientSan => Some(certificate_alternative_names(certificate).join(",")),
-        Fact::ClientSerial => certificate_serial(certificate),
-        Fact::ClientFingerprint => {
-            let mut text = String::new();
-            for byte in Sha256::digest(certificate) {
-                // Writing to a String cannot fail.
-                let _ = write!(text, "{byte:02x}");
-            }
-            Some(text)
-        }
-        _ => Some(escaped_pem(certificate)),
-    }
-}
-
-/// Returns a certificate in PEM, with everything that a URL cannot have percent-encoded.
-fn escaped_pem(certificate: &[u8]) -> String {
-    const LINE_CHARACTERS: usize = 64;
-    let content = STANDARD.encode(certificate);
-    let mut text = "-----BEGIN%20CERTIFICATE-----%0A".to_owned();
-    for (index, character) in content.chars().enumerate() {
-        if index > 0 && index % LINE_CHARACTERS == 0 {
-            text.push_str("%0A");
-        }
-        match character {
-            '+' => text.push_str("%2B"),
-            '/' => text.push_str("%2F"),
-            '=' => text.push_str("%3D"),
-            other => text.push(other),
-        }
-    }
-    text + "%0A-----END%20CERTIFICATE-----%0A"
 }
 
 /// Maximum capacity of kept values that an unused exchange keeps.

@@ -6,17 +6,16 @@ use std::fmt;
 use super::RouteRequest;
 use super::conditions::{ComparedPath, all_match, any_value_matches, host_matches};
 use super::map_keys::any_key;
-use super::values::{RequestValues, certificate_text};
+use super::values::RequestValues;
 use crate::cookies::cookies;
 use crate::key_digest::digest;
 use crate::maps::Key;
 use crate::plan::{
-    CertificatePart, Condition, Conditions, Fact, MapPlan, PathCondition, PercentCondition, Template,
+    CertificatePart, Condition, Conditions, MapPlan, PathCondition, PercentCondition, Template,
     TextCondition, ValueCondition,
 };
 use crate::request_view::ClientFacts;
 use crate::uri::{normalise_host, split_target};
-use rt::tls::certificate_alternative_names;
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
@@ -41,6 +40,13 @@ pub(crate) fn holds(
             let lines = request.view.ordinary_lines("cookie");
             let named = cookies(lines).filter(|one| one.name == name.as_bytes());
             any_value_matches(value, named.map(|one| one.value))
+        }
+        Condition::Claim(TextCondition { name, value }) => {
+            let mut texts = Vec::new();
+            if let Some(claims) = client.identity().and_then(|identity| identity.claims.as_ref()) {
+                claims.visit(name, &mut |text| texts.push(text.to_vec()));
+            }
+            any_value_matches(value, texts.iter().map(Vec::as_slice))
         }
         Condition::Tls(expected) => client.is_tls() == *expected,
         Condition::ServerName(names) => client.server_name().is_some_and(|name| host_matches(names, name)),
@@ -69,14 +75,7 @@ fn plain_holds(conditions: &Conditions, request: &RouteRequest<'_>, path: Compar
 
 fn certificate_matches(part: CertificatePart, value: &ValueCondition, certificate: Option<&[u8]>) -> bool {
     let Some(certificate) = certificate else { return matches!(value, ValueCondition::Absent) };
-    let texts = match part {
-        CertificatePart::San => certificate_alternative_names(certificate),
-        CertificatePart::Subject => certificate_text(Fact::ClientSubject, certificate).into_iter().collect(),
-        CertificatePart::Serial => certificate_text(Fact::ClientSerial, certificate).into_iter().collect(),
-        CertificatePart::Fingerprint => {
-            certificate_text(Fact::ClientFingerprint, certificate).into_iter().collect::<Vec<_>>()
-        }
-    };
+    let texts = part.values(certificate);
     any_value_matches(value, texts.iter().map(String::as_bytes))
 }
 
@@ -160,6 +159,7 @@ impl fmt::Display for Condition {
             Self::SourceFile(path, _) => write!(f, "source-file {}", path.display()),
             Self::Map(map, value) => write_matcher(f, "map", &map.name, value),
             Self::Cookie(condition) => write_matcher(f, "cookie", &condition.name, &condition.value),
+            Self::Claim(condition) => write_matcher(f, "claim", &condition.name, &condition.value),
             Self::Tls(expected) => write!(f, "tls {expected}"),
             Self::ServerName(names) => write!(f, "sni {}", names.join(" or ")),
             Self::Certificate(part, value) => write_matcher(f, "tls-client", part.name(), value),

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use record::problem::suggestion;
 use regex::Regex;
 
+use crate::auth::claims::is_claim_path;
+
 use super::{DurationForm, ExchangePart, FAMILIES, Fact, MapPlan, Part, Template, Text, Variable};
 
 /// Constructor of a value with a name of its own.
@@ -70,6 +72,7 @@ impl fmt::Display for Variable {
             Self::Capture(group) => write!(f, "{group}"),
             Self::Duration(part, form) => write!(f, "duration.{}.{}", part.word(), form.word()),
             Self::Map(map) => write!(f, "map.{}", map.name),
+            Self::Claim(path) => write!(f, "jwt.{path}"),
         }
     }
 }
@@ -208,6 +211,15 @@ fn parse_name(
     }
     if let Some(map) = name.strip_prefix("map.").filter(|map| !map.is_empty()) {
         return known.find_map(name, map);
+    }
+    if let Some(path) = name.strip_prefix("jwt.") {
+        return match (is_claim_path(path), scope < Scope::Route) {
+            (false, _) => Err(TemplateFault::NoName { name: name.into(), family: "jwt.CLAIM" }),
+            (true, true) => {
+                Err(TemplateFault::NotKnownHere { name: name.into(), place: place_of(Scope::Route) })
+            }
+            (true, false) => Ok(Variable::Claim(path.into())),
+        };
     }
     parse_capture(name, scope, known.regex, text)
 }

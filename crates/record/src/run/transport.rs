@@ -46,6 +46,15 @@ pub struct UserTransport {
     /// Frames that arrived at the queue of another thread than that of their connection.
     #[serde(default)]
     pub handed_over: u64,
+    /// Connections whose SYN met an old connection in TIME-WAIT and was sent again at once.
+    #[serde(default)]
+    pub restarted: u64,
+    /// Maximum number of connections at a time, the sum of all threads.
+    #[serde(default)]
+    pub connections_peak: u64,
+    /// Bound of their memory, in bytes.
+    #[serde(default)]
+    pub connections_memory_bytes_max: u64,
 }
 
 /// Times of handshakes.
@@ -101,6 +110,9 @@ impl UserTransport {
         self.dropped += other.dropped;
         self.transmit_ring_full += other.transmit_ring_full;
         self.handed_over += other.handed_over;
+        self.restarted += other.restarted;
+        self.connections_peak += other.connections_peak;
+        self.connections_memory_bytes_max += other.connections_memory_bytes_max;
     }
 
     /// Returns whether all packets were received without a copy.
@@ -141,10 +153,15 @@ mod tests {
             zero_windows: 6,
             handshakes: HandshakeTimes { count: 2, mean_ns: 10, min_ns: 5, max_ns: 15 },
             handed_over: 7,
+            restarted: 8,
+            connections_peak: 64,
+            connections_memory_bytes_max: 64 * 33_792,
         };
         let (mut sum, none) = (one.clone(), HandshakeTimes::default());
         sum.add(&UserTransport { handshakes: none, ..one.clone() });
         assert_eq!((&sum.interface[..], sum.received, sum.lost(), sum.handed_over), ("eth1", 20, 28, 14));
+        let connections = (sum.restarted, sum.connections_peak, sum.connections_memory_bytes_max);
+        assert_eq!(connections, (16, 128, 128 * 33_792));
         assert_eq!(sum.handshakes, one.handshakes);
         let times = HandshakeTimes { count: 1, mean_ns: 40, min_ns: 40, max_ns: 40 };
         let other = UserTransport { mode: "copy".into(), handshakes: times, ..one.clone() };

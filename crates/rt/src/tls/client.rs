@@ -4,16 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::pki_types::ServerName;
 
 use super::certificates::{read_certified_key, read_host_roots};
 use super::client_sessions::ClientSessions;
 use super::key_log::KeyLogFile;
-use super::peer_trust::{AnyServer, ServerVerifier};
+use super::peer_trust::{AnyServer, ServerVerifier, server_verifier};
+use super::revocation::{RevocationLists, RevocationOptions};
 use super::server::CertificateFiles;
-use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
+use super::{TlsAlgorithms, TlsConfigError, TlsVersion, protocol_versions};
 
 /// Maximum number of sessions of all servers that are kept for resumption, some 1 kB each.
 const SESSIONS_MAX: usize = 4_096;
@@ -37,6 +38,9 @@ pub enum Verification {
 pub struct ClientTlsOptions {
     pub verification: Verification,
     pub certificate: Option<CertificateFiles>,
+    /// Lists of revoked certificates of servers. With lists, sessions are not resumed: a resumed one is not
+    /// verified again.
+    pub revocation: RevocationOptions,
     /// True if connections resume sessions of earlier ones.
     pub resumes: bool,
     /// Oldest protocol version.
@@ -55,6 +59,7 @@ impl Default for ClientTlsOptions {
         Self {
             verification: Verification::default(),
             certificate: None,
+            revocation: RevocationOptions::default(),
             resumes: true,
             version_min: TlsVersion::Tls12,
             version_max: TlsVersion::Tls13,
@@ -69,6 +74,8 @@ impl Default for ClientTlsOptions {
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
+    /// False if sessions are never resumed.
+    resumes: bool,
 }
 
 impl ClientTls {
@@ -78,6 +85,23 @@ impl ClientTls {
     /// A file is missing or has no certificate or key, this host has no certificate authorities, or
     /// no protocol version is left.
     pub fn new(options: &ClientTlsOptions) -> Result<Self, TlsConfigError> {
+        // At least one fault is reported.
+        Self::build(options).map_err(|mut failures| failures.remove(0))
+    }
+
+    /// Builds the settings like [`Self::new`].
+    ///
+    /// # Errors
+    /// All files at fault.
+    pub fn build(options: &ClientTlsOptions) -> Result<Self, Vec<TlsConfigError>> {
+        let verifier = verifier(options)?;
+        Self::with_verifier(options, verifier).map_err(|failure| vec![failure])
+    }
+
+    fn with_verifier(
+        options: &ClientTlsOptions,
+        verifier: Arc<dyn ServerCertVerifier>,
+    ) -> Result<Self, TlsConfigError> {
         if options.version_min > options.version_max {
             return Err(TlsConfigError::without_file("the oldest TLS version is newer than the newest one"));
         }
@@ -85,7 +109,7 @@ impl ClientTls {
             .with_protocol_versions(&protocol_versions(options.version_min, options.version_max))
             .map_err(|error| TlsConfigError::without_file_tls(&error))?
             .dangerous()
-            .with_custom_certificate_verifier(verifier(&options.verification)?);
+            .with_custom_certificate_verifier(verifier);
         let mut config = match &options.certificate {
             None => builder.with_no_client_auth(),
             Some(files) => {
@@ -97,29 +121,33 @@ impl ClientTls {
         if let Some(path) = &options.key_log {
             config.key_log = Arc::new(KeyLogFile::new(path)?);
         }
-        config.resumption = if options.resumes {
-            Resumption::store(Arc::new(ClientSessions::new(SESSIONS_MAX)))
-        } else {
-            Resumption::disabled()
-        };
-        Ok(Self { config: Arc::new(config) })
+        let resumes = options.resumes && options.revocation.files.is_empty();
+        config.resumption = Resumption::disabled();
+        let settings = Self { config: Arc::new(config), resumes };
+        Ok(if resumes { settings.with_own_sessions() } else { settings })
+    }
+
+    /// Returns the same settings with a store of so many sessions, if they resume any.
+    fn with_sessions(&self, sessions_max: usize) -> Self {
+        if !self.resumes {
+            return self.clone();
+        }
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::store(Arc::new(ClientSessions::new(sessions_max)));
+        Self { config: Arc::new(config), resumes: true }
     }
 
     /// Returns the same settings with a store of sessions of their own.
     #[must_use]
     pub fn with_own_sessions(&self) -> Self {
-        let mut config = ClientConfig::clone(&self.config);
-        config.resumption = Resumption::store(Arc::new(ClientSessions::new(SESSIONS_MAX)));
-        Self { config: Arc::new(config) }
+        self.with_sessions(SESSIONS_MAX)
     }
 
     /// Returns the same settings with a store for the sessions of a single server. A store is by
     /// name, and servers with the same name do not accept each other's sessions.
     #[must_use]
     pub fn for_one_server(&self) -> Self {
-        let mut config = ClientConfig::clone(&self.config);
-        config.resumption = Resumption::store(Arc::new(ClientSessions::new(SESSIONS_OF_ONE_SERVER)));
-        Self { config: Arc::new(config) }
+        self.with_sessions(SESSIONS_OF_ONE_SERVER)
     }
 
     /// Returns the same settings without resumption.
@@ -127,7 +155,7 @@ impl ClientTls {
     pub fn without_resumption(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.resumption = Resumption::disabled();
-        Self { config: Arc::new(config) }
+        Self { config: Arc::new(config), resumes: false }
     }
 
     /// Returns the same settings with other protocols of ALPN (RFC 7301), the preferred one first.
@@ -136,7 +164,7 @@ impl ClientTls {
     pub fn with_alpn(&self, protocols: &[impl AsRef<[u8]>]) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_ref().to_vec()).collect();
-        Self { config: Arc::new(config) }
+        Self { config: Arc::new(config), resumes: self.resumes }
     }
 
     pub(crate) fn config(&self) -> Arc<ClientConfig> {
@@ -163,14 +191,15 @@ pub(crate) fn parse_server_name(name: &str) -> Result<ServerName<'static>, TlsCo
     })
 }
 
-fn verifier(verification: &Verification) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
-    match verification {
+fn verifier(options: &ClientTlsOptions) -> Result<Arc<dyn ServerCertVerifier>, Vec<TlsConfigError>> {
+    let one = |failure| vec![failure];
+    match &options.verification {
         Verification::Off => Ok(Arc::new(AnyServer)),
-        Verification::CaFile(path) => Ok(Arc::new(ServerVerifier::read(path)?)),
+        Verification::CaFile(path) => Ok(Arc::new(ServerVerifier::read(path, &options.revocation)?)),
         Verification::HostRoots => {
-            let builder = WebPkiServerVerifier::builder_with_provider(read_host_roots()?, crypto_provider());
-            let verifier = builder.build().map_err(TlsConfigError::without_file)?;
-            Ok(verifier)
+            let lists = RevocationLists::read(&options.revocation)?;
+            let verifier = server_verifier(read_host_roots().map_err(one)?, &lists);
+            Ok(verifier.map_err(|error| one(TlsConfigError::without_file(error)))?)
         }
     }
 }

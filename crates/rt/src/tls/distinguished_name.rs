@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::der::{CertificateParts, OBJECT_IDENTIFIER, SET, element, expect};
+use super::der::{CertificateParts, OBJECT_IDENTIFIER, SEQUENCE, SET, element, expect};
 
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 /// Attribute types with a short name: their object identifiers in DER (RFC 4514 §3).
@@ -27,15 +27,25 @@ const TEXT_TYPES: [u8; 5] = [0x0c, 0x12, 0x13, 0x14, 0x16];
 /// Returns the subject of a certificate in DER, the most specific part first: `CN=a,O=Example`. The
 /// result is visible ASCII; all other bytes are escaped. `None`: this is not a certificate.
 pub fn certificate_subject(certificate: &[u8]) -> Option<String> {
-    let mut subject = CertificateParts::parse(certificate)?.subject;
+    name_text(CertificateParts::parse(certificate)?.subject)
+}
+
+/// Returns the issuer of a certificate in DER, as [`certificate_subject`] writes a subject.
+pub fn certificate_issuer(certificate: &[u8]) -> Option<String> {
+    let (issuer, _) = expect(SEQUENCE, CertificateParts::parse(certificate)?.issuer)?;
+    name_text(issuer)
+}
+
+/// Writes the content of a name in DER.
+pub(super) fn name_text(mut name: &[u8]) -> Option<String> {
     let mut parts = Vec::new();
-    while !subject.is_empty() {
-        let (tag, set, after) = element(subject)?;
+    while !name.is_empty() {
+        let (tag, set, after) = element(name)?;
         if tag != SET {
             return None;
         }
         parts.push(relative_name(set)?);
-        subject = after;
+        name = after;
     }
     parts.reverse();
     Some(parts.join(","))
@@ -59,6 +69,11 @@ pub(super) fn common_name(mut subject: &[u8]) -> Option<&str> {
         }
     }
     found
+}
+
+/// Returns the common name of a subject, the content of a name in DER, escaped.
+pub(super) fn escaped_common_name(subject: &[u8]) -> Option<String> {
+    common_name(subject).map(|name| escaped(name.as_bytes()))
 }
 
 /// Returns one level of a name: its attributes, joined by `+`.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::der::{CertificateParts, SEQUENCE, SUBJECT_ALT_NAME, element, expect};
+use super::distinguished_name::escaped_common_name;
 
 /// Tags of the names of a certificate (GeneralName, RFC 5280 §4.2.1.6), and their names in OpenSSL.
 const NAME_KINDS: [(u8, &str); 3] = [(0x81, "email"), (0x82, "DNS"), (0x86, "URI")];
@@ -23,6 +24,16 @@ pub fn certificate_serial(certificate: &[u8]) -> Option<String> {
         let _ = write!(text, "{byte:02X}");
     }
     Some(text)
+}
+
+/// Returns the common name of the subject of a certificate in DER, escaped as in its subject.
+pub fn certificate_common_name(certificate: &[u8]) -> Option<String> {
+    escaped_common_name(CertificateParts::parse(certificate)?.subject)
+}
+
+/// Returns the start and the end of the validity of a certificate in DER, in seconds since 1970.
+pub fn certificate_times(certificate: &[u8]) -> Option<(u64, u64)> {
+    CertificateParts::parse(certificate)?.validity_s
 }
 
 /// Returns the alternative names of a certificate in DER (subjectAltName), with their kinds as in OpenSSL:
@@ -77,6 +88,8 @@ mod tests {
         let expected =
             ["DNS:client.example", "URI:spiffe://a/b", "IP:10.0.0.1", "IP:2001:db8::1", "email:a@b.example"];
         assert_eq!(certificate_alternative_names(der), expected);
+        assert_eq!(certificate_common_name(der).as_deref(), Some("rcgen self signed cert"));
+        assert!(certificate_times(der).is_some_and(|(start_s, end_s)| start_s < end_s));
         assert_eq!(certificate_serial(&der[..20]), None);
         assert!(certificate_alternative_names(&der[..der.len() - 300]).is_empty());
     }

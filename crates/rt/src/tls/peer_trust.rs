@@ -10,8 +10,8 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, ExtendedKeyPurpose, OtherError,
     PeerMisbehaved, RootCertStore, SignatureScheme,
@@ -22,6 +22,7 @@ use super::der::{
     BIT_STRING, CertificateParts, INTEGER, OBJECT_IDENTIFIER, SEQUENCE, SUBJECT_ALT_NAME, expect,
 };
 use super::distinguished_name::common_name;
+use super::revocation::{RevocationLists, RevocationOptions};
 use super::{TlsConfigError, crypto_provider};
 
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
@@ -88,16 +89,17 @@ macro_rules! verify_signatures {
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     trusted: TrustedCertificates,
+    lists: RevocationLists,
     by_authorities: Arc<WebPkiServerVerifier>,
 }
 
 impl ServerVerifier {
-    pub(super) fn read(path: &Path) -> Result<Self, TlsConfigError> {
-        let (trusted, roots) = TrustedCertificates::read(path)?;
-        let by_authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), crypto_provider())
-            .build()
-            .map_err(|error| TlsConfigError::in_file(path, error))?;
-        Ok(Self { trusted, by_authorities })
+    pub(super) fn read(path: &Path, revocation: &RevocationOptions) -> Result<Self, Vec<TlsConfigError>> {
+        let (trusted, roots) = TrustedCertificates::read(path).map_err(|failure| vec![failure])?;
+        let lists = RevocationLists::read(revocation)?;
+        let by_authorities = server_verifier(Arc::new(roots), &lists)
+            .map_err(|error| vec![TlsConfigError::in_file(path, error)])?;
+        Ok(Self { trusted, lists, by_authorities })
     }
 }
 
@@ -115,6 +117,7 @@ impl ServerCertVerifier for ServerVerifier {
             return webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         }
         check_trusted(end_entity, now, SERVER_AUTH, ExtendedKeyPurpose::ServerAuth)?;
+        self.lists.check_trusted(end_entity, now)?;
         check_name(end_entity, server_name)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -122,10 +125,27 @@ impl ServerCertVerifier for ServerVerifier {
     verify_signatures!();
 }
 
+/// Creates the verifier of servers by authorities and revocation lists.
+pub(super) fn server_verifier(
+    roots: Arc<RootCertStore>,
+    lists: &RevocationLists,
+) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
+    let mut builder = WebPkiServerVerifier::builder_with_provider(roots, crypto_provider());
+    if !lists.is_empty() {
+        builder = builder.with_crls(lists.ders());
+        let options = lists.options();
+        builder = if options.only_leaf { builder.only_check_end_entity_revocation() } else { builder };
+        builder = if options.allows_unknown { builder.allow_unknown_revocation_status() } else { builder };
+        builder = if options.allows_expired { builder } else { builder.enforce_revocation_expiration() };
+    }
+    builder.build()
+}
+
 /// Verifies clients' certificates by the authorities of a file.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     trusted: TrustedCertificates,
+    lists: RevocationLists,
     by_authorities: Arc<dyn ClientCertVerifier>,
 }
 
@@ -133,11 +153,20 @@ impl ClientVerifier {
     pub(super) fn new(
         trusted: TrustedCertificates,
         roots: RootCertStore,
+        lists: RevocationLists,
         is_optional: bool,
-    ) -> Result<Self, rustls::server::VerifierBuilderError> {
-        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto_provider());
-        let builder = if is_optional { builder.allow_unauthenticated() } else { builder };
-        Ok(Self { trusted, by_authorities: builder.build()? })
+    ) -> Result<Self, VerifierBuilderError> {
+        let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto_provider());
+        builder = if is_optional { builder.allow_unauthenticated() } else { builder };
+        if !lists.is_empty() {
+            builder = builder.with_crls(lists.ders());
+            let options = lists.options();
+            builder = if options.only_leaf { builder.only_check_end_entity_revocation() } else { builder };
+            builder =
+                if options.allows_unknown { builder.allow_unknown_revocation_status() } else { builder };
+            builder = if options.allows_expired { builder } else { builder.enforce_revocation_expiration() };
+        }
+        Ok(Self { trusted, lists, by_authorities: builder.build()? })
     }
 }
 
@@ -164,6 +193,7 @@ impl ClientCertVerifier for ClientVerifier {
             return self.by_authorities.verify_client_cert(end_entity, intermediates, now);
         }
         check_trusted(end_entity, now, CLIENT_AUTH, ExtendedKeyPurpose::ClientAuth)?;
+        self.lists.check_trusted(end_entity, now)?;
         Ok(ClientCertVerified::assertion())
     }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
@@ -15,6 +17,7 @@ use super::challenges::{ACME_PROTOCOL, challenge_of};
 use super::key_log::KeyLogFile;
 use super::ocsp::read_ocsp_response;
 use super::peer_trust::{ClientVerifier, TrustedCertificates};
+use super::revocation::{RevocationListInfo, RevocationLists, RevocationOptions};
 use super::tickets::{TicketKeyExport, TicketKeys};
 use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
 
@@ -43,6 +46,8 @@ pub struct ServerTlsOptions {
     pub client_ca: Option<PathBuf>,
     /// True if clients without a certificate are accepted in spite of `client_ca`.
     pub client_certificate_optional: bool,
+    /// Lists of revoked certificates of clients.
+    pub client_revocation: RevocationOptions,
     /// Oldest protocol version.
     pub version_min: TlsVersion,
     pub algorithms: TlsAlgorithms,
@@ -72,6 +77,7 @@ pub struct ServerTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ClientVerification {
     trusted: Option<TrustedCertificates>,
+    lists: RevocationLists,
     is_optional: bool,
 }
 
@@ -96,14 +102,18 @@ impl ServerTls {
                 None
             })
             .unzip();
+        let lists = RevocationLists::read(&options.client_revocation).unwrap_or_else(|faults| {
+            failures.extend(faults);
+            RevocationLists::default()
+        });
         let client_verification =
-            ClientVerification { trusted, is_optional: options.client_certificate_optional };
+            ClientVerification { trusted, lists, is_optional: options.client_certificate_optional };
         let verifier = client_verifier(options, &client_verification, roots);
         let verifier = verifier.map_err(|failure| failures.push(failure)).ok();
         if certificates.is_empty() && failures.is_empty() {
             failures.push(TlsConfigError::without_file("TLS needs a certificate"));
         }
-        let tickets = ticket_keys(&options.ticket_key_files, client_verification.digest());
+        let tickets = ticket_keys(&options.ticket_key_files, &client_verification);
         let tickets = tickets.map_err(|failure| failures.push(failure)).ok();
         let key_log = options.key_log.as_deref().map(KeyLogFile::new).transpose();
         let key_log = key_log.unwrap_or_else(|failure| {
@@ -113,10 +123,15 @@ impl ServerTls {
         let (Some(verifier), Some(tickets), true) = (verifier, tickets, failures.is_empty()) else {
             return Err(failures);
         };
-        let warnings = certificates.iter().filter_map(ServerCertificate::warning).collect();
+        let warnings = certificates.iter().filter_map(ServerCertificate::warning);
+        let warnings = warnings.chain(client_verification.warnings()).collect();
         match build(options, certificates, verifier) {
             Ok(mut config) => {
                 config.ticketer = Arc::<TicketKeys>::clone(&tickets);
+                if !client_verification.lists.is_empty() {
+                    // Tickets end with the lists, sessions of this store do not.
+                    config.session_storage = Arc::new(NoServerSessionStorage {});
+                }
                 if let Some(key_log) = key_log {
                     config.key_log = Arc::new(key_log);
                 }
@@ -130,6 +145,11 @@ impl ServerTls {
     /// expired, and are not stapled.
     pub fn warnings(&self) -> &[TlsConfigError] {
         &self.warnings
+    }
+
+    /// Returns the lists of revoked certificates of clients.
+    pub fn revocation_lists(&self) -> impl Iterator<Item = &RevocationListInfo> {
+        self.client_verification.lists.infos()
     }
 
     /// Returns the keys of session tickets for a process that takes over; `None`: they come from
@@ -167,6 +187,15 @@ impl ServerTls {
 }
 
 impl ClientVerification {
+    /// Returns the faults of the revocation lists.
+    fn warnings(&self) -> Vec<TlsConfigError> {
+        let authorities = self.trusted.iter().flat_map(TrustedCertificates::iter);
+        match self.lists.is_empty() {
+            true => Vec::new(),
+            false => self.lists.warnings(authorities, UnixTime::now().as_secs()),
+        }
+    }
+
     /// Returns a digest that differs from those of other rules.
     fn digest(&self) -> [u8; 32] {
         let mut context = digest::Context::new(&digest::SHA256);
@@ -178,6 +207,7 @@ impl ClientVerification {
         for certificate in self.trusted.iter().flat_map(TrustedCertificates::iter) {
             add(certificate);
         }
+        self.lists.digest_into(&mut add);
         let mut bytes = [0; 32];
         // SHA-256 has 32 bytes.
         bytes.copy_from_slice(context.finish().as_ref());
@@ -185,12 +215,16 @@ impl ClientVerification {
     }
 }
 
-fn ticket_keys(files: &[PathBuf], binding: [u8; 32]) -> Result<Arc<TicketKeys>, TlsConfigError> {
+fn ticket_keys(
+    files: &[PathBuf],
+    verification: &ClientVerification,
+) -> Result<Arc<TicketKeys>, TlsConfigError> {
+    let binding = verification.digest();
     let keys = match files.is_empty() {
         true => TicketKeys::random(binding),
         false => TicketKeys::from_files(files, binding),
     };
-    keys.map(Arc::new)
+    keys.map(|keys| Arc::new(keys.until(verification.lists.sessions_end_s())))
 }
 
 type Verifier = Arc<dyn rustls::server::danger::ClientCertVerifier>;
@@ -203,7 +237,8 @@ fn client_verifier(
     let (Some(path), Some(trusted), Some(roots)) = (&options.client_ca, &verification.trusted, roots) else {
         return Ok(WebPkiClientVerifier::no_client_auth());
     };
-    let verifier = ClientVerifier::new(trusted.clone(), roots, verification.is_optional);
+    let verifier =
+        ClientVerifier::new(trusted.clone(), roots, verification.lists.clone(), verification.is_optional);
     Ok(Arc::new(verifier.map_err(|error| TlsConfigError::in_file(path, error))?))
 }
 

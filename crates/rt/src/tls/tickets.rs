@@ -46,6 +46,9 @@ pub(super) struct TicketKeys {
     /// Digest of the rules for clients' certificates. A session is resumed without verification, so
     /// only under the same rules.
     binding: [u8; 32],
+    /// Time from which no ticket is accepted, in seconds since 1970: the certificate of its session may have
+    /// been revoked meanwhile. `None`: none.
+    sessions_end_s: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -92,7 +95,12 @@ impl std::fmt::Debug for TicketKeys {
 impl TicketKeys {
     #[allow(clippy::disallowed_types, reason = "see the import")]
     fn new(ring: KeyRing, binding: [u8; 32]) -> Self {
-        Self { ring: RwLock::new(ring), binding }
+        Self { ring: RwLock::new(ring), binding, sessions_end_s: None }
+    }
+
+    /// Returns the same keys, which accept no ticket from a time on, in seconds since 1970.
+    pub(super) fn until(self, sessions_end_s: Option<u64>) -> Self {
+        Self { sessions_end_s, ..self }
     }
 
     /// Creates random keys for sessions under the rules with this digest.
@@ -183,6 +191,9 @@ impl TicketKeys {
 
     fn decrypt_at(&self, ticket: &[u8], now_s: u64) -> Option<Vec<u8>> {
         let name = ticket.get(..NAME_BYTES)?;
+        if self.sessions_end_s.is_some_and(|end_s| now_s >= end_s) {
+            return None;
+        }
         let has_name = |key: &&Arc<TicketKey>| key.name == name && key.is_valid_at(now_s);
         let key = self.read().keys.iter().find(has_name).map(Arc::clone)?;
         key.decrypt(ticket, now_s)
@@ -355,6 +366,15 @@ mod tests {
             name_at(start_s + rotation * ROTATION_S);
             assert!(keys.read().keys.len() <= 4);
         }
+    }
+
+    #[test]
+    fn no_ticket_is_accepted_after_the_end_of_all_sessions() {
+        let (keys, now_s) = keys();
+        let keys = keys.until(Some(now_s + 10));
+        let ticket = keys.encrypt_at(b"session", now_s).unwrap();
+        assert!(keys.decrypt_at(&ticket, now_s + 9).is_some());
+        assert_eq!(keys.decrypt_at(&ticket, now_s + 10), None);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::ops::RangeInclusive;
 
 use xdp::attachment::Attachment;
 use xdp::interface::{InterfaceFacts, Route, SSH_PORT, XdpError};
-use xdp::program::Rule;
-use xdp::stack::{BUFFER_BYTES, CONNECTIONS_MAX, HALF_OPEN_MAX, StackConfig};
+use xdp::port::frame_memory_bytes;
+use xdp::program::{RULES_MAX, Rule};
+use xdp::stack::{CONNECTION_BYTES, CONNECTIONS_MAX, HALF_OPEN_MAX, StackConfig};
 
 use super::{UserTcpPort, connect_queues};
 
@@ -47,10 +48,11 @@ pub struct UserTcpSurvey {
 pub struct UserTcpRoutes(Vec<(SocketAddr, Route)>);
 
 impl UserTcpRoutes {
-    /// Returns the route to a target.
+    /// Returns the route to a target, from `source` if one is given.
     #[must_use]
-    pub fn get(&self, target: SocketAddr) -> Option<Route> {
-        self.0.iter().find(|(known, _)| *known == target).map(|(_, route)| *route)
+    pub fn get(&self, target: SocketAddr, source: Option<IpAddr>) -> Option<Route> {
+        let (_, route) = self.0.iter().find(|(known, _)| *known == target)?;
+        Some(Route { source: source.unwrap_or(route.source), ..*route })
     }
 }
 
@@ -74,22 +76,35 @@ impl UserTcpSurvey {
         Ok(survey)
     }
 
-    /// Does the same for a client of these targets: it takes the packets from them to its own ports. May wait up to two
-    /// seconds for each target that the kernel has to ask for.
+    /// Does the same for a client of these targets: it takes the packets from them to its own ports, at its `sources` or
+    /// else at the address of the route. May wait up to two seconds for each target that the kernel has to ask for.
     ///
     /// # Errors
     /// There is no such interface.
-    pub fn for_client(plan: &UserTcpPlan, targets: &[SocketAddr]) -> Result<Self, XdpError> {
+    pub fn for_client(
+        plan: &UserTcpPlan,
+        targets: &[SocketAddr],
+        sources: &[IpAddr],
+    ) -> Result<Self, XdpError> {
         let mut survey = Self::new(plan)?;
+        for source in sources {
+            survey.problems.extend(survey.facts.check_address(*source).err());
+        }
         for target in targets {
             match survey.facts.route(target.ip()) {
                 Ok(route) => {
-                    let ports = survey.ports.clone();
-                    survey.rules.push(Rule { local: route.source, ports, remote: Some(*target) });
+                    let own = sources.iter().copied().filter(|source| source.is_ipv4() == target.is_ipv4());
+                    let own = if sources.is_empty() { vec![route.source] } else { own.collect() };
+                    let ports = &survey.ports;
+                    let rule = |local| Rule { local, ports: ports.clone(), remote: Some(*target) };
+                    survey.rules.extend(own.into_iter().map(rule));
                     survey.routes.push((*target, route));
                 }
                 Err(error) => survey.problems.push(error),
             }
+        }
+        if survey.rules.len() > RULES_MAX {
+            survey.problems.push(XdpError::TooManyRules(survey.rules.len()));
         }
         Ok(survey)
     }
@@ -109,7 +124,7 @@ impl UserTcpSurvey {
         })
     }
 
-    /// Returns the number of connections that a client can have to each of its targets.
+    /// Returns the number of connections that a client can have between two addresses.
     #[must_use]
     pub fn port_count(&self) -> usize {
         let queues = self.facts.queues.max(1) as usize;
@@ -158,9 +173,10 @@ impl UserTcpSurvey {
         Ok((ports, UserTcpRoutes(self.routes)))
     }
 
-    /// Describes the interface and what would be taken, a line for each property.
+    /// Describes the interface and what would be taken, a line for each property. The bound of the memory is that of
+    /// `connections` in all threads; `None`: as many as there may be.
     #[must_use]
-    pub fn describe(&self) -> String {
+    pub fn describe(&self, connections: Option<usize>) -> String {
         let facts = &self.facts;
         let driver = if facts.driver.is_empty() { "unknown" } else { &facts.driver };
         let mut text = format!(
@@ -180,10 +196,18 @@ impl UserTcpSurvey {
             let from = rule.remote.map(|remote| format!(" from {remote}")).unwrap_or_default();
             let _ = writeln!(text, "xdp takes from the kernel: TCP to {} port {ports}{from}", rule.local);
         }
+        let threads = facts.queues.max(1) as usize;
+        let connections = connections.unwrap_or(usize::MAX).min(CONNECTIONS_MAX * threads);
         let _ = writeln!(
             text,
             "xdp limits of a thread: {CONNECTIONS_MAX} connections of {} KiB, {HALF_OPEN_MAX} handshakes",
-            2 * BUFFER_BYTES / 1024
+            CONNECTION_BYTES / 1024
+        );
+        let _ = writeln!(
+            text,
+            "xdp memory: at most {:.1} MiB for {connections} connections, and {} MiB for frames",
+            (connections * CONNECTION_BYTES) as f64 / f64::from(1 << 20),
+            threads * frame_memory_bytes(facts.mtu) / (1 << 20)
         );
         text +=
             "xdp is not seen by ss, nstat, tcpdump and conntrack: they know nothing of these connections\n";

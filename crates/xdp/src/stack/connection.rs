@@ -51,6 +51,8 @@ pub(super) struct Connection {
     pub(super) resets_on_close: bool,
     /// True if its user reads nothing more.
     pub(super) is_read_shut: bool,
+    /// Number of times that it was started again.
+    pub(super) restarts: u8,
     /// True if the peer has sent anything.
     pub(super) has_answer: bool,
     /// Due time of its entry in the heap.
@@ -77,6 +79,7 @@ impl Connection {
             is_dirty: false,
             resets_on_close: false,
             is_read_shut: false,
+            restarts: 0,
             has_answer: false,
             armed_ns: NOT_ARMED,
             expiry_ns,

@@ -309,3 +309,33 @@ fn frames_of_a_fuzzer_neither_panic_nor_pile_up() {
         crate::fuzzing::receive_frames(&bytes);
     }
 }
+
+#[test]
+fn a_peer_with_an_old_connection_in_time_wait_gets_a_reset_and_a_new_syn_at_once() {
+    const ACK: u8 = 0x10;
+    let settings = StackConfig { verifies_checksums: false, ..config(CLIENT) };
+    let (near, mut far) = pair(Faults::default(), 1);
+    let mut client = Stack::new(near, settings, 0);
+    let id = client.connect(CLIENT.into(), World::remote(80), [9; 6], 0).unwrap();
+    let local = client.tuple(id).unwrap().local;
+    // The flags of each frame that was sent.
+    let mut sent = || {
+        let mut buffer = [0; 2_000];
+        let frames = std::iter::from_fn(|| far.receive(&mut buffer).map(|length| buffer[..length].to_vec()));
+        frames.map(|frame| frame[47] & 0x16).collect::<Vec<u8>>()
+    };
+    client.flush(0);
+    assert_eq!(sent(), [0x02]);
+    let answer = frame("10.0.0.1:80", &local.to_string(), ACK, b"");
+    for _ in 0..RESTARTS_MAX {
+        client.process_frame(&answer, 0);
+        client.flush(0);
+        assert_eq!(sent(), [0x04, 0x02]);
+    }
+    // A peer that always answers so does not make a loop.
+    client.process_frame(&answer, 0);
+    client.flush(0);
+    assert_eq!(sent(), [0x04]);
+    assert!(client.poll_connected(id, Waker::noop()).is_pending());
+    assert_eq!(client.counters().restarted, u64::from(RESTARTS_MAX));
+}

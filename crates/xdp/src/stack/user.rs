@@ -9,7 +9,7 @@ use smoltcp::socket::tcp::{RecvError, State};
 use smoltcp::wire::IpEndpoint;
 
 use super::connection::{ConnectionId, Phase};
-use super::{BUFFER_BYTES, HANDSHAKE_NS_MAX, Link, ORPHAN_NS_MAX, Stack};
+use super::{BUFFER_BYTES, HANDSHAKE_NS_MAX, Link, ORPHAN_NS_MAX, RESTARTS_MAX, Stack};
 use crate::packet::{FourTuple, MacAddress};
 
 impl<L: Link> Stack<L> {
@@ -52,6 +52,25 @@ impl<L: Link> Stack<L> {
         self.counters.started += 1;
         self.mark_dirty(slot);
         Ok(id)
+    }
+
+    /// Starts a connection again whose SYN the peer took for a segment of an old connection in TIME-WAIT, with the same
+    /// addresses and ports (RFC 9293 §3.10.7.4): its sequence number was not above the old ones. The peer forgets the old
+    /// one by the reset that answered it, so that a new SYN need not wait for its timer.
+    pub(super) fn restart(&mut self, slot: u32) {
+        let context = self.interface.context();
+        let Some(connection) = &mut self.slots[slot as usize].connection else { return };
+        if connection.restarts >= RESTARTS_MAX {
+            return;
+        }
+        connection.restarts += 1;
+        let FourTuple { local, remote } = connection.tuple;
+        let socket = connection.socket_mut();
+        socket.abort();
+        // It is closed, and its addresses and ports were accepted before.
+        let _ = socket.connect(context, IpEndpoint::from(remote), IpEndpoint::from(local));
+        self.counters.restarted += 1;
+        self.mark_dirty(slot);
     }
 
     /// Returns addresses and ports that no connection has: ports are used in turns.

@@ -24,12 +24,12 @@ const ORDERS: &str = "weir_acme_orders_total";
 const EXPIRY: &str = "weir_acme_certificate_expiry_timestamp_seconds";
 
 /// An ACME server whose validations go to two ports of this host.
-struct Pebble {
+pub(super) struct Pebble {
     _process: Process,
     /// It asks only over TCP.
     _name_server: ScriptedServer,
-    authority: Authority,
-    directory: String,
+    pub(super) authority: Authority,
+    pub(super) directory: String,
     management: String,
 }
 
@@ -42,7 +42,7 @@ fn pebble_program() -> Option<PathBuf> {
 }
 
 /// Returns the response to a DNS query: 127.0.0.1 for each question about an address, nothing for others.
-fn dns_response(query: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn dns_response(query: &[u8]) -> Option<Vec<u8>> {
     let name_bytes = query.get(12..)?.iter().position(|&byte| byte == 0)?;
     let question_end = 12 + name_bytes + 5;
     let is_address = query.get(question_end - 4..question_end - 2)? == [0, 1];
@@ -68,7 +68,12 @@ fn serve_dns_over_tcp(peer: &mut ScriptPeer) -> io::Result<()> {
 }
 
 impl Pebble {
-    fn start(http_port: u16, tls_port: u16) -> Option<Self> {
+    pub(super) fn start(http_port: u16, tls_port: u16) -> Option<Self> {
+        Self::start_with_dns(http_port, tls_port, None)
+    }
+
+    /// Starts one that asks this name server.
+    pub(super) fn start_with_dns(http_port: u16, tls_port: u16, dns: Option<&str>) -> Option<Self> {
         let program = pebble_program()?;
         let authority = Authority::create()?;
         authority.issue("server.pem", KeyType::Ecdsa, &["127.0.0.1"]);
@@ -86,7 +91,8 @@ impl Pebble {
         fs::write(authority.path("pebble.json"), config.to_string()).unwrap();
         let mut command = Command::new(program);
         let name_server = ScriptedServer::start(serve_dns_over_tcp);
-        command.args(["-config", &authority.file("pebble.json"), "-dnsserver", &name_server.authority]);
+        let dns = dns.unwrap_or(&name_server.authority);
+        command.args(["-config", &authority.file("pebble.json"), "-dnsserver", dns]);
         command.envs([("PEBBLE_VA_NOSLEEP", "1"), ("PEBBLE_AUTHZREUSE", "0")]);
         let log = fs::File::create(authority.path("pebble.log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -100,12 +106,21 @@ impl Pebble {
     }
 
     /// Writes the authority of the certificates that pebble issues; returns the path of the file.
-    fn issuing_authority(&self) -> String {
+    pub(super) fn issuing_authority(&self) -> String {
         let url = format!("{}/roots/0", self.management);
         let (code, text) = curl(&["--cacert", &self.authority.file("ca.pem"), &url]);
         assert_eq!(code, 0);
         fs::write(self.authority.path("issuer.pem"), text).unwrap();
         self.authority.file("issuer.pem")
+    }
+
+    /// Returns the number of orders so far.
+    pub(super) fn orders(&self) -> usize {
+        self.log().matches("POST /order-plz -> ").count()
+    }
+
+    pub(super) fn log(&self) -> String {
+        fs::read_to_string(self.authority.path("pebble.log")).unwrap()
     }
 
     fn config(&self, challenge: &str, domains: &[&str], (http_port, tls_port): (u16, u16)) -> String {
@@ -125,7 +140,7 @@ impl Pebble {
     }
 }
 
-fn orders(proxy: &ProxyUnderTest, result: &str) -> f64 {
+pub(super) fn orders(proxy: &ProxyUnderTest, result: &str) -> f64 {
     proxy.metrics().sum(ORDERS, &[("result", result)])
 }
 

@@ -24,7 +24,7 @@ pub(super) enum KeyType {
 }
 
 const CONFIG: &str = "[req]\ndistinguished_name = name\n[name]\n[authority]\n\
-                      basicConstraints = critical, CA:TRUE\nkeyUsage = critical, keyCertSign\n";
+                      basicConstraints = critical, CA:TRUE\nkeyUsage = critical, keyCertSign, cRLSign\n";
 
 impl Authority {
     /// Creates one; `None`, with a message, where openssl is missing.
@@ -43,10 +43,16 @@ impl Authority {
     }
 
     fn openssl(&self, arguments: &[&str]) {
+        self.output(arguments);
+    }
+
+    /// Runs openssl; returns what it prints.
+    fn output(&self, arguments: &[&str]) -> String {
         let output = Command::new("openssl").args(arguments).current_dir(self.directory.path()).output();
         let output = output.unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "openssl {arguments:?}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Returns the path of a file of this authority.
@@ -69,8 +75,16 @@ impl Authority {
                 Err(_) => format!("DNS:{name}"),
             })
             .collect();
-        let extensions = format!("[leaf]\nsubjectAltName = {}\n", names.join(","));
-        fs::write(self.path("leaf.cnf"), extensions).unwrap();
+        self.issue_certificate(file, key, &format!("subjectAltName = {}", names.join(",")));
+    }
+
+    /// Signs a new certificate with this line of extensions, like [`Self::issue`].
+    pub(super) fn issue_with(&self, file: &str, extensions: &str) {
+        self.issue_certificate(file, KeyType::Ecdsa, extensions);
+    }
+
+    fn issue_certificate(&self, file: &str, key: KeyType, extensions: &str) {
+        fs::write(self.path("leaf.cnf"), format!("[leaf]\n{extensions}\n")).unwrap();
         let subject = format!("/O=weir/CN={}", file.replace('/', "-"));
         let request =
             ["-subj", &subject, "-config", "openssl.cnf", "-keyout", "leaf.key", "-out", "leaf.csr"];
@@ -84,12 +98,7 @@ impl Authority {
 
     /// Writes an OCSP response for a certificate of this authority, valid for a day.
     pub(super) fn ocsp_response(&self, certificate: &str, file: &str) {
-        let serial = Command::new("openssl")
-            .args(["x509", "-noout", "-serial", "-in", certificate])
-            .current_dir(self.directory.path())
-            .output()
-            .unwrap();
-        let serial = String::from_utf8(serial.stdout).unwrap();
+        let serial = self.output(&["x509", "-noout", "-serial", "-in", certificate]);
         let serial = serial.trim().trim_start_matches("serial=");
         fs::write(self.path("index.txt"), format!("V\t491231000000Z\t\t{serial}\tunknown\t/CN=x\n")).unwrap();
         self.openssl(&["ocsp", "-issuer", "ca.pem", "-cert", certificate, "-reqout", "request.der"]);
@@ -97,6 +106,34 @@ impl Authority {
             ["ocsp", "-index", "index.txt", "-rsigner", "ca.pem", "-rkey", "ca.key", "-CA", "ca.pem"];
         let files = ["-reqin", "request.der", "-respout", file, "-ndays", "1"];
         self.openssl(&[&respond[..], &files].concat());
+    }
+
+    /// Writes a revocation list in PEM of this authority, with these certificates, for a day or with these
+    /// times of its update and its next update.
+    pub(super) fn revocation_list(&self, file: &str, revoked: &[&str], times: Option<[&str; 2]>) {
+        let entry = |certificate: &&str| {
+            let serial = self.output(&["x509", "-noout", "-serial", "-in", certificate]);
+            let serial = serial.trim().trim_start_matches("serial=");
+            format!("R\t491231000000Z\t200101000000Z\t{serial}\tunknown\t/CN=x\n")
+        };
+        self.replace("revoked.txt", &revoked.iter().map(entry).collect::<String>());
+        let config = "[ca]\ndefault_ca = own\n[own]\ndatabase = revoked.txt\ndefault_md = sha256\ncrlnumber = number\n\
+                      crl_extensions = list\n[list]\n";
+        self.replace("revocation.cnf", config);
+        self.replace("number", "01\n");
+        let files =
+            ["-config", "revocation.cnf", "-cert", "ca.pem", "-keyfile", "ca.key", "-out", "list.tmp"];
+        let times = match &times {
+            Some([from, to]) => vec!["-crl_lastupdate", from, "-crl_nextupdate", to],
+            None => vec!["-crldays", "1"],
+        };
+        self.openssl(&[&["ca", "-gencrl"], &files[..], &times].concat());
+        fs::rename(self.path("list.tmp"), self.path(file)).unwrap();
+    }
+
+    /// Writes a revocation list in DER, from one in PEM.
+    pub(super) fn revocation_list_in_der(&self, from: &str, to: &str) {
+        self.openssl(&["crl", "-in", from, "-outform", "DER", "-out", to]);
     }
 
     /// Replaces a file of this authority.

@@ -85,7 +85,7 @@ def read_response(tls):
                 body, buffer = buffer, b""
     except (EOFError, OSError) as error:
         end = type(error).__name__
-    text = body[:200].decode("latin1")
+    text = body[:1000].decode("latin1")
     return {"status": status, "fields": fields, "length": len(body), "end": end, "text": text,
             "digest": hashlib.sha256(body).hexdigest(), "rest": buffer.decode("latin1")}
 

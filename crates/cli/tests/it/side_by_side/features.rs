@@ -106,6 +106,49 @@ const FEATURES: &[Feature] = &[
         ..EMPTY
     },
     Feature {
+        title: "Names and passwords",
+        fields: &["x-user", "authorization", "www-authenticate"],
+        requests: &[
+            ("/", "200 a"),
+            ("/staff -u ann:secret", "200 a"),
+            ("/staff -u ann:secret -H X-User:~root", "200 a"),
+            ("/staff -u ann:secret -d x", "200 a"),
+        ],
+        steps: Some((
+            |side| {
+                ["/staff", "/staff -u ann:wrong", "/staff -u bob:secret"]
+                    .map(|one| side.request(one, &[])[0].clone())
+                    .join(", ")
+            },
+            "401, 401, 401",
+        )),
+    },
+    Feature {
+        title: "Users of a list",
+        fields: &["authorization"],
+        requests: &[
+            ("/public", "200 a"),
+            ("/", "401"),
+            ("/ -u ann:secret", "200 a"),
+            ("/ -u ann:Secret", "401"),
+            ("/ -u ann:", "401"),
+            ("/ -H Authorization:~Basic~%%%", "401"),
+        ],
+        ..EMPTY
+    },
+    Feature {
+        title: "A service that decides",
+        fields: &["x-user"],
+        requests: &[
+            ("/", "200 a"),
+            ("/shop -H X-User:~root", "200 a"),
+            ("/shop -d content", "200 a"),
+            ("/closed", "403"),
+            ("/broken", "401"),
+        ],
+        ..EMPTY
+    },
+    Feature {
         title: "Content from a file",
         fields: &["content-type"],
         requests: &[("/robots.txt", "200"), ("/robots.txt.old", "200 a")],

@@ -14,6 +14,8 @@ use crate::support::{pause_ms, run_weir};
 
 /// Networks of the examples.
 const OFFICE: &str = "10.0.0.0/8\n127.0.0.1/32\n";
+/// A user with the password `secret`.
+const USERS: &str = "ann:$2b$04$cs0U9g6q03b4/.l0hLcXx.p4FfnaGyG/5dFJkziqk4TQZoU.CyG5W\n";
 /// A file that others include.
 const SITE: &str = "[[route]]\nhost = 'a.example'\ndeny = true\n";
 const NGINX_SITE: &str = "server { listen 80 default_server; location / { proxy_pass http://10.0.0.11:8080; } }\n\
@@ -182,6 +184,7 @@ impl Side {
             ("long.txt", &*long),
             ("office.lst", OFFICE),
             ("networks.txt", OFFICE),
+            ("users", USERS),
             ("keys.txt", "secret-1\n"),
             ("hosts.map", "a.example.org gold\n"),
             ("sorry.html", "<p>sorry\n"),

@@ -58,9 +58,11 @@ impl AdminDataSource for AdminBackend {
         crate::acme::add_metrics(&mut merged);
         merged.add_process(&ProcessStats::read(CORE_THREAD), self.started_unix_ns, plan.threads);
         merged.add_reloads(&results);
+        merged.add_revocation_lists(&plan);
         for (name, store) in plan.stores() {
             merged.add_map(&name, &store.statistics());
         }
+        merged.add_auth_sources(plan.auth_plans());
         merged
     }
 
