@@ -1,6 +1,8 @@
 //! Tests of traces: the context that servers get, and the spans that a collector reads by the published messages of
 //! OTLP. Collectors that are slow, or gone, cost spans and nothing else.
 
+#![expect(clippy::disallowed_types, reason = "threads of the test share what they have seen")]
+
 use std::io::{BufRead as _, BufReader, Lines};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};

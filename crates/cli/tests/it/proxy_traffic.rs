@@ -1,6 +1,8 @@
 //! Tests of `weir proxy` with requests that go to two servers: copies for another pool (`mirror`), and second attempts of
 //! late requests (`hedge`). Each server waits for the test with each response, so that no test depends on times.
 
+#![expect(clippy::disallowed_types, reason = "threads of the test share what they have seen")]
+
 mod hedges;
 mod mirrors;
 mod retries;

@@ -80,6 +80,10 @@ pub(crate) fn start(plan: PasswordThreads) -> io::Result<()> {
     Ok(())
 }
 
+pub(crate) fn are_running() -> bool {
+    POOL.get().is_some()
+}
+
 /// Adds a check to the queue. `None`: it is full, or there are no threads.
 pub(crate) fn submit(check: PasswordCheck, now: MonotonicTime) -> Option<oneshot::Receiver<CheckedPassword>> {
     let pool = POOL.get()?;

@@ -17,6 +17,7 @@ use super::{
     LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, Traces, apply_command, start_auth_threads, state_file,
 };
 use crate::acme::acme_plans;
+use crate::auth::password_threads;
 use crate::log;
 use crate::plan::Plan;
 use crate::pool::CrossCoreState;
@@ -230,6 +231,8 @@ impl RunningProxy {
     /// Returns the changed keys that are only read when the process starts.
     fn restart_keys(&self, plan: &Plan) -> Vec<&'static str> {
         let old = &self.plan;
+        let is_pool_running = password_threads::are_running();
+        let (passwords, old_passwords) = (plan.password_threads, old.password_threads);
         [
             ("threads", plan.is_threads_set && plan.threads != old.threads),
             ("pin", plan.pin != old.pin),
@@ -237,6 +240,8 @@ impl RunningProxy {
             ("admin", plan.admin != old.admin),
             ("control", plan.control != old.control),
             ("privileges", plan.privileges != old.privileges),
+            ("password-threads", is_pool_running && passwords.threads != old_passwords.threads),
+            ("password-queue", is_pool_running && passwords.queue_max != old_passwords.queue_max),
             // Its thread can only be started before the cores.
             ("acme", self.acme.is_none() && !acme_plans(plan).is_empty()),
         ]

@@ -1,5 +1,7 @@
 //! One of two programs with its config, in front of origins that both share, and the requests of curl to it.
 
+#![expect(clippy::disallowed_types, reason = "threads of the test share what they have seen")]
+
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
