@@ -164,6 +164,7 @@ impl Exchange {
         self.facts.is_tcp = false;
         self.facts.accepted_forms = AcceptedForms::default();
         self.attempt.is_request_broken = false;
+        self.attempt.holds_head = false;
         self.attempt.needs_new_connection = false;
         self.attempt.needs_http11 = false;
         self.attempt.unreceived_count = 0;

@@ -77,7 +77,7 @@ impl Exchange {
             match step {
                 AttemptStep::Progressed => {}
                 AttemptStep::Blocked => return None,
-                AttemptStep::Won => return Some(self.win_hedge(ctx, client, input)),
+                AttemptStep::Won => return Some(self.win_hedge(ctx, client)),
                 AttemptStep::Failed(EndReason::ServerClosed) if self.reopen_attempt(client) => {}
                 AttemptStep::Failed(end) => {
                     self.fail_hedge(ctx, end, 0);
@@ -220,9 +220,7 @@ impl Exchange {
             }
         };
         if attempt.has_head {
-            // An interim response of the first server is on its way to the client.
-            let is_flushed = self.response_relay.is_flushed();
-            return Some(if is_flushed { AttemptStep::Won } else { AttemptStep::Blocked });
+            return Some(AttemptStep::Won);
         }
         let unsent = &self.request_relay.held_bytes()[attempt.sent..];
         if !unsent.is_empty()
@@ -270,23 +268,13 @@ impl Exchange {
     }
 
     /// Forwards the response to the second attempt, and cancels the first one.
-    fn win_hedge(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &mut ClientStream,
-        input: &mut [u8],
-    ) -> StepResult {
+    fn win_hedge(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
         let Some(attempt) = self.take_attempt() else { return StepResult::Progressed };
         self.leave_first_server(ctx, client, EndReason::ServerTimeout);
         self.end_hedge(HedgeEvent::Won);
-        let received = self.adopt(client, *attempt);
-        // As many bytes as one read has at most.
-        let input = &mut input[..received.len()];
-        input.copy_from_slice(&received);
-        self.response_relay.borrow_scratch(&mut ctx.work.out);
-        let result = self.handle_received(ctx, client, input);
-        self.response_relay.return_scratch(&mut ctx.work.out);
-        result
+        self.unprocessed = self.adopt(client, *attempt);
+        self.attempt.holds_head = true;
+        StepResult::Progressed
     }
 
     /// Lets the second attempt take the place of the first one, which has failed with `end`. Returns false if there is
@@ -298,9 +286,7 @@ impl Exchange {
         client: &mut ClientStream,
         end: EndReason,
     ) -> bool {
-        let is_trying =
-            |hedge: &Hedge| matches!(&hedge.state, HedgeState::Trying(attempt) if !attempt.has_head);
-        if !self.hedge.as_deref().is_some_and(is_trying) || self.is_total_over(ctx.core) {
+        if self.is_total_over(ctx.core) {
             return false;
         }
         let Some(attempt) = self.take_attempt() else { return false };
@@ -315,7 +301,9 @@ impl Exchange {
         if let Some(hedge) = &mut self.hedge {
             hedge.state = HedgeState::Promoted;
         }
+        let holds_head = attempt.has_head;
         self.unprocessed = self.adopt(client, *attempt);
+        self.attempt.holds_head = holds_head;
         true
     }
 

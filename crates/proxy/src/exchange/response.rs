@@ -53,9 +53,11 @@ impl Exchange {
             return StepResult::Blocked;
         };
         let unprocessed = self.unprocessed.len();
-        let has_body_bytes = unprocessed > 0 && self.response == ResponseProgress::Body;
+        // A second attempt has received its head before it took the place of the first one.
+        let has_complete_bytes = unprocessed > 0
+            && (self.response == ResponseProgress::Body || std::mem::take(&mut self.attempt.holds_head));
         let mut end = unprocessed;
-        if !has_body_bytes {
+        if !has_complete_bytes {
             let read_end = unprocessed + self.response_relay.read_bytes(input.len() - unprocessed);
             match server.stream.poll_read(ctx.cx, &mut input[unprocessed..read_end]) {
                 Poll::Pending => return StepResult::Blocked,
@@ -105,7 +107,7 @@ impl Exchange {
         }
     }
 
-    pub(super) fn handle_received(
+    fn handle_received(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,

@@ -74,6 +74,8 @@ pub(crate) struct Attempt {
     pub(crate) needs_http11: bool,
     /// True if a new connection is required because an idle one has just failed.
     pub(crate) needs_new_connection: bool,
+    /// True if the unprocessed bytes have a complete head, so that nothing is read before it.
+    pub(crate) holds_head: bool,
     /// True if the server accepts no more of the request.
     pub(crate) is_request_broken: bool,
     /// Number of retries of requests that the server has not received or not processed.
