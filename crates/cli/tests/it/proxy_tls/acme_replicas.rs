@@ -132,12 +132,12 @@ fn a_replica_takes_over_from_one_that_was_killed() {
     let _shared = shared_machine();
     let Some(site) = Site::start() else { return };
     // The order waits for the poll interval before it is validated, and is killed meanwhile.
-    let slow = "lease = \"2s\"\npoll-interval = \"20s\"";
+    let slow = "lease = \"6s\"\npoll-interval = \"20s\"";
     let killed = ProxyUnderTest::weir(&site.config("a.test", "http-01", (free_port(), free_port()), slow));
     assert!(within(EVENT_TIMEOUT, || site.has_file("challenge-")), "{}", killed.stderr());
     assert!(site.has_file("order.lease"));
     drop(killed);
-    let fast = "lease = \"2s\"\npoll-interval = \"200ms\"";
+    let fast = "lease = \"6s\"\npoll-interval = \"200ms\"";
     let successor = [ProxyUnderTest::weir(&site.config("a.test", "http-01", site.ports, fast))];
     common_serial(&successor, &site.pebble.issuing_authority(), &Value::Null);
     assert_eq!((issued(&successor), failed(&successor), site.pebble.orders()), (1.0, 0.0, 2));
