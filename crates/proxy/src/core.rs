@@ -74,6 +74,8 @@ pub(crate) struct Core {
     listener_settings: RefCell<Vec<Rc<ListenerSettings>>>,
     logs: CoreLogs,
     traces: CoreTraces,
+    /// True if a log or a trace needs more of a request than its first line.
+    needs_header_fields: Cell<bool>,
     pub(crate) timers: Timers,
     pub(crate) deadlines: Deadlines,
     pub(crate) ticks: Ticks,
@@ -216,11 +218,13 @@ impl Core {
         log: CoreLog,
         traces: CoreTraces,
     ) -> std::io::Result<Rc<Self>> {
+        let log_needs_fields = log.wants_fields();
         let core = Rc::new(Self {
             id,
             generations: Generations::new(generation),
             listener_settings: RefCell::default(),
             logs: CoreLogs::new(log),
+            needs_header_fields: Cell::new(log_needs_fields || traces.is_on()),
             traces,
             timers: Timers::start()?,
             deadlines: Deadlines::default(),
@@ -357,9 +361,9 @@ impl Core {
         self.deadlines.wake_all();
     }
 
-    /// Returns whether a log or a trace needs more of a request than its first line.
+    #[inline]
     pub(crate) fn needs_header_fields(&self) -> bool {
-        self.logs.needs_header_fields() || self.traces.is_on()
+        self.needs_header_fields.get()
     }
 
     /// Returns the values that a log captures from a request's head.
@@ -481,6 +485,7 @@ impl Core {
     pub(crate) fn change_outputs(&self, log: log::LogSender, traces: TraceSender) {
         self.logs.change(log, self.id.index);
         self.traces.change(traces);
+        self.needs_header_fields.set(self.logs.needs_header_fields() || self.traces.is_on());
     }
 
     /// Hands log lines and spans over to their threads.

@@ -153,8 +153,9 @@ impl Exchange {
         self.stage = ExchangeStage::Unused;
         self.generation = None;
         self.detached = None;
-        self.own_settings = None;
-        self.access = None;
+        if self.own_settings.take().is_some() {
+            self.access = None;
+        }
         self.server = None;
         self.request_relay.reset();
         self.response_relay.reset();

@@ -410,7 +410,8 @@ impl Pool {
     }
 
     /// Records the result of a completed request for its server's outlier detection.
-    #[inline]
+    // Other callers are rare, and must not keep the path of each request from being one function.
+    #[inline(always)]
     pub(crate) fn record_outcome(&self, outcome: &Outcome<'_>) {
         if let Some(server) = outcome.server.filter(|_| self.detects_outliers) {
             let window = &self.servers[server].outlier_window;

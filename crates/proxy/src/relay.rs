@@ -113,6 +113,7 @@ impl Relay {
     }
 
     /// Returns `scratch`, and keeps only the unsent bytes.
+    #[inline(always)]
     pub(crate) fn return_scratch(&mut self, scratch: &mut Vec<u8>) {
         if !self.is_flushed() {
             scratch.extend_from_slice(&self.pending[self.sent..]);

@@ -70,6 +70,7 @@ impl TraceContext {
 
     /// Replaces the fields of the context in a head for a server, which ends with an empty line. `tracestate` stays
     /// in a trace that is continued (W3C Trace Context §3.3).
+    #[cold]
     pub(crate) fn write_fields(&self, head: &mut Vec<u8>) {
         remove_field(head, b"traceparent");
         if self.parent_id.is_none() {

@@ -31,6 +31,8 @@ pub(super) enum HeadResult {
 }
 
 impl Exchange {
+    // Other callers are rare, and must not keep the path of each request from being one function.
+    #[inline(always)]
     pub(super) fn poll_response(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
@@ -107,6 +109,7 @@ impl Exchange {
         }
     }
 
+    #[inline(always)]
     fn handle_received(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
@@ -142,6 +145,7 @@ impl Exchange {
         self.send_response(ctx, client, &input[at..])
     }
 
+    #[inline(always)]
     fn read_head(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
@@ -209,7 +213,6 @@ impl Exchange {
         }
     }
 
-    #[inline]
     fn note_final_status(&mut self, status: u16) {
         let first_byte = MonotonicTime::now();
         self.outcome.times.first_byte = first_byte;
@@ -281,6 +284,7 @@ impl Exchange {
     }
 
     /// Forwards received bytes of the body.
+    #[inline(always)]
     fn send_response(
         &mut self,
         ctx: &mut PollContext<'_, '_>,

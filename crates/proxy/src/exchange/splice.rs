@@ -28,6 +28,7 @@ impl Exchange {
     }
 
     /// Moves as much as possible through a pipe. Returns `None` if the response is not suitable.
+    #[inline(always)]
     pub(super) fn poll_splice(
         &mut self,
         ctx: &mut PollContext<'_, '_>,

@@ -100,6 +100,7 @@ fn is_possible_last_letter(letter: u8) -> bool {
     LAST_LETTERS & 1 << (letter.to_ascii_lowercase() - b'a') != 0
 }
 
+#[inline(always)]
 fn is_secret(name: &[u8]) -> bool {
     // The last letter rules most names out. After a `%` it may encode another one.
     match name {

@@ -88,7 +88,8 @@ impl PoolMetrics {
         }
     }
 
-    #[inline]
+    // Other callers are rare, and must not keep the path of each request from being one function.
+    #[inline(always)]
     pub(super) fn record(&self, outcome: &Outcome<'_>, timers: &Timers, class: usize) {
         if let Some(tw_ns) = timers.tw_ns {
             self.queue.record(class, tw_ns);

@@ -118,6 +118,7 @@ impl OutlierCounters {
 
 impl SharedPool {
     /// Records the result of a completed request for its server.
+    #[inline(always)]
     pub(super) fn record_outcome(
         &self,
         plan: &OutlierPlan,
