@@ -130,7 +130,7 @@ pub(super) fn sessions(side: &Side) -> String {
     let first: Vec<String> = (0..8).map(server).collect();
     let is_kept = (0..3).all(|_| (0..8).map(server).collect::<Vec<_>>() == first);
     let all: std::collections::BTreeSet<&String> = first.iter().collect();
-    let others = side.origins("/", 4);
+    let others = side.origins("/", 24);
     let count = |is_two: bool| if is_two { "two" } else { "one" };
     format!(
         "each session has {}; all sessions have {}; others have {}",
