@@ -370,7 +370,7 @@ pool = \"app\"
 ```
 
 Content is read from the server, or the file, only when its bytes are due, and bytes that were read go out at once. Responses are counted as they go to the client, compressed \
-and with their framing, and requests by their content. A waiting message costs nothing: it is looked at each 100 ms. Its wait counts for `timeouts.total`, and for no other timeout, and is counted \
+and with their framing, and requests by their content. A waiting message is checked every 100 ms. Its wait counts for `timeouts.total`, and for no other timeout, and is counted \
 (`weir_limit_rate_waits_total`). Rates are exact on average. At most half a second of the rate is ahead, which is also what a pause leaves; and at most 64 KiB \
 that came with a head. `limit-rate-total` is one limit for all threads: messages reserve slices of up to 16 KiB in the order in which they ask, so all get about the same (within a fifth or so, if they wait for it all the time). \
 A reload begins it again for new requests. Responses of the proxy itself (`return`, redirects, error pages) are not limited. Limited content is copied, not spliced.

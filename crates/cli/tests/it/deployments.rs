@@ -263,7 +263,7 @@ fn a_site_has_tls_a_next_release_sticky_sessions_limits_and_a_page_for_maintenan
     assert!(location.starts_with("https://shop.example.org") && location.ends_with("/x?y=1"), "{location}");
     let first = site.fetch("https", SHOP, &[]);
     assert!(first.head.contains("max-age=31536000"), "{}", first.head);
-    // Nobody without the application's cookie is in the canary, and who asks for it is.
+    // Clients without the application's cookie get the stable pool, unless they ask for the canary.
     assert_eq!(first.field("x-release"), "stable");
     assert_eq!(release(&["-H", "X-Canary: 1"]), "canary");
     assert_eq!(release(&["-b", "canary=1; user=7"]), "canary");

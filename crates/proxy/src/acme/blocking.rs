@@ -37,7 +37,7 @@ impl Drop for ThreadSlot {
 /// Runs a closure in a thread.
 ///
 /// # Errors
-/// That of the closure, or there is no thread.
+/// The closure fails, or no thread can be started.
 pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

@@ -19,7 +19,7 @@ const CHALLENGE_PREFIX: &str = "challenge-";
 const CHALLENGE_SUFFIX: &str = ".json";
 /// Maximum number of challenges that are offered for others: an order has at most 100 names.
 const CHALLENGES_MAX: usize = 256;
-/// Maximum number of files of a directory that are looked at.
+/// Maximum number of files that are read of a directory.
 const ENTRIES_MAX: usize = 10_000;
 /// Maximum length of a file.
 const BYTES_MAX: u64 = 4_096;

@@ -30,7 +30,7 @@ pub(crate) struct PasswordCheck {
     pub(crate) credentials: BasicCredentials,
     /// Hash that the password is compared with; `None`: there are no users.
     pub(crate) hash: Option<PasswordHash>,
-    /// False if the hash is none of the user, who is unknown.
+    /// False if the user is unknown, and the hash a decoy.
     pub(crate) is_known: bool,
     pub(crate) source: Option<IpAddr>,
     pub(crate) source_limit: Option<FailureLimit>,
