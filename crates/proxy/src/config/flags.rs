@@ -95,12 +95,13 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let to_http = flags.parse_choice("--to-http", "pool.*", "http", &text.to_http);
     let (root_defaults, mut ignored_problems) = (Section::empty(""), Problems::default());
     let pool = Section::empty("pool.*").with_name(DEFAULT_NAME);
+    let connections_max = flags.parse_connections_max(&text.connections_max, threads);
     let drain_timeout_ns = flags.parse_flag("--drain-timeout", &text.drain_timeout, parse_time_in_seconds);
     let plan = Plan {
         threads,
         is_threads_set: true,
         pin,
-        connections_max: flags.parse_connections_max(&text.connections_max, threads),
+        connections_max,
         drain_timeout_ns: drain_timeout_ns.unwrap_or_else(|| root_defaults.integer_or_zero("drain-timeout")),
         privileges: PrivilegesPlan { no_new_privileges: true, landlock: true, ..PrivilegesPlan::default() },
         logs: log_plans(&text.access_log, &format),

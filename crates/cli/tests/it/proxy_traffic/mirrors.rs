@@ -71,7 +71,7 @@ fn a_copy_has_the_edits_and_a_mark_and_is_compared() {
     assert_eq!(metrics.sum_known("weir_mirror_seconds_count", &[("from", "mirror")]), 4.0);
     assert_eq!(metrics.sum_known("weir_mirror_seconds_count", &[("from", "original")]), 4.0);
     log_line(&proxy, "/a?b");
-    assert_eq!(proxy.lines("access.json").len(), 4);
+    assert_eq!(proxy.wait_for_lines("access.json", 4).len(), 4);
     proxy.assert_all_returned();
 }
 
