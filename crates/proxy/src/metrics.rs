@@ -10,6 +10,7 @@
 //! takes 3.1 KiB and is allocated when its first time is recorded.
 
 mod auth;
+mod caching;
 mod codes;
 mod compression;
 mod h2;
@@ -147,7 +148,7 @@ struct ListenerMetrics {
 struct RouteMetrics {
     name: Box<str>,
     total: ClassHistograms,
-    /// `None`: its requests are neither copied nor sent twice.
+    /// `None`: its requests are neither copied nor sent twice, and no response is stored.
     traffic: Option<Box<TrafficMetrics>>,
 }
 

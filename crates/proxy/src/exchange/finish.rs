@@ -369,6 +369,7 @@ impl Exchange {
             wasted: builder.wasted,
             sticky: builder.sticky,
             hedge: builder.hedge,
+            cache: builder.cache,
             tls_names: client.tls_names(),
             server_name: client.server_name(),
             tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),

@@ -85,6 +85,9 @@ metrics! {
     MirrorsDropped, "weir_mirrors_dropped_total", Counter, ["route", "mirror", "reason"], "Requests that were not copied although they were selected, by reason: body_too_large (body-max), in_flight (in-flight, or 1024 subrequests of the core), memory (16 MiB of copies of the core), incomplete (the request ended before its body).";
     MirrorsInFlight, "weir_mirrors_in_flight", Gauge, [], "Copies of requests in flight, of all mirrors.";
     MirrorMemory, "weir_mirrors_memory_bytes", Gauge, [], "Memory that these copies may use now.";
+    CacheRequests, "weir_cache_requests_total", Counter, ["cache", "route", "result"], "Requests of routes with `cache` by result: hit, stale, stale_if_error, revalidated, coalesced, miss, bypass, unsatisfied (see \"Caching\" of the config).";
+    CacheNotStored, "weir_cache_not_stored_total", Counter, ["cache", "route", "reason"], "Responses of routes with `cache` that were not stored, by reason (see \"Caching\" of the config).";
+    CacheRefreshes, "weir_cache_refreshes_total", Counter, ["cache", "route", "result"], "Validations of stale responses in the background (`stale-while-revalidate`) by result: started, or refused because 64 of the core were in progress.";
     Hedges, "weir_hedges_total", Counter, ["route", "result"], "Requests whose response was late (hedge): sent (to a second server, too), of which each is later won (its response was forwarded), lost (the first server's was, or the client left) or failed (no response, or one with 5xx while the first server still worked); no_budget (the retry budget was exhausted), no_server (no other server had a free slot).";
     Retries, "weir_retries_total", Counter, ["pool"], "Retries.";
     RetriesDenied, "weir_retries_denied_total", Counter, ["pool"], "Retries that were not made, because the retry budget was exhausted.";
