@@ -1,7 +1,10 @@
 //! Caches of responses: the open ones of the process, and the use of one by a request. The crate `cache` decides what
 //! may be stored and used; `exchange::cache_lookup` and `exchange::cache_response` follow its decisions.
 
-#![expect(clippy::disallowed_types, reason = "for the list of open caches, which only the owner of the proxy locks")]
+#![expect(
+    clippy::disallowed_types,
+    reason = "for the list of open caches, which only the owner of the proxy locks"
+)]
 
 mod status_field;
 
@@ -12,7 +15,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
-use cache::{BodyReader, Cache, Chunk, DiskOpen, DiskPlan, Fill, FillWaiter, Key, Object, RequestPolicy, UnixTime};
+use cache::{
+    BodyReader, Cache, Chunk, DiskOpen, DiskPlan, Fill, FillWaiter, Key, Object, RequestPolicy, UnixTime,
+};
 use rt::clock::{MonotonicTime, unix_ns};
 
 pub(crate) use status_field::{Forwarded, StatusField};
@@ -132,9 +137,9 @@ pub(crate) enum CacheRole {
 #[derive(Debug)]
 pub(crate) struct Invalidation {
     pub(crate) key: Key,
-    /// Text of the key before and after the target, to find the keys of `Location` and `Content-Location`; `None`: the
-    /// route has a key of its own.
-    pub(crate) default_key: Option<(Vec<u8>, Vec<u8>)>,
+    /// Text of the key before the target, to find the keys of `Location` and `Content-Location`; `None`: the route has
+    /// a key of its own.
+    pub(crate) default_key: Option<Vec<u8>>,
     pub(crate) scheme: &'static str,
     pub(crate) authority: Box<str>,
 }

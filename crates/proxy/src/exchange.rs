@@ -49,8 +49,8 @@ mod server_selection;
 mod session_dump;
 mod splice;
 mod split;
-mod suspended;
 pub(crate) mod subrequest;
+mod suspended;
 mod texts;
 
 use std::task::Poll;

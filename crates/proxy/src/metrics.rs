@@ -34,6 +34,7 @@ mod view;
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
+pub(crate) use caching::CacheRefresh;
 pub(crate) use h2::{H2Count, H2Counters};
 pub(crate) use h2_servers::Http2Load;
 pub(crate) use histogram::FINE_BOUNDS_NS;

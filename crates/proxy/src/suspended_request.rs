@@ -1,6 +1,6 @@
 //! A request that waits before its action, and keeps its head: the buffer that it came in serves others meanwhile.
 
-use wire::{RequestHead, Version, encode};
+use wire::{Header, HeaderSlots, Limits, Parsed, RequestHead, Version, encode};
 
 use crate::route::RouteRequest;
 
@@ -20,6 +20,16 @@ impl SuspendedRequest {
             head: written_head(request.view.head),
             target: request.target.into(),
             is_plain: request.is_plain,
+        }
+    }
+
+    /// Returns the fields of the head.
+    pub(crate) fn headers<'h, 'b>(&'b self, slots: &'h mut HeaderSlots<'b>) -> &'h [Header<'b>] {
+        let limits = Limits { head_bytes_max: usize::MAX, ..Limits::default() };
+        match wire::parse_request(&self.head, &limits, slots) {
+            Ok(Parsed::Complete { head, .. }) => head.headers,
+            // It was accepted before.
+            _ => &[],
         }
     }
 }

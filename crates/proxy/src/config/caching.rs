@@ -173,7 +173,9 @@ mod tests {
         match parse("t", &text) {
             Ok(parsed) if parsed.warnings.is_empty() => {
                 let settings = parsed.plan.routes[0].settings.for_listener(0);
-                Ok(settings.and_then(|own| own.cache.as_ref()).map_or_else(String::new, |plan| plan.to_string()))
+                Ok(settings
+                    .and_then(|own| own.cache.as_ref())
+                    .map_or_else(String::new, |plan| plan.to_string()))
             }
             Ok(parsed) => Err(parsed.warnings.iter().map(ToString::to_string).collect()),
             Err(problems) => Err(problems.iter().map(ToString::to_string).collect()),

@@ -11,8 +11,8 @@ use crate::plan::{
 };
 
 use super::auth::parse_auth;
-use super::caching::parse_cache;
 use super::bandwidth::{GivenBandwidth, parse_bandwidth, warn_of_after};
+use super::caching::parse_cache;
 use super::compression::{GivenCompression, parse_compression};
 use super::cors::parse_cors;
 use super::health::parse_statuses;

@@ -7,8 +7,9 @@ use record::document::{Located, Problems};
 use record::problem::suggestion;
 
 use crate::plan::{
-    Action, CachePlan, Conditions, ErrorPages, IdVec, ListenerPlan, MapPlan, Mode, OwnSettings, PathCondition, PoolId,
-    PoolPlan, Priority, RateKey, RateLimit, ResponseRule, RouteChange, RoutePlan, RouteTexts, Text,
+    Action, CachePlan, Conditions, ErrorPages, IdVec, ListenerPlan, MapPlan, Mode, OwnSettings,
+    PathCondition, PoolId, PoolPlan, Priority, RateKey, RateLimit, ResponseRule, RouteChange, RoutePlan,
+    RouteTexts, Text,
 };
 use crate::template::{KnownValues, Scope};
 

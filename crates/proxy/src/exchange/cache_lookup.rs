@@ -25,6 +25,7 @@ use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::config_generation::ConfigGeneration;
 use crate::core::PollContext;
 use crate::exchange_state::{Exchange, ExchangeStage};
+use crate::field_names::is_connection_option;
 use crate::forward::origin_form;
 use crate::metrics::CacheRefresh;
 use crate::outcome::{CacheResult, EndReason};
@@ -91,6 +92,11 @@ impl Exchange {
             || request.view.head.upgrade.is_some();
         let Some(store) = plan.cache.store.get().filter(|_| !is_other) else { return false };
         let due = now.saturating_add(plan.coalesce_ns);
+        // Fields of the connection go to no server, so they select no response.
+        let headers = end_to_end_fields(request.view.head);
+        let head = RequestHead { headers: &headers, has_connection_options: false, ..*request.view.head };
+        let view = RequestView { head: &head, ..*request.view };
+        let request = &RouteRequest { view: &view, ..*request };
         let prepared = self.prepare_cached(client, generation, (route, pool), request, (&plan, store), due);
         let Some((cached, step)) = prepared else {
             return false;
@@ -116,7 +122,8 @@ impl Exchange {
         let ignores = plan.rules.ignores_request_cache_control;
         let mut policy = RequestPolicy::parse(request.method, view.head.headers, ignores);
         policy.has_authorization |= self.is_identified(view);
-        let key = store.key(&self.cache_key(plan, generation, pool, client, request, &request_target(request))?);
+        let key =
+            store.key(&self.cache_key(plan, generation, pool, client, request, &request_target(request))?);
         let holds = |condition: &Option<Box<Condition>>| {
             let identity = self.access.as_ref().map(|access| &access.identity);
             let (mut buffer, mut stripped) = (String::new(), String::new());
@@ -166,7 +173,9 @@ impl Exchange {
     ) -> Option<Vec<u8>> {
         let mut text = Vec::with_capacity(128);
         match &plan.key {
-            Some(template) => template.render_key(&self.request_values(generation, client, request), &mut text),
+            Some(template) => {
+                template.render_key(&self.request_values(generation, client, request), &mut text)
+            }
             None => {
                 let host = request.host.unwrap_or_default();
                 for part in [&*generation.plan.pools[pool].name, "|", scheme(client), "|"] {
@@ -184,7 +193,7 @@ impl Exchange {
         let target = request_target(request);
         let default_key = cached.plan.key.is_none().then(|| {
             let text = cached.key.text();
-            (text[..text.len() - target.len()].to_vec(), Vec::new())
+            text[..text.len() - target.len()].to_vec()
         });
         Invalidation {
             key: cached.key.clone(),
@@ -224,14 +233,17 @@ impl Exchange {
             Freshness::Fresh => CacheResult::Hit,
             Freshness::StaleAccepted => CacheResult::Stale,
             Freshness::StaleWhileRevalidate => {
-                self.refresh(ctx, client, cached, &object);
+                // A response to HEAD, or a part of one, is not stored.
+                if may_fill(cached) {
+                    self.refresh(ctx, client, cached, &object);
+                }
                 CacheResult::Stale
             }
             Freshness::MustValidate { may_answer_errors } => {
                 return self.validate(ctx, client, cached, object, may_answer_errors);
             }
         };
-        self.note_cache_result(cached.generation, cached.route, result);
+        self.outcome.cache = Some(result);
         let status = StatusField::hit(&object, now);
         self.serve(ctx, client, cached.request, (&object, status), None);
         Step::Taken
@@ -245,7 +257,7 @@ impl Exchange {
         may_coalesce: bool,
     ) -> Step {
         if cached.policy.only_if_cached {
-            return self.respond_unsatisfied(ctx, client, cached);
+            return self.respond_unsatisfied(ctx, client);
         }
         if cached.is_forbidden {
             return Step::Forward(CacheRole::ForbiddenByRule, Forwarded::UriMiss);
@@ -274,7 +286,7 @@ impl Exchange {
         may_answer_errors: bool,
     ) -> Step {
         if cached.policy.only_if_cached {
-            return self.respond_unsatisfied(ctx, client, cached);
+            return self.respond_unsatisfied(ctx, client);
         }
         let reason = match object.storable().ttl_s(unix_now()) > 0 {
             true => Forwarded::Request,
@@ -283,7 +295,9 @@ impl Exchange {
         if cached.is_forbidden {
             return Step::Forward(CacheRole::ForbiddenByRule, reason);
         }
-        if !may_fill(cached) {
+        // A validated response has all parts.
+        let may_validate = cached.policy.may_fill() && object.storable().has_validator();
+        if !may_fill(cached) && !may_validate {
             return Step::Forward(CacheRole::Forward, reason);
         }
         // A request that asks for a validation gets one of its own.
@@ -303,13 +317,8 @@ impl Exchange {
     }
 
     /// Responds to a request that allows only a stored response (RFC 9111 §5.2.1.7).
-    fn respond_unsatisfied(
-        &mut self,
-        ctx: &PollContext<'_, '_>,
-        client: &ClientStream,
-        cached: &CachedRequest<'_>,
-    ) -> Step {
-        self.note_cache_result(cached.generation, cached.route, CacheResult::Unsatisfied);
+    fn respond_unsatisfied(&mut self, ctx: &PollContext<'_, '_>, client: &ClientStream) -> Step {
+        self.outcome.cache = Some(CacheResult::Unsatisfied);
         let body = b"504 Gateway Timeout: the request allows only a stored response, and none is usable\n";
         let response = OwnResponse { status: 504, content_type: "text/plain", body, fields: &[] };
         self.respond(ctx.core, client, &response);
@@ -383,10 +392,6 @@ impl Exchange {
         let CacheStage::Waiting(wait) = &mut *stage else { return StepResult::Progressed };
         let answer = match self.poll_wait_source(ctx, client, wait) {
             Poll::Ready(answer) => answer,
-            Poll::Pending if self.is_total_over(ctx.core) => {
-                let phase = crate::outcome::EndPhase::Queue;
-                return self.fail(ctx, client, EndReason::ServerTimeout, phase);
-            }
             Poll::Pending => {
                 self.stage = ExchangeStage::Cached(stage);
                 return self.check_waiting_client(ctx, client, input);
@@ -419,9 +424,8 @@ impl Exchange {
         match &mut wait.source {
             WaitSource::Disk(open) => open.poll_object(ctx.cx).map(WaitResult::Disk),
             WaitSource::Fill(waiter) => {
-                let headers = headers_of(&wait.request);
                 let mut slots = wire::header_slots();
-                let fields = headers.parse(&mut slots);
+                let fields = wait.request.headers(&mut slots);
                 if let Poll::Ready(result) = waiter.poll_result(fields, ctx.cx) {
                     return Poll::Ready(WaitResult::Fill(result));
                 }
@@ -494,9 +498,12 @@ impl Exchange {
     ) -> Step {
         let now = unix_now();
         match object.storable().freshness(now, &cached.policy) {
-            Freshness::MustValidate { .. } => begin_fill_at_once(cached, Forwarded::Miss),
+            Freshness::MustValidate { may_answer_errors: false } => {
+                begin_fill_at_once(cached, Forwarded::Miss)
+            }
+            // Its server has just failed, or has just sent it.
             _ => {
-                self.note_cache_result(cached.generation, cached.route, CacheResult::Coalesced);
+                self.outcome.cache = Some(CacheResult::Coalesced);
                 let status = StatusField::collapsed(object, now);
                 self.serve(ctx, client, cached.request, (object, status), None);
                 Step::Taken
@@ -504,10 +511,14 @@ impl Exchange {
         }
     }
 
-    /// Counts the use of a cache by a request, and notes it for the logs.
-    pub(super) fn note_cache_result(&mut self, generation: &ConfigGeneration, route: usize, result: CacheResult) {
-        self.outcome.cache = Some(result);
-        generation.metrics.count_cache_result(route, result);
+    /// Counts the use of a cache by a request.
+    #[cold]
+    pub(super) fn count_cache_result(&self) {
+        if let (Some(result), Some(route), Some(generation)) =
+            (self.outcome.cache, self.outcome.route, &self.generation)
+        {
+            generation.metrics.count_cache_result(route, result);
+        }
     }
 
     /// Validates a stored response in the background.
@@ -518,7 +529,9 @@ impl Exchange {
         cached: &CachedRequest<'_>,
         object: &Arc<Object>,
     ) {
-        let (Some(generation), Some(own)) = (self.generation.clone(), self.own_settings.clone()) else { return };
+        let (Some(generation), Some(own)) = (self.generation.clone(), self.own_settings.clone()) else {
+            return;
+        };
         let load = &ctx.core.load.cache_refreshes;
         if load.get() >= REFRESHES_MAX {
             return generation.metrics.count_cache_refresh(cached.route, CacheRefresh::Refused);
@@ -538,7 +551,8 @@ impl Exchange {
             is_background: true,
         };
         let caching = cache_use(cached, CacheRole::Fill(Box::new(fill)), Forwarded::Stale);
-        let timeout_ns = own.total_ns.unwrap_or(own.server.first_byte_ns.saturating_add(own.server.connect_ns));
+        let timeout_ns =
+            own.total_ns.unwrap_or(own.server.first_byte_ns.saturating_add(own.server.connect_ns));
         let request = Subrequest {
             pool: cached.pool,
             kind: RequestKind::Other,
@@ -587,25 +601,6 @@ enum WaitResult {
     Fill(FillResult),
     /// The time is over.
     Late,
-}
-
-/// The head of a request that waits.
-struct SuspendedHead<'a>(&'a SuspendedRequest);
-
-fn headers_of(request: &SuspendedRequest) -> SuspendedHead<'_> {
-    SuspendedHead(request)
-}
-
-impl<'a> SuspendedHead<'a> {
-    /// Returns the fields of the head.
-    fn parse<'s>(&self, slots: &'s mut wire::HeaderSlots<'a>) -> &'s [Header<'a>] {
-        let limits = wire::Limits { head_bytes_max: usize::MAX, ..wire::Limits::default() };
-        match wire::parse_request(&self.0.head, &limits, slots) {
-            Ok(wire::Parsed::Complete { head, .. }) => head.headers,
-            // It was accepted before.
-            _ => &[],
-        }
-    }
 }
 
 /// Returns whether the response to a request may be stored, as far as the request decides that. A part of a response
@@ -663,4 +658,15 @@ fn request_target<'a>(request: &RouteRequest<'a>) -> Cow<'a, [u8]> {
 
 fn scheme(client: &ClientStream) -> &'static str {
     if client.is_tls() { "https" } else { "http" }
+}
+
+/// Returns the fields of a request that are for its server.
+fn end_to_end_fields<'h>(head: &RequestHead<'h, 'h>) -> Cow<'h, [Header<'h>]> {
+    if !head.has_connection_options {
+        return Cow::Borrowed(head.headers);
+    }
+    let is_kept = |header: &&Header<'_>| {
+        !header.name.eq_ignore_ascii_case("connection") && !is_connection_option(head.headers, header.name)
+    };
+    Cow::Owned(head.headers.iter().filter(is_kept).copied().collect())
 }

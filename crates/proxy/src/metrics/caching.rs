@@ -1,6 +1,6 @@
 //! Metrics of the use of caches by routes, and of the caches.
 
-use cache::NotStored;
+use cache::{CacheStats, NotStored};
 
 use super::snapshot::Snapshot;
 use super::table::Metric;
@@ -46,6 +46,35 @@ impl CacheCounters {
         }
         for (result, count) in CacheRefresh::ALL.iter().zip(&self.refreshes) {
             snapshot.add(Metric::CacheRefreshes, &[cache, route, result.code()], count.0.get());
+        }
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn add_cache(&mut self, name: &str, stats: &CacheStats) {
+        let memory = &[name, "memory"];
+        self.add(Metric::CacheResponses, memory, stats.objects);
+        self.add(Metric::CacheBytes, memory, stats.memory_bytes);
+        self.add(Metric::CacheEvicted, memory, stats.evicted);
+        self.add(Metric::CacheStored, &[name], stats.stored);
+        self.add(Metric::CachePurged, &[name], stats.purged);
+        self.add(Metric::CacheFills, &[name], stats.fills);
+        self.add(Metric::CacheWaiters, &[name], stats.waiters);
+        let Some(disk) = stats.disk else { return };
+        let on_disk = &[name, "disk"];
+        self.add(Metric::CacheResponses, on_disk, disk.objects);
+        self.add(Metric::CacheBytes, on_disk, disk.bytes);
+        self.add(Metric::CacheEvicted, on_disk, disk.evicted);
+        self.add(Metric::CacheDiskQueue, &[name], disk.queued);
+        for (result, count) in [
+            ("written", disk.written),
+            ("read", disk.read),
+            ("queue_full", disk.queue_full),
+            ("no_space", disk.no_space),
+            ("error", disk.errors),
+            ("damaged", disk.damaged),
+        ] {
+            self.add(Metric::CacheDiskJobs, &[name, result], count);
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::cell::OnceCell;
 
+use super::caching::CacheCounters;
 use super::codes::status_class;
 use super::histogram::Histogram;
 use super::snapshot::Snapshot;
 use super::table::Metric;
 use super::{CLASS_TCP, CLASSES, CounterCell, Metrics, new_counters};
-use super::caching::CacheCounters;
 use crate::outcome::HedgeEvent;
 use crate::plan::RoutePlan;
 
