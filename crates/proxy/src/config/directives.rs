@@ -512,7 +512,7 @@ directives! {
     }
     "route[].cache" {
         "use", Text("a cache's name"), Required, "'c'", "'d'", "Cache that stores the responses, a `[cache.NAME]`.";
-        "key", Text("a text with values"), Unset("`{pool}|{scheme}|{header.host}{path}{query}`"), "'{host}{path}'", "'{nothing}'", "Key of a response. Requests with the same key get the same response, unless its `Vary` says otherwise; so whatever else changes a response must be in it.";
+        "key", Text("a text with values"), Unset("pool, scheme, host and target (see below)"), "'{host}{path}'", "'{nothing}'", "Key of a response. Requests with the same key get the same response, unless its `Vary` says otherwise; so whatever else changes a response must be in it.";
         "valid", Entries("route[].cache.valid[]", None), Unset("none"), "[{ status = '200,404', for = '10s' }]", "{ status = '200' }", "Freshness of responses that do not state their own, by status.";
         "heuristic", Fraction, Literal("0.1"), "'20%'", "2", "Fraction of the time since `Last-Modified` for which a response is fresh that states nothing else; 0: such a response is not.";
         "heuristic-max", Time, Literal("'24h'"), "'1h'", "1", "Maximum of that time.";
