@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::disk::reading::{DiskBody, ReadState};
 use crate::object::Chunk;
 
 /// Length up to which small pieces of an arriving body are joined.
@@ -41,6 +42,7 @@ pub struct Body {
 enum BodyKind {
     Memory { chunks: Box<[Chunk]>, length: u64 },
     Growing { growth: Mutex<Growth>, declared_bytes: Option<u64> },
+    Disk(Arc<DiskBody>),
 }
 
 /// A body that arrives.
@@ -111,10 +113,20 @@ impl Body {
         Self { kind: BodyKind::Growing { growth: Mutex::default(), declared_bytes } }
     }
 
+    pub(crate) fn on_disk(body: DiskBody) -> Self {
+        Self { kind: BodyKind::Disk(Arc::new(body)) }
+    }
+
+    /// Returns whether the body stays on disk.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        matches!(self.kind, BodyKind::Disk(_))
+    }
+
     /// Returns the length. `None`: it is still arriving, and its length is unknown.
     pub fn length(&self) -> Option<u64> {
         match &self.kind {
             BodyKind::Memory { length, .. } => Some(*length),
+            BodyKind::Disk(body) => Some(body.preamble.body_bytes),
             BodyKind::Growing { growth, declared_bytes } => declared_bytes.or_else(|| {
                 let growth = lock(growth);
                 let is_complete = growth.end == Some(Ok(()));
@@ -127,6 +139,7 @@ impl Body {
     pub(crate) fn declared(&self) -> Option<u64> {
         match &self.kind {
             BodyKind::Memory { length, .. } => Some(*length),
+            BodyKind::Disk(body) => Some(body.preamble.body_bytes),
             BodyKind::Growing { declared_bytes, .. } => *declared_bytes,
         }
     }
@@ -135,6 +148,7 @@ impl Body {
     pub(crate) fn received(&self) -> u64 {
         match &self.kind {
             BodyKind::Memory { length, .. } => *length,
+            BodyKind::Disk(body) => body.preamble.body_bytes,
             BodyKind::Growing { growth, .. } => {
                 let growth = lock(growth);
                 growth.sealed + growth.tail.len() as u64
@@ -146,12 +160,13 @@ impl Body {
     pub fn chunks(&self) -> Option<&[Chunk]> {
         match &self.kind {
             BodyKind::Memory { chunks, .. } => Some(chunks),
-            BodyKind::Growing { .. } => None,
+            BodyKind::Growing { .. } | BodyKind::Disk(_) => None,
         }
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
         match &self.kind {
+            BodyKind::Disk(_) => 0,
             BodyKind::Memory { chunks, length } => length + chunks.len() as u64 * CHUNK_OVERHEAD_BYTES,
             BodyKind::Growing { growth, .. } => {
                 let growth = lock(growth);
@@ -214,6 +229,8 @@ pub struct BodyReader {
     next_chunk: (usize, u64),
     /// Number among the readers of an arriving body.
     number: Option<u64>,
+    /// Read of a file that runs, and the offset of its first byte.
+    reading: Option<(Arc<ReadState>, u64)>,
 }
 
 impl BodyReader {
@@ -227,6 +244,7 @@ impl BodyReader {
             end: range.end,
             next_chunk: (0, 0),
             number: None,
+            reading: None,
         }
     }
 
@@ -238,6 +256,7 @@ impl BodyReader {
         let body = Arc::clone(&self.body);
         let piece = match &body.kind {
             BodyKind::Memory { chunks, .. } => Poll::Ready(self.next_in_memory(chunks).map(Ok)),
+            BodyKind::Disk(body) => self.poll_file(body, context),
             BodyKind::Growing { growth, .. } => {
                 let mut growth = lock(growth);
                 let piece = growth.piece(self.position);
@@ -261,6 +280,25 @@ impl BodyReader {
                 })
             })
         })
+    }
+
+    fn poll_file(
+        &mut self,
+        body: &Arc<DiskBody>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Chunk, BodyError>>> {
+        if self.position >= body.preamble.body_bytes {
+            return Poll::Ready(None);
+        }
+        let (state, start) = self.reading.get_or_insert_with(|| body.start_read(self.position));
+        // The piece begins with the block of the position.
+        let skipped = (self.position - *start) as usize;
+        let piece =
+            state.poll(context).map(|piece| Some(piece.map(|chunk| chunk.slice(skipped, chunk.len()))));
+        if piece.is_ready() {
+            self.reading = None;
+        }
+        piece
     }
 
     fn next_in_memory(&mut self, chunks: &[Chunk]) -> Option<Chunk> {

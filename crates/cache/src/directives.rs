@@ -2,8 +2,6 @@
 //!
 //! It parses; [`crate::policy`] decides.
 
-use wire::Header;
-
 /// Seconds that stand for a number that does not fit (RFC 9111 §1.2.2).
 pub(crate) const SECONDS_MAX: u64 = 1 << 31;
 
@@ -24,13 +22,6 @@ impl Directive<'_> {
     /// Returns the value as seconds. `None`: it has another form.
     pub(crate) fn seconds(&self) -> Option<u64> {
         parse_seconds(self.value?)
-    }
-}
-
-/// Calls `use_directive` with each directive of each field `name`.
-pub(crate) fn for_each<'h>(headers: &[Header<'h>], name: &str, mut use_directive: impl FnMut(Directive<'h>)) {
-    for header in headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name)) {
-        Directives { rest: header.value }.for_each(&mut use_directive);
     }
 }
 

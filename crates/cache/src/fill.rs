@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Waker};
 
 use wire::Header;
 
-use crate::body::{Body, BodyError};
+use crate::body::{Body, BodyError, CHUNK_BYTES};
 use crate::head::StoredHead;
 use crate::key::Key;
-use crate::object::{Object, ObjectState};
+use crate::object::{Chunk, Object, ObjectState};
 use crate::policy::NotStored;
 use crate::storable::Storable;
 use crate::store::Cache;
@@ -20,6 +20,9 @@ use crate::variant::{VARIANT_BYTES_MAX, secondary_key};
 
 /// Bytes of a body that stay for the readers of a response that became too large to be stored.
 const WINDOW_BYTES: u64 = 1024 * 1024;
+
+/// Length up to which the pieces of a stored body are joined.
+const JOINED_BYTES_MAX: usize = 256 * 1024;
 
 /// Result of a fill for a request that waited.
 #[derive(Clone, Debug)]
@@ -40,7 +43,7 @@ pub(crate) struct FillShared {
     expected: Option<(Box<[Box<str>]>, Box<[u8]>)>,
     state: Mutex<FillState>,
     /// What it stores is outdated already: the key was purged.
-    pub(crate) is_purged: AtomicBool,
+    is_purged: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +63,7 @@ impl FillShared {
 
     /// Returns whether a request should wait for this fill, as far as that is known.
     pub(crate) fn fits(&self, headers: &[Header<'_>]) -> bool {
-        if self.is_purged.load(Ordering::Relaxed) {
+        if self.is_purged() {
             return false;
         }
         let state = lock(&self.state);
@@ -75,13 +78,22 @@ impl FillShared {
         }
     }
 
-    /// Returns whether its response is known to be without a tag that `has_tag` accepts.
-    pub(crate) fn is_without_tag(&self, has_tag: impl Fn(&Object) -> bool) -> bool {
+    /// Returns whether a purge of some responses covers this one, which it does while its head is unknown.
+    pub(crate) fn head_or_unknown(&self, fits: impl Fn(&Object) -> bool) -> bool {
         match &lock(&self.state).result {
-            Some(Ok(object)) => !has_tag(object),
-            Some(Err(_)) => true,
-            None => false,
+            Some(Ok(object)) => fits(object),
+            Some(Err(_)) => false,
+            None => true,
         }
+    }
+
+    /// Keeps its response from being stored, and later requests from waiting for it.
+    pub(crate) fn set_purged(&self) {
+        self.is_purged.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_purged(&self) -> bool {
+        self.is_purged.load(Ordering::Acquire)
     }
 
     fn set_result(&self, result: Result<Arc<Object>, NotStored>) {
@@ -200,7 +212,7 @@ impl Fill {
             return Err(NotStored::Incomplete);
         }
         let chunks = object.body.end(Ok(()));
-        let refused = match self.shared.is_purged.load(Ordering::Acquire) {
+        let refused = match self.shared.is_purged() {
             true => Some(NotStored::Purged),
             false => self.refused,
         };
@@ -214,10 +226,10 @@ impl Fill {
             variant: object.variant.clone(),
             head: object.head.clone(),
             storable: object.storable.clone(),
-            body: Arc::new(Body::memory(chunks)),
+            body: Arc::new(Body::memory(joined(chunks))),
             state: ObjectState::default(),
         });
-        self.cache.store(&stored, Some(&self.shared));
+        self.cache.store(&stored, &self.shared);
         Ok(stored)
     }
 
@@ -311,6 +323,31 @@ impl Drop for FillWaiter {
         }
         self.cache.remove_waiters(1);
     }
+}
+
+/// Joins the pieces of a small body, and those of a body that came in small pieces.
+fn joined(chunks: Vec<Chunk>) -> Vec<Chunk> {
+    let length: usize = chunks.iter().map(|chunk| chunk.len()).sum();
+    if chunks.len() <= 1 || (length > JOINED_BYTES_MAX && length / chunks.len() >= CHUNK_BYTES / 2) {
+        return chunks;
+    }
+    let mut joined = Vec::with_capacity(length.div_ceil(JOINED_BYTES_MAX));
+    let mut buffer = Vec::with_capacity(length.min(JOINED_BYTES_MAX));
+    for chunk in chunks {
+        let mut rest: &[u8] = &chunk;
+        while !rest.is_empty() {
+            let (now, after) = rest.split_at(rest.len().min(JOINED_BYTES_MAX - buffer.len()));
+            buffer.extend_from_slice(now);
+            rest = after;
+            if buffer.len() == JOINED_BYTES_MAX {
+                joined.push(Chunk::new(std::mem::take(&mut buffer).into()));
+            }
+        }
+    }
+    if !buffer.is_empty() {
+        joined.push(Chunk::new(buffer.into()));
+    }
+    joined
 }
 
 /// Locks a fill; each statement under the lock leaves it valid.

@@ -35,8 +35,4 @@ impl KeyHasher {
         let hash = u128::from(self.high.hash_one(text)) << 64 | u128::from(self.low.hash_one(text));
         Key { text: text.into(), hash }
     }
-
-    pub(crate) fn tag(&self, tag: &[u8]) -> u64 {
-        self.low.hash_one(tag)
-    }
 }

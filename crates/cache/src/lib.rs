@@ -28,13 +28,18 @@ mod shard;
 mod stats;
 mod storable;
 mod store;
+mod store_disk;
 mod targeted;
 mod time;
 mod variant;
 
+#[cfg(test)]
+mod tests;
+
 pub use body::{Body, BodyError, BodyReader};
 pub use conditional::{StoredAnswer, answer, validation_fields};
-pub use disk::{DiskOpen, DiskPlan};
+pub use disk::DiskPlan;
+pub use disk::reading::DiskOpen;
 pub use fill::{Fill, FillResult, FillWaiter};
 pub use head::StoredHead;
 pub use invalidation::{invalidated_targets, invalidates};

@@ -65,10 +65,10 @@ pub struct Object {
 pub(crate) struct ObjectState {
     /// Uses since the object was stored or last kept, up to a small maximum.
     pub(crate) uses: AtomicU8,
-    /// It was purged, replaced or evicted.
+    /// It is not in memory any more: purged, replaced or evicted.
     pub(crate) is_removed: AtomicBool,
-    /// It has a file on disk.
-    pub(crate) is_on_disk: AtomicBool,
+    /// It is not to be used any more: purged or replaced.
+    pub(crate) is_outdated: AtomicBool,
 }
 
 impl Object {
@@ -99,6 +99,10 @@ impl Object {
         let vary: usize = self.storable.vary.iter().map(|name| name.len() + 32).sum();
         let parts = self.key.text().len() + self.variant.len() + self.head.bytes() + tags + vary;
         OBJECT_OVERHEAD_BYTES + parts as u64 + self.body.memory_bytes()
+    }
+
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.state.is_outdated.load(Ordering::Acquire)
     }
 
     /// Counts a use.

@@ -12,6 +12,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::disk::entry::DiskEntry;
 use crate::fill::FillShared;
 use crate::object::Object;
 use crate::time::UnixTime;
@@ -56,6 +57,12 @@ pub(crate) type HashTable<K, V> = HashMap<K, V, BuildHasherDefault<IdentityHashe
 /// The responses of one key: readers take the set and select outside of the lock.
 pub(crate) type VariantSet = Arc<Vec<Arc<Object>>>;
 
+/// Copies of parts of a shard.
+pub(crate) struct ShardParts {
+    pub(crate) sets: Vec<VariantSet>,
+    pub(crate) files: Vec<Arc<Vec<Arc<DiskEntry>>>>,
+}
+
 /// Result of one step of an eviction.
 pub(crate) enum Evicted {
     Object(Arc<Object>),
@@ -81,6 +88,9 @@ pub(crate) struct Shard {
     fills: HashTable<u128, Vec<Arc<FillShared>>>,
     uncacheable: HashTable<u128, UnixTime>,
     uncacheable_order: VecDeque<u128>,
+    files: HashTable<u128, Arc<Vec<Arc<DiskEntry>>>>,
+    file_order: VecDeque<Arc<DiskEntry>>,
+    removed_files: usize,
 }
 
 impl Shard {
@@ -95,6 +105,22 @@ impl Shard {
     /// Copies the sets, to look at them outside of the lock.
     pub(crate) fn sets(&self) -> Vec<VariantSet> {
         self.table.values().cloned().collect()
+    }
+
+    /// Copies all that a purge looks at, which it does outside of the lock. The fills are marked here: one that
+    /// ends becomes an object under the same lock.
+    pub(crate) fn all_parts(&self, fill_fits: impl Fn(&FillShared) -> bool) -> ShardParts {
+        self.fills.values().flatten().filter(|fill| fill_fits(fill)).for_each(|fill| fill.set_purged());
+        ShardParts { sets: self.sets(), files: self.files.values().cloned().collect() }
+    }
+
+    /// Copies the parts of one hash, and marks its fills.
+    pub(crate) fn parts_of(&self, hash: u128, fill_fits: impl Fn(&FillShared) -> bool) -> ShardParts {
+        self.fills(hash).iter().filter(|fill| fill_fits(fill)).for_each(|fill| fill.set_purged());
+        ShardParts {
+            sets: self.get(hash).into_iter().cloned().collect(),
+            files: self.files(hash).into_iter().cloned().collect(),
+        }
     }
 
     /// Adds an object. Returns those that it replaces, with the same variant or beyond the maximum of variants, or
@@ -115,6 +141,7 @@ impl Shard {
         self.table.insert(hash, Arc::new(set));
         for old in &replaced {
             old.state.is_removed.store(true, Ordering::Release);
+            old.state.is_outdated.store(true, Ordering::Release);
             object.state.uses.fetch_max(old.state.uses.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.objects = self.objects + 1 - replaced.len();
@@ -137,6 +164,7 @@ impl Shard {
 
     /// Removes an object, unless it was removed already.
     pub(crate) fn remove(&mut self, object: &Arc<Object>) -> bool {
+        object.state.is_outdated.store(true, Ordering::Release);
         if object.state.is_removed.swap(true, Ordering::AcqRel) {
             return false;
         }
@@ -219,10 +247,6 @@ impl Shard {
         self.fills.get(&hash).map(Vec::as_slice).unwrap_or_default()
     }
 
-    pub(crate) fn all_fills(&self) -> impl Iterator<Item = &Arc<FillShared>> {
-        self.fills.values().flatten()
-    }
-
     pub(crate) fn add_fill(&mut self, fill: &Arc<FillShared>) {
         self.fills.entry(fill.key.hash()).or_default().push(Arc::clone(fill));
     }
@@ -249,6 +273,86 @@ impl Shard {
             && let Some(oldest) = self.uncacheable_order.pop_front()
         {
             self.uncacheable.remove(&oldest);
+        }
+    }
+}
+
+/// Result of one step of an eviction from the disk.
+pub(crate) enum EvictedFile {
+    Entry(Arc<DiskEntry>),
+    /// A file was kept for another round, or was removed already.
+    Kept,
+    /// There is no file.
+    Nothing,
+}
+
+/// The index of the disk.
+impl Shard {
+    pub(crate) fn files(&self, hash: u128) -> Option<&Arc<Vec<Arc<DiskEntry>>>> {
+        self.files.get(&hash)
+    }
+
+    /// Adds an entry. Those with its name are replaced; they are returned.
+    pub(crate) fn add_file(&mut self, entry: &Arc<DiskEntry>) -> Vec<Arc<DiskEntry>> {
+        let hash = entry.key.hash();
+        let old: Vec<_> = self.files.get(&hash).map(|files| files.to_vec()).unwrap_or_default();
+        let (mut replaced, mut files): (Vec<_>, Vec<_>) =
+            old.into_iter().partition(|other| other.name == entry.name);
+        if files.len() >= VARIANTS_MAX {
+            replaced.push(files.remove(0));
+        }
+        files.push(Arc::clone(entry));
+        self.files.insert(hash, Arc::new(files));
+        self.file_order.push_back(Arc::clone(entry));
+        replaced.iter().for_each(|old| old.is_removed.store(true, Ordering::Release));
+        self.removed_files += replaced.len();
+        self.compact_files();
+        replaced
+    }
+
+    /// Removes an entry, unless it was removed already.
+    pub(crate) fn remove_file(&mut self, entry: &Arc<DiskEntry>) -> bool {
+        if entry.is_removed.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.removed_files += 1;
+        self.unlink_file(entry);
+        self.compact_files();
+        true
+    }
+
+    fn unlink_file(&mut self, entry: &Arc<DiskEntry>) {
+        let hash = entry.key.hash();
+        let Some(files) = self.files.get_mut(&hash) else { return };
+        let rest: Vec<_> = files.iter().filter(|other| !Arc::ptr_eq(other, entry)).cloned().collect();
+        match rest.is_empty() {
+            true => drop(self.files.remove(&hash)),
+            false => *files = Arc::new(rest),
+        }
+    }
+
+    /// Takes the file that was added first, unless it was read since its last turn.
+    pub(crate) fn evict_file(&mut self) -> EvictedFile {
+        let Some(entry) = self.file_order.pop_front() else { return EvictedFile::Nothing };
+        if entry.is_removed() {
+            self.removed_files -= 1;
+            return EvictedFile::Kept;
+        }
+        if entry.was_used.swap(false, Ordering::Relaxed) {
+            self.file_order.push_back(entry);
+            return EvictedFile::Kept;
+        }
+        entry.is_removed.store(true, Ordering::Release);
+        self.unlink_file(&entry);
+        EvictedFile::Entry(entry)
+    }
+
+    /// Drops the removed entries, once they are half of the queue.
+    fn compact_files(&mut self) {
+        const REMOVED_MIN: usize = 64;
+        if self.removed_files >= REMOVED_MIN && self.removed_files * 2 >= self.file_order.len() {
+            self.file_order.retain(|entry| !entry.is_removed());
+            self.removed_files = 0;
         }
     }
 }

@@ -22,7 +22,13 @@ impl Counters {
         self.not_stored[index].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn snapshot(&self, objects: u64, memory_bytes: u64, fills: u64) -> CacheStats {
+    pub(crate) fn snapshot(
+        &self,
+        objects: u64,
+        memory_bytes: u64,
+        fills: u64,
+        disk: Option<DiskStats>,
+    ) -> CacheStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheStats {
             objects,
@@ -33,7 +39,7 @@ impl Counters {
             evicted: load(&self.evicted),
             purged: load(&self.purged),
             not_stored: std::array::from_fn(|index| (NotStored::ALL[index], load(&self.not_stored[index]))),
-            disk: None,
+            disk,
         }
     }
 }
@@ -76,7 +82,9 @@ pub struct DiskStats {
     pub no_space: u64,
     /// Files that were torn or foreign, and were removed.
     pub damaged: u64,
-    /// Files that the scan after the start still has to read: false once it is complete.
+    /// This process uses the directory; false while another one does.
+    pub is_active: bool,
+    /// The files of earlier processes are still being read.
     pub is_scanning: bool,
 }
 

@@ -93,11 +93,4 @@ impl Storable {
         };
         self.lifetime_s.saturating_add(stale_use_s) > self.initial_age_s || self.has_validator()
     }
-
-    /// Returns the time after which it can answer no request without a validation.
-    pub(crate) fn useless_after(&self) -> UnixTime {
-        let stale_use_s = self.stale_while_revalidate_s.max(self.stale_if_error_s);
-        let use_s = self.lifetime_s.saturating_add(stale_use_s).saturating_sub(self.initial_age_s);
-        self.received_at.plus_seconds(use_s)
-    }
 }

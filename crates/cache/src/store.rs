@@ -11,14 +11,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wire::Header;
 
-use crate::disk::{DiskOpen, DiskPlan};
+use crate::disk::DiskPlan;
+use crate::disk::entry::DiskEntry;
+use crate::disk::pool::DiskPool;
+use crate::disk::reading::DiskOpen;
+use crate::disk::scan::LatePurge;
 use crate::fill::{Fill, FillShared, FillWaiter};
 use crate::key::{Key, KeyHasher};
 use crate::object::{Object, ObjectState};
 use crate::policy::{NotStored, ResponseTimes, decide_revalidated};
 use crate::request::RequestPolicy;
 use crate::rules::CacheRules;
-use crate::shard::{Evicted, Shard, VariantSet};
+use crate::shard::{Evicted, Shard, ShardParts, VariantSet};
 use crate::stats::{CacheStats, Counters, ObjectSummary};
 use crate::time::UnixTime;
 use crate::variant::secondary_key;
@@ -31,8 +35,8 @@ const SHARD_BYTES_MIN: u64 = 1024 * 1024;
 const FILLS_PER_KEY_MAX: usize = 8;
 /// Time for which requests do not wait for a key whose response was not stored.
 const UNCACHEABLE_S: u64 = 120;
-/// Overhead of a key that is not stored, and of an arriving response.
-const FILL_OVERHEAD_BYTES: u64 = 1024;
+/// Part of the memory that objects may occupy while they wait to be written to disk: a quarter.
+const QUEUED_FRACTION: u64 = 4;
 
 /// Plan of one cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +93,7 @@ pub struct Cache {
     next_shard: AtomicUsize,
     fills: AtomicUsize,
     counters: Counters,
+    pub(crate) disk: Option<Arc<DiskPool>>,
 }
 
 impl std::fmt::Debug for Cache {
@@ -104,15 +109,27 @@ impl Cache {
     /// The directory cannot be used, or a thread cannot be started.
     pub fn new(plan: CachePlan) -> Result<Arc<Self>, CacheError> {
         let shards = (plan.memory_bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
-        Ok(Arc::new(Self {
+        // Objects that wait to be written stay in memory, if they are evicted meanwhile.
+        let queued_bytes_max = plan.memory_bytes_max / QUEUED_FRACTION;
+        let open = |disk: &DiskPlan| {
+            DiskPool::new(disk.clone(), queued_bytes_max)
+                .map_err(|source| CacheError::Directory { directory: disk.directory.clone(), source })
+        };
+        let disk = plan.disk.as_ref().map(open).transpose()?;
+        let cache = Arc::new(Self {
             hasher: KeyHasher::default(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             memory_bytes: AtomicU64::new(0),
             next_shard: AtomicUsize::new(0),
             fills: AtomicUsize::new(0),
             counters: Counters::default(),
+            disk,
             plan,
-        }))
+        });
+        if let Some(disk) = &cache.disk {
+            disk.start(&cache).map_err(CacheError::Threads)?;
+        }
+        Ok(cache)
     }
 
     pub fn plan(&self) -> &CachePlan {
@@ -126,20 +143,38 @@ impl Cache {
 
     /// Searches the stored response that a request selects (RFC 9111 §4.1), fresh or not.
     pub fn look_up(&self, key: &Key, headers: &[Header<'_>], now: UnixTime) -> Lookup {
-        let (set, may_coalesce) = {
+        let hash = key.hash();
+        let (set, files, may_coalesce) = {
             let shard = self.shard(key);
-            match shard.get(key.hash()) {
-                Some(set) => (Some(Arc::clone(set)), true),
-                None => (None, !shard.is_uncacheable(key.hash(), now)),
+            match (shard.get(hash), shard.files(hash)) {
+                (None, None) => (None, None, !shard.is_uncacheable(hash, now)),
+                (set, files) => (set.cloned(), files.cloned(), true),
             }
         };
-        match set.as_ref().and_then(|set| select(set, key, headers)) {
-            Some(object) => {
-                object.note_use();
-                Lookup::Hit(Arc::clone(object))
-            }
-            None => Lookup::Miss { may_coalesce },
+        if let Some(object) = set.as_ref().and_then(|set| select(set, key, headers)) {
+            object.note_use();
+            return Lookup::Hit(Arc::clone(object));
         }
+        let entry = files.as_ref().and_then(|files| select_file(files, key, headers));
+        entry.and_then(|entry| self.open_file(entry)).unwrap_or(Lookup::Miss { may_coalesce })
+    }
+
+    /// Starts to read the head of a file, unless it is open or being opened already. `None`: the queue is full.
+    fn open_file(&self, entry: &Arc<DiskEntry>) -> Option<Lookup> {
+        let disk = self.active_disk()?;
+        entry.was_used.store(true, Ordering::Relaxed);
+        if let Some(object) = entry.opened() {
+            return Some(Lookup::Hit(object));
+        }
+        if !entry.is_written() {
+            return None;
+        }
+        let (state, is_new) = entry.opening();
+        if is_new && !disk.queue.push_open(entry, &state) {
+            state.set(None);
+            return None;
+        }
+        Some(Lookup::OnDisk(DiskOpen::new(state)))
     }
 
     /// Begins to fill a key, for a miss or a validation. With `coalesces`, the request waits if another one with the
@@ -204,56 +239,87 @@ impl Cache {
             state: ObjectState::default(),
         });
         match may_store {
-            true => self.store(&updated, None),
-            false => drop(self.remove(object)),
+            // The old one was purged or replaced meanwhile, and is not to come back.
+            true if object.is_outdated() => {}
+            true if updated.body.is_on_disk() => self.update_on_disk(&updated),
+            true => {
+                self.store_in_memory(&updated, None);
+                self.update_on_disk(&updated);
+            }
+            false => drop(self.purge_object(object)),
         }
         updated
     }
 
+    /// Removes one response, in memory and on disk.
+    fn purge_object(&self, object: &Arc<Object>) -> bool {
+        let mut is_removed = self.remove(object);
+        // After that, so that an entry that is being added is seen, or sees that the object is outdated.
+        let files = self.shard(&object.key).files(object.key.hash()).cloned();
+        for entry in files.iter().flat_map(|files| files.iter()).filter(|entry| entry.is_of(object)) {
+            is_removed |= self.remove_from_disk(entry);
+        }
+        is_removed
+    }
+
     /// Removes the responses of a key. Returns their number.
     pub fn purge(&self, key: &Key) -> u64 {
-        let (set, fills) = {
-            let shard = self.shard(key);
-            let fills: Vec<_> = shard.fills(key.hash()).to_vec();
-            (shard.get(key.hash()).map(Arc::clone), fills)
-        };
-        fills
-            .iter()
-            .filter(|fill| fill.key == *key)
-            .for_each(|fill| fill.is_purged.store(true, Ordering::Release));
-        let objects = set.iter().flat_map(|set| set.iter()).filter(|object| object.key == *key);
-        let purged = objects.filter(|object| self.remove(object)).count() as u64;
-        self.counters.purged.fetch_add(purged, Ordering::Relaxed);
-        purged
+        self.add_late_purge(|| LatePurge::Key(key.text().into()));
+        let parts = self.shard(key).parts_of(key.hash(), |fill| fill.key == *key);
+        self.purge_parts(&parts, |object| object.key == *key, |entry| entry.key == *key)
     }
 
     /// Removes the responses whose keys begin with a text. Returns their number.
     pub fn purge_prefix(&self, prefix: &[u8]) -> u64 {
-        self.purge_where(|key| key.text().starts_with(prefix), |object| object.key.text().starts_with(prefix))
+        self.add_late_purge(|| LatePurge::Prefix(prefix.into()));
+        let fits = |key: &Key| key.text().starts_with(prefix);
+        self.purge_all_parts(|fill| fits(&fill.key), |object| fits(&object.key), |entry| fits(&entry.key))
     }
 
     /// Removes the responses with a tag. Returns their number.
     pub fn purge_tag(&self, tag: &[u8]) -> u64 {
-        self.purge_where(|_| true, |object| object.storable.tags.iter().any(|own| **own == *tag))
+        self.add_late_purge(|| LatePurge::Tag(tag.into()));
+        let fits = |tags: &[Box<[u8]>]| tags.iter().any(|own| **own == *tag);
+        // A response whose head is unknown may have the tag.
+        self.purge_all_parts(
+            |fill| fill.head_or_unknown(|object| fits(&object.storable.tags)),
+            |object| fits(&object.storable.tags),
+            |entry| fits(&entry.tags),
+        )
     }
 
     /// Removes all responses. Returns their number.
     pub fn purge_all(&self) -> u64 {
-        self.purge_where(|_| true, |_| true)
+        self.add_late_purge(|| LatePurge::All);
+        self.purge_all_parts(|_| true, |_| true, |_| true)
     }
 
-    fn purge_where(&self, key_fits: impl Fn(&Key) -> bool, fits: impl Fn(&Object) -> bool) -> u64 {
+    fn purge_all_parts(
+        &self,
+        fill_fits: impl Fn(&FillShared) -> bool,
+        object_fits: impl Fn(&Object) -> bool,
+        entry_fits: impl Fn(&DiskEntry) -> bool,
+    ) -> u64 {
+        let purge = |shard: &Mutex<Shard>| {
+            let parts = lock(shard).all_parts(&fill_fits);
+            self.purge_parts(&parts, &object_fits, &entry_fits)
+        };
+        self.shards.iter().map(purge).sum()
+    }
+
+    /// Removes what fits of the copied parts of a shard. A response in memory and on disk counts once.
+    fn purge_parts(
+        &self,
+        parts: &ShardParts,
+        object_fits: impl Fn(&Object) -> bool,
+        entry_fits: impl Fn(&DiskEntry) -> bool,
+    ) -> u64 {
         let mut purged = 0;
-        for shard in &self.shards {
-            let (sets, fills) = {
-                let shard = lock(shard);
-                (shard.sets(), shard.all_fills().cloned().collect::<Vec<_>>())
-            };
-            for fill in fills.iter().filter(|fill| key_fits(&fill.key) && !fill.is_without_tag(&fits)) {
-                fill.is_purged.store(true, Ordering::Release);
-            }
-            let objects = sets.iter().flat_map(|set| set.iter());
-            purged += objects.filter(|object| fits(object) && self.remove(object)).count() as u64;
+        for object in parts.sets.iter().flat_map(|set| set.iter()).filter(|object| object_fits(object)) {
+            purged += u64::from(self.purge_object(object));
+        }
+        for entry in parts.files.iter().flat_map(|files| files.iter()).filter(|entry| entry_fits(entry)) {
+            purged += u64::from(self.remove_from_disk(entry));
         }
         self.counters.purged.fetch_add(purged, Ordering::Relaxed);
         purged
@@ -266,6 +332,7 @@ impl Cache {
             objects,
             self.memory_bytes.load(Ordering::Relaxed),
             self.fills.load(Ordering::Relaxed) as u64,
+            self.disk.as_ref().map(|disk| disk.stats()),
         )
     }
 
@@ -288,7 +355,7 @@ impl Cache {
 
     /// Reserves memory for bytes that arrive. False: it is full of bytes that arrive.
     pub(crate) fn reserve(&self, bytes: u64) -> bool {
-        self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.add_memory(bytes);
         if self.make_room() {
             return true;
         }
@@ -296,31 +363,38 @@ impl Cache {
         false
     }
 
+    pub(crate) fn add_memory(&self, bytes: u64) {
+        self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn release(&self, bytes: u64) {
         self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Stores an object, and ends its fill.
-    pub(crate) fn store(&self, object: &Arc<Object>, fill: Option<&Arc<FillShared>>) {
-        let bytes = object.memory_bytes();
-        self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Stores a complete response, and ends its fill.
+    pub(crate) fn store(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {
+        self.store_in_memory(object, Some(fill));
+        self.fills.fetch_sub(1, Ordering::Relaxed);
+        self.counters.stored.fetch_add(1, Ordering::Relaxed);
+        if fill.is_purged() {
+            self.purge_object(object);
+        } else {
+            self.write_to_disk(object);
+        }
+        self.make_room();
+    }
+
+    fn store_in_memory(&self, object: &Arc<Object>, fill: Option<&Arc<FillShared>>) {
+        self.add_memory(object.memory_bytes());
         let replaced = {
             let mut shard = self.shard(&object.key);
             if let Some(fill) = fill {
                 shard.remove_fill(fill);
             }
-            // A purge that came meanwhile sees the object or the fill.
+            // A purge that comes later sees the object, and one that came before has marked the fill.
             shard.insert(object)
         };
-        if let Some(fill) = fill {
-            self.fills.fetch_sub(1, Ordering::Relaxed);
-            if fill.is_purged.load(Ordering::Acquire) {
-                self.remove(object);
-            }
-        }
         replaced.iter().for_each(|old| self.release(old.memory_bytes()));
-        self.counters.stored.fetch_add(1, Ordering::Relaxed);
-        self.make_room();
     }
 
     /// Ends a fill without a stored object; `reason` is that of a response that was not stored.
@@ -357,14 +431,13 @@ impl Cache {
     }
 
     /// Evicts until the memory is below its bound. False: there is nothing left to evict.
-    fn make_room(&self) -> bool {
+    pub(crate) fn make_room(&self) -> bool {
         let mut empty_shards = 0;
         while self.memory_bytes.load(Ordering::Relaxed) > self.plan.memory_bytes_max {
             if empty_shards >= self.shards.len() {
                 return false;
             }
-            let index = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-            let evicted = lock(&self.shards[index]).evict();
+            let evicted = lock(self.next_shard()).evict();
             match evicted {
                 Evicted::Object(object) => {
                     empty_shards = 0;
@@ -378,7 +451,16 @@ impl Cache {
         true
     }
 
-    fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
+    pub(crate) fn shards(&self) -> &[Mutex<Shard>] {
+        &self.shards
+    }
+
+    /// Returns the shards in turn.
+    pub(crate) fn next_shard(&self) -> &Mutex<Shard> {
+        &self.shards[self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len()]
+    }
+
+    pub(crate) fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
         // Other bits than those of the table.
         let index = (key.hash() >> 64) as u64 % self.shards.len() as u64;
         lock(&self.shards[index as usize])
@@ -394,7 +476,27 @@ fn select<'s>(set: &'s VariantSet, key: &Key, headers: &[Header<'_>]) -> Option<
         .max_by_key(|object| (object.storable.date_s, object.storable.received_at))
 }
 
+/// Selects the newest file, as [`select`] does.
+fn select_file<'f>(
+    files: &'f [Arc<DiskEntry>],
+    key: &Key,
+    headers: &[Header<'_>],
+) -> Option<&'f Arc<DiskEntry>> {
+    files
+        .iter()
+        .filter(|entry| entry.key == *key && secondary_key(&entry.vary, headers) == entry.variant)
+        .max_by_key(|entry| entry.date_s.load(Ordering::Relaxed))
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        if let Some(disk) = &self.disk {
+            disk.queue.close();
+        }
+    }
+}
+
 /// Locks a shard; each method of a shard leaves it valid.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+pub(crate) fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

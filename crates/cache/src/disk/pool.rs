@@ -1,0 +1,302 @@
+//! The threads of the disk, and what they do.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "the lock of the directory, which only threads of the disk hold"
+)]
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+
+use super::DiskPlan;
+use super::directory::{self, TEMPORARY};
+use super::entry::DiskEntry;
+use super::file::{self, FileError, OpenFile};
+use super::format::BLOCK_BYTES;
+use super::queue::{Job, JobQueue};
+use super::reading::{DiskBody, OpenState};
+use super::scan::{self, LatePurges};
+use crate::body::{Body, BodyError};
+use crate::object::{Object, ObjectState};
+use crate::stats::DiskStats;
+use crate::store::Cache;
+
+/// Length up to which a body is read into memory as a whole.
+pub(crate) const PROMOTED_BYTES_MAX: u64 = 4 * BLOCK_BYTES;
+
+/// Counters of the disk.
+#[derive(Debug, Default)]
+pub(crate) struct DiskCounters {
+    pub(crate) written: AtomicU64,
+    pub(crate) read: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) queue_full: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    pub(crate) no_space: AtomicU64,
+    pub(crate) damaged: AtomicU64,
+}
+
+/// The disk of a cache.
+#[derive(Debug)]
+pub(crate) struct DiskPool {
+    pub(crate) plan: DiskPlan,
+    pub(crate) queue: JobQueue,
+    pub(crate) counters: DiskCounters,
+    /// Sizes of the files of the index.
+    pub(crate) bytes: AtomicU64,
+    pub(crate) files: AtomicU64,
+    /// This process has the lock of the directory.
+    is_active: AtomicBool,
+    pub(crate) is_scanning: AtomicBool,
+    pub(crate) late_purges: LatePurges,
+    lock: Mutex<Option<File>>,
+    /// Distinguishes the temporary files of this process.
+    pub(crate) token: u64,
+    temporaries: AtomicU64,
+}
+
+impl DiskPool {
+    /// Checks the directory.
+    pub(crate) fn new(plan: DiskPlan, queued_bytes_max: u64) -> io::Result<Arc<Self>> {
+        directory::prepare(&plan.directory)?;
+        Ok(Arc::new(Self {
+            queue: JobQueue::new(plan.queue_max, queued_bytes_max),
+            counters: DiskCounters::default(),
+            bytes: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            is_active: AtomicBool::new(false),
+            is_scanning: AtomicBool::new(true),
+            late_purges: LatePurges::default(),
+            lock: Mutex::default(),
+            token: fastrand::u64(..),
+            temporaries: AtomicU64::new(0),
+            plan,
+        }))
+    }
+
+    /// Starts the threads.
+    pub(crate) fn start(self: &Arc<Self>, cache: &Arc<Cache>) -> io::Result<()> {
+        for _ in 0..self.plan.threads {
+            let (pool, cache) = (Arc::clone(self), Arc::downgrade(cache));
+            thread::Builder::new().name("cache-disk".to_owned()).spawn(move || run(&pool, &cache))?;
+        }
+        let (pool, cache) = (Arc::clone(self), Arc::downgrade(cache));
+        thread::Builder::new().name("cache-scan".to_owned()).spawn(move || scan::run(&pool, &cache))?;
+        Ok(())
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn activate(&self, lock: File) {
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(lock);
+        self.is_active.store(true, Ordering::Release);
+    }
+
+    /// Writes nothing from now on, and gives the directory to another process once the queued jobs are done.
+    pub(crate) fn release(&self) {
+        self.is_active.store(false, Ordering::Release);
+        self.unlock_if_released();
+    }
+
+    fn unlock_if_released(&self) {
+        if !self.is_active() && self.queue.has_no_changes() {
+            self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    }
+
+    pub(crate) fn stats(&self) -> DiskStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DiskStats {
+            objects: load(&self.files),
+            bytes: load(&self.bytes),
+            queued: self.queue.len(),
+            written: load(&self.counters.written),
+            read: load(&self.counters.read),
+            evicted: load(&self.counters.evicted),
+            queue_full: load(&self.counters.queue_full),
+            errors: load(&self.counters.errors),
+            no_space: load(&self.counters.no_space),
+            damaged: load(&self.counters.damaged),
+            is_active: self.is_active(),
+            is_scanning: self.is_scanning.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts a failure, and returns whether the disk or the quota is full.
+    pub(crate) fn note_error(&self, error: &FileError) -> bool {
+        let is_full = match error {
+            FileError::Io(error) => {
+                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            FileError::Format(_) => false,
+        };
+        let counter = match error {
+            _ if is_full => &self.counters.no_space,
+            FileError::Io(_) => &self.counters.errors,
+            FileError::Format(_) => &self.counters.damaged,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        is_full
+    }
+
+    fn path(&self, entry: &DiskEntry) -> PathBuf {
+        entry.name.path(&self.plan.directory)
+    }
+
+    fn temporary_path(&self, entry: &DiskEntry) -> PathBuf {
+        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
+        self.path(entry).with_extension(format!("{:016x}-{number}{TEMPORARY}", self.token))
+    }
+}
+
+fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
+    const NICE: i32 = 10;
+    // On Linux the priority is that of the thread. Without it, the thread only competes.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    while let Some((job, taken)) = pool.queue.take() {
+        match job {
+            Job::Open { entry, state } => open(pool, cache, &entry, &state),
+            Job::Read { body, first_block, blocks, state } => {
+                let chunk = file::read_blocks(&body.file, &body.preamble, first_block, blocks);
+                pool.counters.read.fetch_add(1, Ordering::Relaxed);
+                state.set(chunk.map_err(|error| {
+                    drop_unreadable(pool, cache, &body.entry, &error);
+                    BodyError::Disk
+                }));
+            }
+            Job::Write { entry, object } => write(pool, cache, &entry, &object),
+            Job::UpdateHead { entry, object } => update_head(pool, cache, &entry, &object),
+            Job::Remove { entry } => remove(pool, cache, &entry),
+        }
+        drop(taken);
+        pool.unlock_if_released();
+    }
+}
+
+/// Reads a head. A small body becomes an object in memory again.
+fn open(pool: &Arc<DiskPool>, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, state: &OpenState) {
+    let object = read_object(pool, entry);
+    pool.counters.read.fetch_add(1, Ordering::Relaxed);
+    let object = match object {
+        _ if entry.is_removed() => None,
+        Ok(object) => {
+            let object = Arc::new(object);
+            entry.set_opened(&object);
+            if object.body.chunks().is_some()
+                && let Some(cache) = cache.upgrade()
+            {
+                cache.promote(&object, entry);
+            }
+            Some(object)
+        }
+        Err(error) => {
+            drop_unreadable(pool, cache, entry, &error);
+            None
+        }
+    };
+    state.set(object);
+}
+
+fn read_object(pool: &Arc<DiskPool>, entry: &Arc<DiskEntry>) -> Result<Object, FileError> {
+    let OpenFile { file, preamble, slots } = file::open(&pool.path(entry))?;
+    let head = slots.head;
+    let is_expected = preamble.nonce == entry.nonce
+        && *head.key == *entry.key.text()
+        && head.variant == entry.variant
+        && head.storable.vary == entry.vary;
+    if !is_expected {
+        return Err(super::format::FormatError::Foreign.into());
+    }
+    let body = match preamble.body_bytes {
+        0 => Body::memory(Vec::new()),
+        ..=PROMOTED_BYTES_MAX => {
+            let blocks = preamble.body_bytes.div_ceil(BLOCK_BYTES);
+            Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks)?])
+        }
+        _ => Body::on_disk(DiskBody {
+            file: Arc::new(file),
+            preamble,
+            entry: Arc::clone(entry),
+            pool: Arc::clone(pool),
+        }),
+    };
+    Ok(Object {
+        key: entry.key.clone(),
+        variant: head.variant,
+        head: head.head,
+        storable: head.storable,
+        body: Arc::new(body),
+        state: ObjectState::default(),
+    })
+}
+
+/// Removes the entry of a file that cannot be read, or is not what was written.
+fn drop_unreadable(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, error: &FileError) {
+    if entry.is_removed() {
+        return;
+    }
+    pool.note_error(error);
+    if let Some(cache) = cache.upgrade() {
+        cache.remove_from_disk(entry);
+    }
+}
+
+/// Writes an object to a temporary name, and renames it. An entry that was removed meanwhile leaves no file.
+fn write(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &Arc<Object>) {
+    let Some(cache) = cache.upgrade() else { return };
+    if entry.is_removed() {
+        return;
+    }
+    cache.make_room_on_disk();
+    let (path, temporary) = (pool.path(entry), pool.temporary_path(entry));
+    let written =
+        file::write(&temporary, object, entry.nonce).and_then(|()| Ok(std::fs::rename(&temporary, &path)?));
+    match written {
+        Ok(()) => {
+            pool.counters.written.fetch_add(1, Ordering::Relaxed);
+            entry.set_written();
+            if entry.is_removed() {
+                remove(pool, &Arc::downgrade(&cache), entry);
+            }
+        }
+        Err(error) => {
+            // Fails if it was not created.
+            let _ = file::remove(&temporary);
+            cache.remove_from_disk(entry);
+            if pool.note_error(&error) {
+                cache.evict_from_disk(2 * entry.file_bytes);
+            }
+        }
+    }
+}
+
+fn update_head(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &Arc<Object>) {
+    if entry.is_removed() || !entry.is_written() {
+        return;
+    }
+    match file::update_head(&pool.path(entry), object, entry.nonce) {
+        Ok(true) => {}
+        Ok(false) => {
+            if let Some(cache) = cache.upgrade() {
+                cache.remove_from_disk(entry);
+            }
+        }
+        Err(error) => drop_unreadable(pool, cache, entry, &error),
+    }
+}
+
+/// Removes the file of a removed entry, unless a newer one has its name already.
+fn remove(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>) {
+    if cache.upgrade().is_some_and(|cache| cache.has_written_file(entry)) {
+        return;
+    }
+    if let Err(error) = file::remove(&pool.path(entry)) {
+        pool.note_error(&error.into());
+    }
+}
