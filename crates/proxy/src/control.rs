@@ -80,6 +80,7 @@ use self::runtime_servers::RuntimeServers;
 use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
 use crate::auth::{key_store, password_threads};
+use crate::caching::open_caches;
 use crate::health::Health;
 use crate::log::{self, LogWriter};
 use crate::metrics::Snapshot;
@@ -270,6 +271,7 @@ fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, V
 /// Starts the threads that a plan needs beside the cores.
 fn start_plan_threads(plan: &Plan) -> io::Result<(Option<Acme>, Traces)> {
     start_auth_threads(plan)?;
+    open_caches(plan)?;
     let acme = (!acme_plans(plan).is_empty()).then(Acme::start).transpose()?;
     Ok((acme, tracing::start(plan.tracing.as_ref(), Arc::default())?))
 }

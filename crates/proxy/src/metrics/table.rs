@@ -85,6 +85,18 @@ metrics! {
     MirrorsDropped, "weir_mirrors_dropped_total", Counter, ["route", "mirror", "reason"], "Requests that were not copied although they were selected, by reason: body_too_large (body-max), in_flight (in-flight, or 1024 subrequests of the core), memory (16 MiB of copies of the core), incomplete (the request ended before its body).";
     MirrorsInFlight, "weir_mirrors_in_flight", Gauge, [], "Copies of requests in flight, of all mirrors.";
     MirrorMemory, "weir_mirrors_memory_bytes", Gauge, [], "Memory that these copies may use now.";
+    CacheRequests, "weir_cache_requests_total", Counter, ["cache", "route", "result"], "Requests of routes with `cache` by result: hit, stale, stale_if_error, revalidated, coalesced, miss, bypass, unsatisfied (see \"Caching\" of the config).";
+    CacheNotStored, "weir_cache_not_stored_total", Counter, ["cache", "route", "reason"], "Responses of routes with `cache` that were not stored, by reason (see \"Caching\" of the config).";
+    CacheResponses, "weir_cache_responses", Gauge, ["cache", "in"], "Stored responses in memory and on disk.";
+    CacheBytes, "weir_cache_bytes", Gauge, ["cache", "in"], "Memory of the stored responses and of those that arrive, and size of the files on disk.";
+    CacheStored, "weir_cache_stored_total", Counter, ["cache"], "Responses that were stored, or validated.";
+    CacheEvicted, "weir_cache_evicted_total", Counter, ["cache", "in"], "Stored responses that were removed for others, from memory and from disk.";
+    CachePurged, "weir_cache_purged_total", Counter, ["cache"], "Stored responses that were removed by `weir ctl cache purge`, or by a response to an unsafe method.";
+    CacheFills, "weir_cache_fills", Gauge, ["cache"], "Responses that arrive and may be stored.";
+    CacheWaiters, "weir_cache_waiting_requests", Gauge, ["cache"], "Requests that wait for the response to an equal one.";
+    CacheDiskJobs, "weir_cache_disk_total", Counter, ["cache", "result"], "Files of stored responses by result: written, read, queue_full (not written, because 1024 jobs waited for the threads), no_space (not written), error (a failed call), damaged (torn or foreign, and removed).";
+    CacheDiskQueue, "weir_cache_disk_queued", Gauge, ["cache"], "Jobs that wait for a thread of the disk.";
+    CacheRefreshes, "weir_cache_refreshes_total", Counter, ["cache", "route", "result"], "Validations of stale responses in the background (`stale-while-revalidate`) by result: started, or refused because 64 of the core were in progress.";
     Hedges, "weir_hedges_total", Counter, ["route", "result"], "Requests whose response was late (hedge): sent (to a second server, too), of which each is later won (its response was forwarded), lost (the first server's was, or the client left) or failed (no response, or one with 5xx while the first server still worked); no_budget (the retry budget was exhausted), no_server (no other server had a free slot).";
     Retries, "weir_retries_total", Counter, ["pool"], "Retries.";
     RetriesDenied, "weir_retries_denied_total", Counter, ["pool"], "Retries that were not made, because the retry budget was exhausted.";
