@@ -14,6 +14,8 @@ import proxies
 from harness import Failed
 
 REPOSITORY = "https://github.com/http-tests/cache-tests"
+# The client that the suite needs for tests of interim responses.
+UNDICI = "undici@7.30.2"
 COMMIT = "b55b8bda3dbb8c927c04e85bd8d496a8caa3e4ba"
 PROGRAMS = ("weir", "nginx", "varnish")
 LIMIT_S = 900
@@ -24,7 +26,7 @@ admin = "127.0.0.1:{admin}"
 [listener.web]
 bind = "127.0.0.1:{port}"
 [cache.main]
-memory = "64MiB"
+memory = "64m"
 [[route]]
 pool = "app"
 cache = {{ use = "main" }}
@@ -92,6 +94,11 @@ def _fetch(bench):
             raise Failed(f"cannot fetch the suite: {done.stderr.strip()}")
     with open(os.path.join(folder, "judge.mjs"), "w") as file:
         file.write(JUDGE)
+    # Beside the suite, where node searches, too: its other packages are not needed.
+    done = subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", bench.folder, UNDICI],
+                          capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise Failed(f"cannot install {UNDICI}: {(done.stdout + done.stderr).strip()}")
     return folder
 
 
