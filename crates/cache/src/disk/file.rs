@@ -176,7 +176,9 @@ pub(crate) fn create_new(path: &Path) -> io::Result<File> {
 /// Removes a file; a missing one is removed already.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(())
+        }
         other => other,
     }
 }

@@ -150,7 +150,9 @@ impl JobQueue {
         let job = Job::Write { entry: Arc::clone(entry), object: Arc::clone(object) };
         let mut state = self.lock();
         let bytes = job.written_bytes();
-        let is_full = state.queued_writes >= self.jobs_max || state.queued_bytes + bytes > self.bytes_max;
+        // One object may be larger than the bound.
+        let has_room = state.queued_bytes == 0 || state.queued_bytes + bytes <= self.bytes_max;
+        let is_full = state.queued_writes >= self.jobs_max || !has_room;
         if is_full || state.is_closed {
             return false;
         }
