@@ -99,6 +99,7 @@ fn settings_of(plan: &CachePlan) -> cache::CachePlan {
             directory: disk.directory.clone(),
             bytes_max: disk.bytes_max,
             threads: disk.threads,
+            files_max: disk.files_max,
             queue_max: DISK_QUEUE_MAX,
         }),
     }
@@ -189,6 +190,8 @@ pub(crate) struct CachedBody {
     pub(crate) reader: BodyReader,
     pub(crate) rest: PieceRest,
     pub(crate) codec: Option<Recoding>,
+    /// False while the head waits for the first piece, to be sent with it.
+    pub(crate) has_begun: bool,
     /// Progress of the client whose request fills the cache.
     pub(crate) progress: Option<Rc<ClientProgress>>,
 }

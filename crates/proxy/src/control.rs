@@ -396,6 +396,8 @@ impl RunningProxy {
         if let Some(control) = &mut self.control {
             control.hand_off(handoff);
         }
+        // The other process uses their directories from now on.
+        self.plan.caches.iter().filter_map(|plan| plan.store.get()).for_each(|cache| cache.release_disk());
         self.ask_cores(|done_sender| Command::HandOff(handed_off.clone(), done_sender));
         self.drain.advance(DrainStage::Draining);
         self.stop_listening();

@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
@@ -54,6 +54,7 @@ pub(crate) struct DiskPool {
     pub(crate) is_scanning: AtomicBool,
     pub(crate) late_purges: LatePurges,
     lock: Mutex<Option<File>>,
+    threads_left: AtomicUsize,
     /// Distinguishes the temporary files of this process.
     pub(crate) token: u64,
     temporaries: AtomicU64,
@@ -72,6 +73,7 @@ impl DiskPool {
             is_scanning: AtomicBool::new(true),
             late_purges: LatePurges::default(),
             lock: Mutex::default(),
+            threads_left: AtomicUsize::new(plan.threads),
             token: fastrand::u64(..),
             temporaries: AtomicU64::new(0),
             plan,
@@ -106,6 +108,13 @@ impl DiskPool {
 
     fn unlock_if_released(&self) {
         if !self.is_active() && self.queue.has_no_changes() {
+            self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    }
+
+    /// Gives the directory to others with the end of the last thread.
+    fn end_thread(&self) {
+        if self.threads_left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
     }
@@ -155,6 +164,14 @@ impl DiskPool {
     }
 }
 
+impl Drop for DiskPool {
+    fn drop(&mut self) {
+        // On a core, which must not close it: its threads have done so, unless they could not be started.
+        let lock = self.lock.get_mut().unwrap_or_else(PoisonError::into_inner);
+        lock.take().into_iter().for_each(std::mem::forget);
+    }
+}
+
 fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
     const NICE: i32 = 10;
     // On Linux the priority is that of the thread. Without it, the thread only competes.
@@ -163,7 +180,10 @@ fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
         match job {
             Job::Open { entry, state } => open(pool, cache, &entry, &state),
             Job::Read { body, first_block, blocks, state } => {
-                let chunk = file::read_blocks(&body.file, &body.preamble, first_block, blocks);
+                let chunk = match body.file() {
+                    Some(file) => file::read_blocks(file, &body.preamble, first_block, blocks),
+                    None => Err(io::Error::from(io::ErrorKind::NotFound).into()),
+                };
                 pool.counters.read.fetch_add(1, Ordering::Relaxed);
                 state.set(chunk.map_err(|error| {
                     drop_unreadable(pool, cache, &body.entry, &error);
@@ -173,10 +193,12 @@ fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
             Job::Write { entry, object } => write(pool, cache, &entry, &object),
             Job::UpdateHead { entry, object } => update_head(pool, cache, &entry, &object),
             Job::Remove { entry } => remove(pool, cache, &entry),
+            Job::Close { file } => drop(file),
         }
         drop(taken);
         pool.unlock_if_released();
     }
+    pool.end_thread();
 }
 
 /// Reads a head. A small body becomes an object in memory again.
@@ -219,12 +241,7 @@ fn read_object(pool: &Arc<DiskPool>, entry: &Arc<DiskEntry>) -> Result<Object, F
             let blocks = preamble.body_bytes.div_ceil(BLOCK_BYTES);
             Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks)?])
         }
-        _ => Body::on_disk(DiskBody {
-            file: Arc::new(file),
-            preamble,
-            entry: Arc::clone(entry),
-            pool: Arc::clone(pool),
-        }),
+        _ => Body::on_disk(DiskBody::new(file, preamble, Arc::clone(entry), Arc::clone(pool))),
     };
     Ok(Object {
         key: entry.key.clone(),

@@ -6,6 +6,7 @@
 )]
 
 use std::collections::{HashSet, VecDeque};
+use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::entry::DiskEntry;
@@ -27,13 +28,15 @@ pub(crate) enum Job {
     UpdateHead { entry: Arc<DiskEntry>, object: Arc<Object> },
     /// Removes the file of a removed entry.
     Remove { entry: Arc<DiskEntry> },
+    /// Closes a file: a core has a table of descriptors of its own, in which the number of this one may be another's.
+    Close { file: File },
 }
 
 impl Job {
     /// Returns the key that no other job may change at the same time.
     fn changed_key(&self) -> Option<u128> {
         match self {
-            Self::Open { .. } | Self::Read { .. } => None,
+            Self::Open { .. } | Self::Read { .. } | Self::Close { .. } => None,
             Self::Write { entry, .. } | Self::UpdateHead { entry, .. } | Self::Remove { entry } => {
                 Some(entry.key.hash())
             }
@@ -118,7 +121,7 @@ impl QueueState {
                 self.queued_bytes -= job.written_bytes();
             }
             Job::UpdateHead { .. } => self.queued_updates -= 1,
-            Job::Open { .. } | Job::Read { .. } | Job::Remove { .. } => {}
+            Job::Open { .. } | Job::Read { .. } | Job::Remove { .. } | Job::Close { .. } => {}
         }
         Some(job)
     }
@@ -198,6 +201,18 @@ impl JobQueue {
     /// Adds the reading of a piece: each response has at most one at a time.
     pub(crate) fn push_read(&self, job: Job) {
         self.lock().reads.push_back(job);
+        self.changed.notify_one();
+    }
+
+    /// Adds the closing of a file. Once the threads end, nothing but the end of the process closes it.
+    pub(crate) fn push_close(&self, file: File) {
+        let mut state = self.lock();
+        if state.is_closed {
+            std::mem::forget(file);
+            return;
+        }
+        state.reads.push_back(Job::Close { file });
+        drop(state);
         self.changed.notify_one();
     }
 

@@ -86,13 +86,23 @@ impl Drop for DiskOpen {
 /// A body in an open file.
 #[derive(Debug)]
 pub(crate) struct DiskBody {
-    pub(crate) file: Arc<File>,
+    /// Only the drop takes it.
+    file: Option<File>,
     pub(crate) preamble: Preamble,
     pub(crate) entry: Arc<DiskEntry>,
     pub(crate) pool: Arc<DiskPool>,
 }
 
 impl DiskBody {
+    pub(crate) fn new(file: File, preamble: Preamble, entry: Arc<DiskEntry>, pool: Arc<DiskPool>) -> Self {
+        Self { file: Some(file), preamble, entry, pool }
+    }
+
+    /// Returns the file, for a thread of the disk.
+    pub(crate) fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
     /// Asks for the piece at an offset. The number is the offset of its first byte.
     pub(crate) fn start_read(self: &Arc<Self>, position: u64) -> (Arc<ReadState>, u64) {
         let state = Arc::new(ReadState::default());
@@ -104,6 +114,14 @@ impl DiskBody {
             state: Arc::clone(&state),
         });
         (state, first_block * BLOCK_BYTES)
+    }
+}
+
+impl Drop for DiskBody {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            self.pool.queue.push_close(file);
+        }
     }
 }
 

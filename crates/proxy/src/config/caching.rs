@@ -62,6 +62,7 @@ fn parse_disk(section: &Section, problems: &mut Problems) -> Option<CacheDiskPla
         directory,
         bytes_max: section.integer_or_zero("size"),
         threads: section.size("threads"),
+        files_max: section.integer_or_zero("files-max"),
     })
 }
 

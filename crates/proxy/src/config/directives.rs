@@ -182,6 +182,7 @@ directives! {
     "cache.*.disk" {
         "directory", Text("a directory"), Required, "'/etc/weir/certs'", "'/no/such/directory'", "Directory of the files, one for each response. It must exist, belong to `user`, and not be writable by others. Files of other programs do not belong there.";
         "size", Size(1 << 20, SIZE_MAX), Literal("'1g'"), "'10g'", "'1k'", "Maximum size of all files. The ones that were not used for the longest time are removed first.";
+        "files-max", Count(1, 100_000_000), Literal("250000"), "'1m'", "0", "Maximum number of files. Each needs some 400 bytes of memory, and the length of its key.";
         "threads", Integer(1, 64), Literal("2"), "4", "0", "Number of threads that read and write the files; no thread that serves connections does.";
     }
     "privileges" {

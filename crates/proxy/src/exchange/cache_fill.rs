@@ -6,11 +6,11 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use cache::{Fill, NotStored, Object};
+use cache::{Cache, Fill, NotStored, Object};
 use rt::clock::MonotonicTime;
-use wire::{BodyDecoder, Framing, Limits};
+use wire::{BodyDecoder, Framing};
 
-use crate::caching::{AHEAD_BYTES_MAX, ClientProgress};
+use crate::caching::{AHEAD_BYTES_MAX, ClientProgress, unix_now};
 use crate::client_stream::ClientStream;
 use crate::core::{ConfigGeneration, Core, PollContext};
 use crate::exchange_state::{Exchange, ServerSlot};
@@ -23,6 +23,7 @@ const READS_MAX: u32 = 4;
 /// The part of a body that has arrived with its head.
 #[derive(Clone, Copy)]
 pub(super) struct Received<'a> {
+    pub(super) store: &'a Arc<Cache>,
     /// Route of the request, for metrics.
     pub(super) route: usize,
     pub(super) framing: Framing,
@@ -31,6 +32,7 @@ pub(super) struct Received<'a> {
 
 /// A body on its way into the cache.
 struct BodyFill {
+    store: Arc<Cache>,
     fill: Fill,
     object: Arc<Object>,
     decoder: BodyDecoder,
@@ -70,11 +72,19 @@ impl Exchange {
         client: &mut ClientStream,
         fill: Fill,
         object: &Arc<Object>,
-        Received { route, framing, rest }: Received<'_>,
+        Received { store, route, framing, rest }: Received<'_>,
         progress: Option<Weak<ClientProgress>>,
     ) {
         let limits = self.response_limits();
-        let mut body = BodyFill::new(fill, object, framing, &limits, progress);
+        let mut body = BodyFill {
+            store: Arc::clone(store),
+            fill,
+            object: Arc::clone(object),
+            decoder: BodyDecoder::new(framing, &limits),
+            refused: None,
+            received_bytes: 0,
+            progress,
+        };
         match body.receive(rest) {
             FillState::Complete(has_more) => {
                 self.attempt.keeps_server &= !has_more;
@@ -112,23 +122,6 @@ impl Exchange {
 }
 
 impl BodyFill {
-    fn new(
-        fill: Fill,
-        object: &Arc<Object>,
-        framing: Framing,
-        limits: &Limits,
-        progress: Option<Weak<ClientProgress>>,
-    ) -> Self {
-        Self {
-            fill,
-            object: Arc::clone(object),
-            decoder: BodyDecoder::new(framing, limits),
-            refused: None,
-            received_bytes: 0,
-            progress,
-        }
-    }
-
     /// Takes more bytes of the body.
     fn receive(&mut self, mut bytes: &[u8]) -> FillState {
         while !self.decoder.is_done() {
@@ -139,11 +132,21 @@ impl BodyFill {
             let data = &bytes[step.data.clone()];
             if !data.is_empty() {
                 self.received_bytes += data.len() as u64;
-                self.refused = self.fill.push(data).err().or(self.refused);
+                self.push(data);
             }
             bytes = &bytes[step.consumed..];
         }
         FillState::Complete(!bytes.is_empty())
+    }
+
+    fn push(&mut self, data: &[u8]) {
+        let result = self.fill.push(data);
+        if let (Err(reason), None) = (result, self.refused) {
+            self.refused = Some(reason);
+            if reason.is_lasting() {
+                self.store.mark_uncacheable(self.object.key(), unix_now());
+            }
+        }
     }
 
     /// Ends a complete body. Returns the reason for which it is not stored.

@@ -5,9 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cache::{
-    BodyReader, CacheMethod, NotStored, Object, ResponseTimes, StoredAnswer, StoredHead, answer,
-    decide_storing, invalidated_targets, invalidates,
+    BodyReader, Cache, CacheMethod, NotStored, Object, RequestPolicy, ResponseTimes, Storable, StoredAnswer,
+    StoredHead, answer, decide_storing, invalidated_targets, invalidates,
 };
+use server_shell::date::{HTTP_DATE_BYTES, RenderedSecond};
 use wire::{Framing, Header, RequestKind, ResponseHead, Version};
 
 use super::response::HeadResult;
@@ -22,7 +23,7 @@ use crate::core::PollContext;
 use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress};
 use crate::field_names::is_identity_field;
 use crate::outcome::{CacheResult, EndPhase, EndReason};
-use crate::plan::{RouteChange, Text};
+use crate::plan::{RouteCachePlan, RouteChange, Text};
 use crate::route::RouteRequest;
 use crate::suspended_request::SuspendedRequest;
 
@@ -40,6 +41,16 @@ pub(super) struct ServerHead<'a> {
     pub(super) used: usize,
 }
 
+/// Terms on which the response to a request may be stored.
+struct StoringTerms<'a> {
+    plan: &'a RouteCachePlan,
+    store: &'a Arc<Cache>,
+    route: usize,
+    policy: RequestPolicy,
+    forwarded: Forwarded,
+    times: ResponseTimes,
+}
+
 impl Exchange {
     /// Handles the head of a server's response to a request of a route with a cache. `None`: it is forwarded as it is.
     #[cold]
@@ -50,73 +61,77 @@ impl Exchange {
         client: &mut ClientStream,
         response: ServerHead<'_>,
     ) -> Option<HeadResult> {
-        let caching = *self.caching.take()?;
-        let CacheUse { plan, route, policy, role, forwarded, requested_at } = caching;
-        let status = response.head.status;
+        let CacheUse { plan, route, policy, role, forwarded, requested_at } = *self.caching.take()?;
+        let store = plan.cache.store.get()?;
         let reason = match role {
             CacheRole::Forward => None,
             CacheRole::ForbiddenByRule => Some(NotStored::Rule),
             CacheRole::Invalidate(invalidation) => {
-                if let Some(store) = plan.cache.store.get()
-                    && invalidates(CacheMethod::Unsafe, status)
-                {
+                if invalidates(CacheMethod::Unsafe, response.head.status) {
                     invalidate(store, &invalidation, response.head.headers);
                 }
                 None
             }
             CacheRole::Fill(fill) => {
                 let times = ResponseTimes { requested_at, received_at: unix_now() };
-                if let Some(stale) = fill.stale.clone() {
-                    if status == 304 && fill.validates {
-                        let store = plan.cache.store.get()?;
-                        let fields = response.head.headers;
-                        let object = store.refresh(&stale, &policy, fields, times, &plan.rules);
-                        return Some(self.finish_validation(ctx, client, response, *fill, &object));
-                    }
-                    if ERROR_STATUSES.contains(&status) && fill.may_answer_errors {
-                        return Some(self.replace_error(ctx, client, response, *fill, &stale));
-                    }
+                let terms = StoringTerms { plan: &plan, store, route, policy, forwarded, times };
+                match self.take_filling_response(ctx, client, response, *fill, &terms) {
+                    Ok(result) => return Some(result),
+                    Err(reason) => Some(reason),
                 }
-                let decided = match self.is_fit_to_store(response.head) {
-                    Ok(()) => decide_storing(&policy, status, response.head.headers, times, &plan.rules),
-                    Err(reason) => Err(reason),
-                };
-                let (is_background, reason) = (
-                    fill.is_background,
-                    match decided {
-                        Ok(storable) => match self.store_response(
-                            ctx,
-                            client,
-                            response,
-                            *fill,
-                            (route, storable, forwarded),
-                        ) {
-                            Ok(result) => return Some(result),
-                            Err(reason) => reason,
-                        },
-                        Err(reason) => {
-                            if reason.is_lasting()
-                                && let Some(store) = plan.cache.store.get()
-                            {
-                                store.mark_uncacheable(fill.fill.key(), unix_now());
-                            }
-                            fill.fill.abandon(reason);
-                            reason
-                        }
-                    },
-                );
-                if is_background {
-                    self.count_not_stored(route, reason);
-                    self.attempt.keeps_server = false;
-                    return Some(HeadResult::Failed(StepResult::Finished(self.finish(ctx, client))));
-                }
-                Some(reason)
             }
         };
         if let Some(reason) = reason {
             self.count_not_stored(route, reason);
         }
         self.forward_with_status(ctx, client, response, plan.status_field.then_some((forwarded, reason)))
+    }
+
+    /// Handles the response to a request that fills the cache.
+    ///
+    /// # Errors
+    /// The reason for which the response is forwarded, and not stored.
+    fn take_filling_response(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        response: ServerHead<'_>,
+        fill: CacheFill,
+        terms: &StoringTerms<'_>,
+    ) -> Result<HeadResult, NotStored> {
+        let StoringTerms { plan, store, route, policy, times, .. } = terms;
+        let (status, fields) = (response.head.status, response.head.headers);
+        if let Some(stale) = &fill.stale {
+            let stale = Arc::clone(stale);
+            if status == 304 && fill.validates {
+                let object = store.refresh(&stale, policy, fields, *times, &plan.rules);
+                return Ok(self.finish_validation(ctx, client, response, fill, &object));
+            }
+            if ERROR_STATUSES.contains(&status) && fill.may_answer_errors {
+                return Ok(self.replace_error(ctx, client, response, fill, &stale));
+            }
+        }
+        let (key, is_background) = (fill.fill.key().clone(), fill.is_background);
+        let decided = self.is_fit_to_store(response.head);
+        let decided = decided.and_then(|()| decide_storing(policy, status, fields, *times, &plan.rules));
+        let stored = match decided {
+            Ok(storable) => self.store_response(ctx, client, response, fill, (storable, terms)),
+            Err(reason) => {
+                fill.fill.abandon(reason);
+                Err(reason)
+            }
+        };
+        stored.or_else(|reason| {
+            if reason.is_lasting() {
+                store.mark_uncacheable(&key, unix_now());
+            }
+            if !is_background {
+                return Err(reason);
+            }
+            self.count_not_stored(*route, reason);
+            self.attempt.keeps_server = false;
+            Ok(HeadResult::Failed(StepResult::Finished(self.finish(ctx, client))))
+        })
     }
 
     fn count_not_stored(&self, route: usize, reason: NotStored) {
@@ -197,7 +212,7 @@ impl Exchange {
         client: &mut ClientStream,
         ServerHead { head, input, used }: ServerHead<'_>,
         fill: CacheFill,
-        (route, storable, forwarded): (usize, cache::Storable, Forwarded),
+        (storable, terms): (Storable, &StoringTerms<'_>),
     ) -> Result<HeadResult, NotStored> {
         let CacheFill { mut fill, request, stale, is_background, .. } = fill;
         let length = match head.framing {
@@ -211,13 +226,18 @@ impl Exchange {
         let object = fill.store_head(stored_head, storable, fields, length)?;
         self.attempt.keeps_server = head.keep_alive;
         let progress = (!is_background).then(Rc::<ClientProgress>::default);
-        let received = cache_fill::Received { route, framing: head.framing, rest: &input[used..] };
+        let received = cache_fill::Received {
+            store: terms.store,
+            route: terms.route,
+            framing: head.framing,
+            rest: &input[used..],
+        };
         self.fill_cache(ctx, client, fill, &object, received, progress.as_ref().map(Rc::downgrade));
         if is_background {
             return Ok(HeadResult::Failed(StepResult::Finished(self.finish(ctx, client))));
         }
         let server_status = stale.is_some().then_some(head.status);
-        let status = StatusField::forwarded(forwarded, server_status, Ok(&object), unix_now());
+        let status = StatusField::forwarded(terms.forwarded, server_status, Ok(&object), unix_now());
         let is_served = self.resume_request(ctx, client, &request, |exchange, ctx, client, resumed| {
             let Resumed { request, .. } = resumed;
             exchange.serve(ctx, client, request, (&object, status), progress);
@@ -361,6 +381,11 @@ impl Exchange {
         if let Some(value) = &content_range {
             headers.push(Header { name: "Content-Range", value: value.as_bytes() });
         }
+        // A response without it has that of its arrival (RFC 9110 §6.6.1).
+        let date = (object.head().get("date").is_none()).then(|| http_date_of(object.storable().date_s));
+        if let Some(date) = &date {
+            headers.push(Header { name: "Date", value: date });
+        }
         headers.push(Header { name: "Age", value: age.format(object.storable().age_s(now)).as_bytes() });
         if self.own_settings.as_ref().and_then(|own| own.cache.as_ref()).is_some_and(|plan| plan.status_field)
         {
@@ -403,6 +428,7 @@ impl Exchange {
             reader: BodyReader::new(object.body(), range),
             rest: PieceRest::default(),
             codec,
+            has_begun: false,
             progress,
         };
         self.stage = ExchangeStage::Cached(Box::new(CacheStage::Sending(body)));
@@ -434,12 +460,19 @@ impl Exchange {
 }
 
 /// Removes what a successful response to an unsafe method makes outdated (RFC 9111 §4.4).
-fn invalidate(store: &Arc<cache::Cache>, invalidation: &Invalidation, headers: &[Header<'_>]) {
+fn invalidate(store: &Arc<Cache>, invalidation: &Invalidation, headers: &[Header<'_>]) {
     store.purge(&invalidation.key);
     let Some(start) = &invalidation.default_key else { return };
     for target in invalidated_targets(headers, invalidation.scheme, &invalidation.authority) {
         store.purge(&store.key(&[start, target.as_bytes()].concat()));
     }
+}
+
+/// Returns the second in the form of `Date`.
+fn http_date_of(unix_s: u64) -> [u8; HTTP_DATE_BYTES] {
+    let mut second = RenderedSecond::default();
+    second.set_second(unix_s);
+    *second.http()
 }
 
 /// Returns whether lines of fields have one with this name.

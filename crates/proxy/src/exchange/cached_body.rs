@@ -28,11 +28,18 @@ impl Exchange {
         bytes_max: usize,
     ) -> StepResult {
         let ExchangeStage::Cached(stage) = &self.stage else { return StepResult::Progressed };
-        if matches!(**stage, CacheStage::Waiting(_)) {
+        let (is_waiting, has_begun) = match &**stage {
+            CacheStage::Waiting(_) => (true, false),
+            CacheStage::Sending(body) => (false, body.has_begun),
+        };
+        if is_waiting {
             return self.poll_cache_wait(ctx, client, input);
         }
         let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
-        if let Some(result) = self.flush_cached(ctx, client) {
+        // The head goes out with the first piece.
+        if (has_begun || self.response == ResponseProgress::Done)
+            && let Some(result) = self.flush_cached(ctx, client)
+        {
             return result;
         }
         if self.response == ResponseProgress::Done {
@@ -86,8 +93,12 @@ impl Exchange {
                 Poll::Ready(Some(Ok(piece))) => body.rest.set(piece),
                 Poll::Ready(Some(Err(error))) => return self.fail_cached(ctx, client, error),
                 Poll::Ready(None) => return self.end_cached(ctx, client, body),
+                Poll::Pending if !body.has_begun => {
+                    body.has_begun = true;
+                    return StepResult::Progressed;
+                }
                 Poll::Pending => {
-                    // The head, or what the codec holds, must not wait for the server.
+                    // What the codec holds must not wait for the server.
                     if let Some(codec) = &mut body.codec
                         && codec.flush().is_ok_and(|has_output| has_output)
                     {
@@ -97,6 +108,7 @@ impl Exchange {
                 }
             }
         }
+        body.has_begun = true;
         let slice_max = if body.codec.is_some() { ENCODED_SLICE_BYTES } else { SLICE_BYTES };
         let piece = body.rest.take(slice_max.min(bytes_max));
         if let Some(codec) = &mut body.codec {

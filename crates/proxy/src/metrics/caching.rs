@@ -66,6 +66,7 @@ impl Snapshot {
         self.add(Metric::CacheBytes, on_disk, disk.bytes);
         self.add(Metric::CacheEvicted, on_disk, disk.evicted);
         self.add(Metric::CacheDiskQueue, &[name], disk.queued);
+        self.add(Metric::CacheDiskReady, &[name], (disk.is_active && !disk.is_scanning).into());
         for (result, count) in [
             ("written", disk.written),
             ("read", disk.read),

@@ -30,6 +30,7 @@ pub struct CacheDiskPlan {
     pub directory: PathBuf,
     pub bytes_max: u64,
     pub threads: usize,
+    pub files_max: u64,
 }
 
 /// `cache` of a route.

@@ -52,7 +52,7 @@ that it stores at the speed of the server, whatever the speed of its client, and
 `object-max` is not stored, and is received as fast as the client of the first request takes it; a client that joined later and falls behind by 1 MiB is reset. \
 If a server ends such a response early, its clients are reset, and nothing is stored.
 
-Bounds: `memory` and `size` of the disk in bytes, with removal of what is used least; `object-max` for a content; `waiters-max` requests that \
+Bounds: `memory`, and `size` and `files-max` of the disk, with removal of what is used least; `object-max` for a content; `waiters-max` requests that \
 wait for one response, and `fills-max` responses that arrive; beyond these a request is forwarded, and its response is not stored. Threads of their own read and write the files, \
 1024 jobs at most wait for them, and a core never does. Each file has checksums, which are verified when it is read, and is renamed \
 into its place: a file that is torn, by a crash or a full disk, or that another program has changed is removed, and never sent. After a \

@@ -18,7 +18,9 @@ fn long_responses_are_forwarded_and_not_stored() {
     let server = RecordingServer::start(move |request, _| match request.target() {
         "/length" => response("Cache-Control: max-age=600\r\n", content),
         _ => {
-            let mut bytes = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+            let mut bytes =
+                b"HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nTransfer-Encoding: chunked\r\n\r\n"
+                    .to_vec();
             for chunk in content.as_bytes().chunks(10_000) {
                 bytes.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
                 bytes.extend_from_slice(chunk);
@@ -35,7 +37,11 @@ fn long_responses_are_forwarded_and_not_stored() {
         client.write_all(b"GET /chunks HTTP/1.0\r\nHost: h\r\n\r\n").unwrap();
         let mut bytes = Vec::new();
         client.read_to_end(&mut bytes).unwrap();
-        assert!(bytes.ends_with(content.as_bytes()) && bytes.len() < content.len() + 1_000, "{}", bytes.len());
+        assert!(
+            bytes.ends_with(content.as_bytes()) && bytes.len() < content.len() + 1_000,
+            "{}",
+            bytes.len()
+        );
         proxy.metrics_until("both are counted", |metrics| {
             metrics.sum(NOT_STORED, &[("reason", "too_large")]) == f64::from(2 * round)
         });
@@ -58,7 +64,10 @@ fn a_body_of_unknown_length_is_stored_and_has_a_length_then() {
     client.read_to_string(&mut text_of_first).unwrap();
     assert!(text_of_first.contains("abc") && text_of_first.contains("de"), "{text_of_first}");
     let second = get(&proxy, "/", "");
-    assert_eq!((text(&second).as_str(), field(&second.head, "content-length").as_deref()), ("abcde", Some("5")));
+    assert_eq!(
+        (text(&second).as_str(), field(&second.head, "content-length").as_deref()),
+        ("abcde", Some("5"))
+    );
     assert_eq!(server.requests(), 1);
 }
 
@@ -69,7 +78,9 @@ fn a_slow_client_of_a_response_that_is_not_stored_gets_all_of_it() {
     const CHUNKS: usize = 320;
     let server = ScriptedServer::start(|peer| {
         while peer.request()?.is_some() {
-            peer.send(b"HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+            peer.send(
+                b"HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nTransfer-Encoding: chunked\r\n\r\n",
+            )?;
             for number in 0..CHUNKS {
                 peer.send(format!("{CHUNK:x}\r\n").as_bytes())?;
                 peer.send(&vec![number as u8; CHUNK])?;
@@ -92,7 +103,9 @@ fn a_slow_client_of_a_response_that_is_not_stored_gets_all_of_it() {
     let start = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
     let body = &bytes[start..];
     assert_eq!(body.len(), CHUNK * CHUNKS);
-    assert!(body.chunks(CHUNK).enumerate().all(|(number, chunk)| chunk.iter().all(|byte| *byte == number as u8)));
+    assert!(
+        body.chunks(CHUNK).enumerate().all(|(number, chunk)| chunk.iter().all(|byte| *byte == number as u8))
+    );
     let after = proxy.resident_bytes();
     assert!(after < before + (12 << 20), "{before} {after}");
 }
@@ -102,7 +115,12 @@ fn memory_is_bounded() {
     let _shared = shared_machine();
     let content: &'static str = Box::leak("x".repeat(50_000).into_boxed_str());
     let server = RecordingServer::start(move |_, _| response("Cache-Control: max-age=600\r\n", content));
-    let proxy = ProxyUnderTest::weir(&config(&server.server.authority, "memory = \"2m\"\nobject-max = \"100k\"", "", ""));
+    let proxy = ProxyUnderTest::weir(&config(
+        &server.server.authority,
+        "memory = \"2m\"\nobject-max = \"100k\"",
+        "",
+        "",
+    ));
     let mut client = proxy.client();
     for number in 0..100 {
         assert_eq!(client.get(&format!("/{number}")).status, 200);
@@ -154,7 +172,7 @@ fn faults_of_the_config_have_a_place() {
     let directory = temp_dir();
     let path = directory.path().join("weir.toml");
     for (cache, in_use, part) in [
-        ("memory = \"1k\"", "", ":11:10: "),
+        ("memory = \"1k\"", "", ":12:10: "),
         ("object-max = \"60m\"", "", "more than a quarter of `memory`"),
         ("disk = { directory = \"/no/such/directory\" }", "", "/no/such/directory: No such file"),
         ("", ", key = \"{nobody}\"", "nobody"),

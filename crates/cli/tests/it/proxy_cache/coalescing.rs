@@ -69,7 +69,10 @@ fn many_clients_of_a_cold_response_are_one_request() {
     let content: Arc<[u8]> = (0..1_000_000_u32).map(|at| (at % 251) as u8).collect();
     let sent = Arc::clone(&content);
     let origin = GatedOrigin::start(move || {
-        let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {}\r\n\r\n", sent.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {}\r\n\r\n",
+            sent.len()
+        );
         [head.as_bytes(), &sent].concat()
     });
     let proxy = start(&origin.server, ", coalesce = \"30s\"", "");
@@ -126,8 +129,12 @@ fn nobody_waits_longer_than_the_limit_or_without_one() {
 fn the_number_of_waiting_requests_is_bounded() {
     let _shared = shared_machine();
     let origin = GatedOrigin::start(|| response("Cache-Control: max-age=600\r\n", "bounded"));
-    let proxy =
-        ProxyUnderTest::weir(&config(&origin.server.authority, "waiters-max = 3", ", coalesce = \"30s\"", ""));
+    let proxy = ProxyUnderTest::weir(&config(
+        &origin.server.authority,
+        "waiters-max = 3",
+        ", coalesce = \"30s\"",
+        "",
+    ));
     let clients = send_all(&proxy, 8);
     assert!(within(EVENT_TIMEOUT, || origin.requests() == 5), "{}", origin.requests());
     wait_for_waiting(&proxy, 3);
@@ -183,7 +190,9 @@ fn a_response_that_ends_early_is_not_stored() {
         peer.request()?;
         let is_first = count.fetch_add(1, Ordering::Relaxed) == 0;
         let fields = "Cache-Control: max-age=600\r\nContent-Length: 10\r\n\r\n";
-        peer.send(format!("HTTP/1.1 200 OK\r\n{fields}{}", if is_first { "012" } else { "0123456789" }).as_bytes())
+        peer.send(
+            format!("HTTP/1.1 200 OK\r\n{fields}{}", if is_first { "012" } else { "0123456789" }).as_bytes(),
+        )
     });
     let proxy = start(&server, "", "");
     let mut client = connect(proxy.authority());

@@ -13,7 +13,9 @@ fn tagged_server() -> RecordingServer {
         }
         let tag = request.target().trim_start_matches('/');
         response(
-            &format!("Cache-Control: max-age=600\r\nCache-Tag: all, {tag}\r\nSurrogate-Key: key-{tag} other\r\n"),
+            &format!(
+                "Cache-Control: max-age=600\r\nCache-Tag: all, {tag}\r\nSurrogate-Key: key-{tag} other\r\n"
+            ),
             &format!("{tag} {number}"),
         )
     })
@@ -27,11 +29,17 @@ fn operators_remove_responses() {
     let ask = |target: &str| text(&get(&proxy, target, ""));
     let ask_all = || ["/a", "/b", "/c"].map(ask);
     assert_eq!(ask_all(), ["a 1", "b 2", "c 3"]);
-    assert_eq!(ctl(&proxy, &["cache", "purge", "main", "key", "app|http|h/a"]), "cache main: 1 response purged\n");
+    assert_eq!(
+        ctl(&proxy, &["cache", "purge", "main", "key", "app|http|h/a"]),
+        "cache main: 1 response purged\n"
+    );
     assert_eq!(ask_all(), ["a 4", "b 2", "c 3"]);
     assert_eq!(ctl(&proxy, &["cache", "purge", "main", "tag", "key-b"]), "cache main: 1 response purged\n");
     assert_eq!(ask_all(), ["a 4", "b 5", "c 3"]);
-    assert_eq!(ctl(&proxy, &["cache", "purge", "main", "prefix", "app|http|h/"]), "cache main: 3 responses purged\n");
+    assert_eq!(
+        ctl(&proxy, &["cache", "purge", "main", "prefix", "app|http|h/"]),
+        "cache main: 3 responses purged\n"
+    );
     assert_eq!(ask_all(), ["a 6", "b 7", "c 8"]);
     assert_eq!(ctl(&proxy, &["cache", "purge", "main", "tag", "all"]), "cache main: 3 responses purged\n");
     assert_eq!(ctl(&proxy, &["cache", "purge", "main", "all"]), "cache main: 0 responses purged\n");
@@ -42,7 +50,11 @@ fn operators_remove_responses() {
     assert!(shown.contains("app|http|h/a") && shown.contains("200"), "{shown}");
     let socket = proxy.file("weir.sock");
     let run = run_weir(&["ctl", "--socket", socket.to_str().unwrap(), "cache", "purge", "mian", "all"]);
-    assert!(run.code == 2 && run.stderr.contains("unknown cache 'mian' (did you mean 'main'?)"), "{}", run.stderr);
+    assert!(
+        run.code == 2 && run.stderr.contains("unknown cache 'mian' (did you mean 'main'?)"),
+        "{}",
+        run.stderr
+    );
     assert_eq!(proxy.metrics().sum_known(RESPONSES, &[("in", "memory")]), 3.0);
 }
 
@@ -57,7 +69,12 @@ fn a_successful_change_removes_what_it_makes_outdated() {
         let fields = format!("Host: h\r\nX-Status: {status}\r\nContent-Length: 2\r\n");
         client.send(format!("{method} /a HTTP/1.1\r\n{fields}\r\nhi").as_bytes());
         let response = client.read_response().expect("a response");
-        assert_eq!(field(&response.head, "cache-status").as_deref(), Some("weir; fwd=method"), "{}", response.head);
+        assert_eq!(
+            field(&response.head, "cache-status").as_deref(),
+            Some("weir; fwd=method"),
+            "{}",
+            response.head
+        );
     };
     assert_eq!(["/a", "/b", "/c"].map(ask), ["a 1", "b 2", "c 3"]);
     send("POST", "500 No");

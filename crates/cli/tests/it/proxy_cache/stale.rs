@@ -1,7 +1,7 @@
 //! Validation of stale responses, and their use while it happens or fails.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{RESULTS, RecordingServer, cache_status, config, get, response, start, text};
 use crate::support::faulty_origins::{RefusingPort, field};
@@ -15,7 +15,8 @@ const STALE: &str = "Cache-Control: max-age=10\r\nAge: 20\r\nETag: \"v\"\r\n";
 fn validating_server(first: &'static str, validated: &'static str) -> RecordingServer {
     RecordingServer::start(move |request, number| match request.field("if-none-match") {
         Some(tag) if tag.contains("\"v\"") => {
-            format!("HTTP/1.1 304 Not Modified\r\n{validated}ETag: \"v\"\r\nX-Number: {number}\r\n\r\n").into_bytes()
+            format!("HTTP/1.1 304 Not Modified\r\n{validated}ETag: \"v\"\r\nX-Number: {number}\r\n\r\n")
+                .into_bytes()
         }
         _ => response(first, &format!("response {number}")),
     })
@@ -29,7 +30,11 @@ fn a_304_renews_a_stored_response() {
     assert_eq!(text(&get(&proxy, "/", "")), "response 1");
     let validated = get(&proxy, "/", "Range: bytes=0-7\r\n");
     assert_eq!((validated.status, text(&validated).as_str()), (206, "response"));
-    assert!(cache_status(&validated).starts_with("weir; fwd=stale; fwd-status=304; stored; ttl="), "{}", validated.head);
+    assert!(
+        cache_status(&validated).starts_with("weir; fwd=stale; fwd-status=304; stored; ttl="),
+        "{}",
+        validated.head
+    );
     assert_eq!(field(&validated.head, "x-number").as_deref(), Some("2"), "{}", validated.head);
     let head = server.head(1);
     assert_eq!(field(&head, "if-none-match").as_deref(), Some("\"v\""), "{head}");
@@ -72,7 +77,10 @@ fn a_stale_response_is_used_while_it_is_validated() {
     let is_open = Arc::new(AtomicBool::new(false));
     let gate = Arc::clone(&is_open);
     let server = RecordingServer::start(move |request, number| match number {
-        1 => response("Cache-Control: max-age=10, stale-while-revalidate=600\r\nAge: 20\r\nETag: \"v\"\r\n", "1"),
+        1 => response(
+            "Cache-Control: max-age=10, stale-while-revalidate=600\r\nAge: 20\r\nETag: \"v\"\r\n",
+            "1",
+        ),
         _ => {
             assert!(crate::support::within(crate::support::EVENT_TIMEOUT, || gate.load(Ordering::Relaxed)));
             assert_eq!(request.field("if-none-match").as_deref(), Some("\"v\""));
@@ -94,7 +102,11 @@ fn a_stale_response_is_used_while_it_is_validated() {
         metrics.sum("weir_subrequests_total", &[("pool", "app"), ("end", "done")]) == 1.0
     });
     let fresh = get(&proxy, "/", "");
-    assert!(cache_status(&fresh).starts_with("weir; hit; ttl=") && !cache_status(&fresh).contains('-'), "{}", fresh.head);
+    assert!(
+        cache_status(&fresh).starts_with("weir; hit; ttl=") && !cache_status(&fresh).contains('-'),
+        "{}",
+        fresh.head
+    );
     assert_eq!(server.requests(), 2);
     assert_eq!(proxy.metrics().sum_known(RESULTS, &[("result", "stale")]), 3.0);
     proxy.assert_all_returned();
@@ -122,10 +134,15 @@ fn a_stale_response_replaces_errors() {
         let server = crate::support::faulty_origins::respond_to_each({
             let count = std::sync::atomic::AtomicUsize::new(0);
             move |_, _| match (count.fetch_add(1, Ordering::Relaxed), status) {
-                (0, _) => Some(response("Cache-Control: max-age=10, stale-if-error=600\r\nAge: 20\r\nETag: \"v\"\r\n", "old")),
+                (0, _) => Some(response(
+                    "Cache-Control: max-age=10, stale-if-error=600\r\nAge: 20\r\nETag: \"v\"\r\n",
+                    "old",
+                )),
                 // The connection ends without a response.
                 (_, "") => None,
-                (_, status) => Some(format!("HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\nbad").into_bytes()),
+                (_, status) => {
+                    Some(format!("HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\nbad").into_bytes())
+                }
             }
         });
         let proxy = start(&server, "", "");

@@ -1,13 +1,12 @@
 //! What is stored and shared, and how it answers requests.
 
-use super::{
-    NOT_STORED, RESULTS, RecordingServer, cache_status, config, get, response, start, text,
-};
+use super::{NOT_STORED, RESULTS, RecordingServer, cache_status, config, get, response, start, text};
 use crate::support::faulty_origins::field;
 use crate::support::proxy_under_test::ProxyUnderTest;
 use crate::support::shared_machine;
 
-const FRESH: &str = "Cache-Control: max-age=600\r\nETag: \"a\"\r\nLast-Modified: Sat, 01 Nov 2025 00:00:00 GMT\r\n";
+const FRESH: &str =
+    "Cache-Control: max-age=600\r\nETag: \"a\"\r\nLast-Modified: Sat, 01 Nov 2025 00:00:00 GMT\r\n";
 
 #[test]
 fn a_stored_response_answers_all_kinds_of_requests() {
@@ -15,7 +14,11 @@ fn a_stored_response_answers_all_kinds_of_requests() {
     let server = RecordingServer::start(|_, _| response(FRESH, "0123456789"));
     let proxy = start(&server.server, "", "");
     let first = get(&proxy, "/a", "If-None-Match: \"a\"\r\n");
-    assert_eq!(first.status, 304, "the complete response is stored, and the condition answered: {}", first.head);
+    assert_eq!(
+        first.status, 304,
+        "the complete response is stored, and the condition answered: {}",
+        first.head
+    );
     assert!(field(&server.head(0), "if-none-match").is_none(), "{}", server.head(0));
     let second = get(&proxy, "/a", "");
     assert_eq!((second.status, text(&second).as_str()), (200, "0123456789"));
@@ -33,7 +36,12 @@ fn a_stored_response_answers_all_kinds_of_requests() {
         ("Range: bytes=2-4\r\nIf-Range: \"b\"\r\n", 200, "0123456789", None),
     ] {
         let response = get(&proxy, "/a", fields);
-        assert_eq!((response.status, text(&response).as_str()), (status, content), "{fields}: {}", response.head);
+        assert_eq!(
+            (response.status, text(&response).as_str()),
+            (status, content),
+            "{fields}: {}",
+            response.head
+        );
         assert_eq!(field(&response.head, "content-range").as_deref(), content_range, "{fields}");
     }
     let mut client = proxy.client();

@@ -44,6 +44,7 @@ fn list(request: &CommandRequest<'_>) -> CommandResult {
         "arriving",
         "waiting",
         "disk_errors",
+        "disk_state",
     ];
     let mut table = OutputTable::new("caches", columns);
     for plan in &*request.context.active_config()?.plan.caches {
@@ -64,6 +65,12 @@ fn list(request: &CommandRequest<'_>) -> CommandResult {
             disk.map_or(Cell::Empty, |disk| {
                 (disk.errors + disk.no_space + disk.damaged + disk.queue_full).into()
             }),
+            match disk {
+                None => Cell::Empty,
+                Some(disk) if !disk.is_active => "used by another process".into(),
+                Some(disk) if disk.is_scanning => "scanning".into(),
+                Some(_) => "ready".into(),
+            },
         ]);
     }
     Ok(Some(render(&[table], request.wants_json)))
