@@ -310,7 +310,8 @@ impl ResponseControl {
         rules: &CacheRules,
         vary: Box<[Box<str>]>,
     ) -> Option<Storable> {
-        let lifetime_s = self.lifetime_s(status, headers, times, rules).or(self.no_cache.then_some(0))?;
+        let lifetime_s =
+            self.lifetime_s(status, headers, times, rules).or_else(|| self.no_cache.then_some(0))?;
         let received_s = times.received_at.as_seconds();
         let date_s = date_s(headers).unwrap_or(received_s);
         let delay_s = times.received_at.seconds_since(times.requested_at);

@@ -18,7 +18,7 @@ pub(crate) fn parse<'h>(headers: &[Header<'h>], name: &str) -> Option<Vec<Direct
             // The last one of a name counts.
             members.retain(|other| other.name != member.name);
             // `?0` switches a directive off.
-            if !(member.value == Some(b"?0") && !member.is_quoted) {
+            if member.value != Some(b"?0") || member.is_quoted {
                 members.push(member);
             }
             if members.len() > MEMBERS_MAX {
