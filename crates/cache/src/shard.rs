@@ -185,8 +185,8 @@ impl Shard {
         self.objects -= 1;
     }
 
-    /// Takes one step of S3-FIFO.
-    pub(crate) fn evict(&mut self) -> Evicted {
+    /// Takes one step of S3-FIFO. With `is_forced`, no use keeps an object.
+    pub(crate) fn evict(&mut self, is_forced: bool) -> Evicted {
         let all_bytes = self.small_bytes + self.main_bytes;
         let takes_small = self.small_bytes * 100 >= all_bytes * SMALL_PERCENT && !self.small.is_empty();
         let Some((object, bytes)) = (match takes_small || self.main.is_empty() {
@@ -200,7 +200,7 @@ impl Shard {
             return Evicted::Kept;
         }
         let uses = object.state.uses.load(Ordering::Relaxed);
-        if uses > 0 {
+        if uses > 0 && !is_forced {
             let left = if takes_small { 0 } else { uses - 1 };
             object.state.uses.store(left, Ordering::Relaxed);
             self.main.push_back((object, bytes));
@@ -331,14 +331,15 @@ impl Shard {
         }
     }
 
-    /// Takes the file that was added first, unless it was read since its last turn.
-    pub(crate) fn evict_file(&mut self) -> EvictedFile {
+    /// Takes the file that was added first, unless it was read since its last turn. With `is_forced`, that does not
+    /// keep it.
+    pub(crate) fn evict_file(&mut self, is_forced: bool) -> EvictedFile {
         let Some(entry) = self.file_order.pop_front() else { return EvictedFile::Nothing };
         if entry.is_removed() {
             self.removed_files -= 1;
             return EvictedFile::Kept;
         }
-        if entry.was_used.swap(false, Ordering::Relaxed) {
+        if entry.was_used.swap(false, Ordering::Relaxed) && !is_forced {
             self.file_order.push_back(entry);
             return EvictedFile::Kept;
         }

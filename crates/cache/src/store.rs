@@ -31,6 +31,9 @@ use crate::variant::{Selection, secondary_key};
 const SHARDS_MAX: u64 = 64;
 /// Memory of a store for each shard.
 const SHARD_BYTES_MIN: u64 = 1024 * 1024;
+/// Objects that are kept in a row because they were used; the next one is evicted in any case, so that the work for a
+/// stored object is bounded.
+pub(crate) const KEPT_MAX: u32 = 64;
 /// Maximum number of fills of one key at a time, for different variants.
 const FILLS_PER_KEY_MAX: usize = 8;
 /// Time for which requests do not wait for a key whose response was not stored.
@@ -222,27 +225,29 @@ impl Cache {
         rules: &CacheRules,
     ) -> Arc<Object> {
         let head = object.head.update_by_304(headers);
-        let decision = decide_revalidated(request, &head, headers, times, rules);
-        let may_store = decision.is_ok();
+        let decision = decide_revalidated(request, &head, headers, times, rules).and_then(|storable| {
+            // The object was selected by its own Vary: another one is for the next complete response.
+            if storable.vary == object.storable.vary { Ok(storable) } else { Err(NotStored::VaryAny) }
+        });
+        let refused = decision.as_ref().err().copied();
         let storable = decision.unwrap_or_else(|_| object.storable.clone());
         let updated = Arc::new(Object {
             key: object.key.clone(),
-            // The request selected the object by its Vary; a changed one counts for the next complete response.
             variant: object.variant.clone(),
             head,
-            storable: crate::storable::Storable { vary: object.storable.vary.clone(), ..storable },
+            storable,
             body: Arc::clone(&object.body),
             state: ObjectState::default(),
         });
-        match may_store {
-            // The old one was purged or replaced meanwhile, and is not to come back.
-            true if object.is_outdated() => {}
-            true if updated.body.is_on_disk() => self.update_on_disk(&updated),
-            true => {
-                self.store_in_memory(&updated, None);
+        match refused {
+            None if updated.body.is_on_disk() || self.replace_in_memory(object, &updated) => {
                 self.update_on_disk(&updated);
             }
-            false => drop(self.purge_object(object)),
+            // The old one was purged or replaced meanwhile, and is not to come back.
+            None => {}
+            // The stored response stays as it is for other requests.
+            Some(reason) if reason.is_of_request() => {}
+            Some(_) => _ = self.purge_object(object),
         }
         updated
     }
@@ -369,7 +374,7 @@ impl Cache {
 
     /// Stores a complete response, and ends its fill.
     pub(crate) fn store(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {
-        self.store_in_memory(object, Some(fill));
+        self.store_in_memory(object, fill);
         self.fills.fetch_sub(1, Ordering::Relaxed);
         self.counters.stored.fetch_add(1, Ordering::Relaxed);
         if fill.is_purged() {
@@ -380,17 +385,32 @@ impl Cache {
         self.make_room();
     }
 
-    fn store_in_memory(&self, object: &Arc<Object>, fill: Option<&Arc<FillShared>>) {
+    fn store_in_memory(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {
         self.add_memory(object.memory_bytes());
         let replaced = {
             let mut shard = self.shard(&object.key);
-            if let Some(fill) = fill {
-                shard.remove_fill(fill);
-            }
+            shard.remove_fill(fill);
             // A purge that comes later sees the object, and one that came before has marked the fill.
             shard.insert(object)
         };
         replaced.iter().for_each(|old| self.release(old.memory_bytes()));
+    }
+
+    /// Stores the validated form of an object. False: the object was purged or replaced meanwhile.
+    fn replace_in_memory(&self, object: &Arc<Object>, updated: &Arc<Object>) -> bool {
+        let replaced = {
+            let mut shard = self.shard(&object.key);
+            // A purge marks the object, and the fill of the validation if the object was evicted.
+            let mut fills = shard.fills(object.key.hash()).iter();
+            if object.is_outdated() || fills.any(|fill| fill.key == object.key && fill.is_purged()) {
+                return false;
+            }
+            self.add_memory(updated.memory_bytes());
+            shard.insert(updated)
+        };
+        replaced.iter().for_each(|old| self.release(old.memory_bytes()));
+        self.make_room();
+        true
     }
 
     /// Ends a fill without a stored object; `reason` is that of a response that was not stored.
@@ -428,19 +448,19 @@ impl Cache {
 
     /// Evicts until the memory is below its bound. False: there is nothing left to evict.
     pub(crate) fn make_room(&self) -> bool {
-        let mut empty_shards = 0;
+        let (mut empty_shards, mut kept) = (0, 0);
         while self.memory_bytes.load(Ordering::Relaxed) > self.plan.memory_bytes_max {
             if empty_shards >= self.shards.len() {
                 return false;
             }
-            let evicted = lock(self.next_shard()).evict();
+            let evicted = lock(self.next_shard()).evict(kept >= KEPT_MAX);
             match evicted {
                 Evicted::Object(object) => {
-                    empty_shards = 0;
+                    (empty_shards, kept) = (0, 0);
                     self.release(object.memory_bytes());
                     self.counters.evicted.fetch_add(1, Ordering::Relaxed);
                 }
-                Evicted::Kept => empty_shards = 0,
+                Evicted::Kept => (empty_shards, kept) = (0, kept + 1),
                 Evicted::Nothing => empty_shards += 1,
             }
         }

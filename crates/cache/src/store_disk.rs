@@ -10,7 +10,7 @@ use crate::disk::pool::DiskPool;
 use crate::disk::scan::LatePurge;
 use crate::object::Object;
 use crate::shard::EvictedFile;
-use crate::store::{Cache, lock};
+use crate::store::{Cache, KEPT_MAX, lock};
 
 impl Cache {
     /// Returns the disk, if this process uses it.
@@ -183,18 +183,18 @@ impl Cache {
     }
 
     fn evict_files_while(&self, disk: &Arc<DiskPool>, goes_on: impl Fn(u64) -> bool) {
-        let (mut empty_shards, mut evicted_bytes) = (0, 0);
+        let (mut empty_shards, mut kept, mut evicted_bytes) = (0, 0, 0);
         while goes_on(evicted_bytes) && empty_shards < self.shards().len() {
-            let evicted = lock(self.next_shard()).evict_file();
+            let evicted = lock(self.next_shard()).evict_file(kept >= KEPT_MAX);
             match evicted {
                 EvictedFile::Entry(entry) => {
-                    empty_shards = 0;
+                    (empty_shards, kept) = (0, 0);
                     evicted_bytes += entry.file_bytes;
                     self.note_file(disk, &entry, -1);
                     disk.counters.evicted.fetch_add(1, Ordering::Relaxed);
                     disk.queue.push_removal(&entry);
                 }
-                EvictedFile::Kept => empty_shards = 0,
+                EvictedFile::Kept => (empty_shards, kept) = (0, kept + 1),
                 EvictedFile::Nothing => empty_shards += 1,
             }
         }

@@ -112,6 +112,10 @@ impl DiskPool {
         }
     }
 
+    fn has_lock(&self) -> bool {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Gives the directory to others with the end of the last thread.
     fn end_thread(&self) {
         if self.threads_left.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -203,29 +207,32 @@ fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
 
 /// Reads a head. A small body becomes an object in memory again.
 fn open(pool: &Arc<DiskPool>, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, state: &OpenState) {
-    let object = read_object(pool, entry);
+    let Some(cache) = cache.upgrade() else { return state.set(None) };
+    let object = read_object(pool, &cache, entry);
     pool.counters.read.fetch_add(1, Ordering::Relaxed);
     let object = match object {
         _ if entry.is_removed() => None,
         Ok(object) => {
             let object = Arc::new(object);
             entry.set_opened(&object);
-            if object.body.chunks().is_some()
-                && let Some(cache) = cache.upgrade()
-            {
+            if object.body.chunks().is_some() {
                 cache.promote(&object, entry);
             }
             Some(object)
         }
         Err(error) => {
-            drop_unreadable(pool, cache, entry, &error);
+            drop_unreadable(pool, &Arc::downgrade(&cache), entry, &error);
             None
         }
     };
     state.set(object);
 }
 
-fn read_object(pool: &Arc<DiskPool>, entry: &Arc<DiskEntry>) -> Result<Object, FileError> {
+fn read_object(
+    pool: &Arc<DiskPool>,
+    cache: &Arc<Cache>,
+    entry: &Arc<DiskEntry>,
+) -> Result<Object, FileError> {
     let OpenFile { file, preamble, slots } = file::open(&pool.path(entry))?;
     let head = slots.head;
     let is_expected = preamble.nonce == entry.nonce
@@ -241,7 +248,13 @@ fn read_object(pool: &Arc<DiskPool>, entry: &Arc<DiskEntry>) -> Result<Object, F
             let blocks = preamble.body_bytes.div_ceil(BLOCK_BYTES);
             Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks)?])
         }
-        _ => Body::on_disk(DiskBody::new(file, preamble, Arc::clone(entry), Arc::clone(pool))),
+        _ => Body::on_disk(DiskBody::new(
+            file,
+            preamble,
+            Arc::clone(entry),
+            Arc::clone(pool),
+            Arc::clone(cache),
+        )),
     };
     Ok(Object {
         key: entry.key.clone(),
@@ -310,10 +323,17 @@ fn update_head(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, obj
 
 /// Removes the file of a removed entry, unless a newer one has its name already.
 fn remove(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>) {
-    if cache.upgrade().is_some_and(|cache| cache.has_written_file(entry)) {
+    let path = pool.path(entry);
+    let is_others = match cache.upgrade() {
+        Some(cache) => cache.has_written_file(entry),
+        // Without the index, the file tells.
+        None => file::open(&path).is_ok_and(|opened| opened.preamble.nonce != entry.nonce),
+    };
+    // Another process has the directory, and may have written the file.
+    if is_others || !pool.has_lock() {
         return;
     }
-    if let Err(error) = file::remove(&pool.path(entry)) {
+    if let Err(error) = file::remove(&path) {
         pool.note_error(&error.into());
     }
 }

@@ -43,6 +43,23 @@ fn the_memory_is_bounded_whatever_happens() {
     }
 }
 
+#[test]
+fn one_object_evicts_some_others_at_most_whatever_was_used() {
+    let probe = cache(MIB);
+    let object_bytes = store(&probe, "0000", &[FRESH], &[0; 100]).memory_bytes();
+    let cache = cache(2_000 * object_bytes);
+    for number in 0..2_000 {
+        store(&cache, &format!("{number:04}"), &[FRESH], &[0; 100]);
+    }
+    // All of them are popular.
+    for number in (0..2_000).chain(0..2_000).chain(0..2_000) {
+        hit(&cache, &format!("{number:04}"), &[]);
+    }
+    store(&cache, "new1", &[FRESH], &[0; 100]);
+    let shard_objects: u64 = cache.largest(usize::MAX, NOW).len() as u64;
+    assert_eq!((cache.stats().evicted, shard_objects), (1, 2_000));
+}
+
 /// Returns the fraction of hits of a cache of `capacity` objects.
 fn hits(keys: &[u32], capacity: u64) -> f64 {
     let probe = cache(MIB);
