@@ -213,6 +213,34 @@ fn the_size_of_the_files_is_bounded() {
 }
 
 #[test]
+fn a_reload_refuses_other_settings_of_a_directory_in_use() {
+    let _shared = shared_machine();
+    let (origin, directory) = (NumberedOrigin::start(100), directory());
+    let disk = |size: &str| {
+        let cache = directory.path().join("cache");
+        let text = format!("disk = {{ directory = \"{}\", size = \"{size}\" }}", cache.display());
+        config(&origin.server.authority, &text, "", "")
+    };
+    let proxy = ProxyUnderTest::weir(&disk("2m"));
+    let first = text(&get(&proxy, "/a", ""));
+    proxy.reload(&disk("3m"));
+    proxy.metrics_until("it is refused", |metrics| {
+        metrics.sum("weir_reloads_total", &[("result", "refused")]) == 1.0
+    });
+    assert!(
+        proxy.stderr().contains("its directory is in use by cache 'main' with other settings"),
+        "{}",
+        proxy.stderr()
+    );
+    assert_eq!(text(&get(&proxy, "/a", "")), first);
+    proxy.reload(&disk("2m"));
+    proxy.metrics_until("it is applied", |metrics| {
+        metrics.sum("weir_reloads_total", &[("result", "applied")]) == 1.0
+    });
+    assert_eq!(text(&get(&proxy, "/a", "")), first);
+}
+
+#[test]
 fn a_directory_that_others_can_write_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = directory();
