@@ -153,11 +153,20 @@ def _nginx_worker(process, limit_s=5):
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
-            workers = file.read().split()
+            workers = [child for child in file.read().split() if _is_nginx_worker(child)]
         if len(workers) == 1:
             return int(workers[0])
         time.sleep(0.01)
     raise Failed(f"nginx has {len(workers)} workers instead of one")
+
+
+def _is_nginx_worker(pid):
+    """Returns whether a child is a worker: a cache has processes of its own."""
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return file.read().startswith("nginx: worker process")
+    except OSError:
+        return False
 
 
 class Load:

@@ -4,9 +4,9 @@
 use content::conditions::{Precondition, Validators, evaluate, range_applies};
 use content::ranges::{self, ByteRange, RequestedRanges};
 use content::request::{FileRequest, RequestFields};
-use server_shell::date::parse_http_date;
 use wire::Header;
 
+use crate::date::parse_date;
 use crate::object::Object;
 use crate::storable::Storable;
 use crate::time::UnixTime;
@@ -34,7 +34,7 @@ pub fn answer(object: &Object, method: &str, headers: &[Header<'_>], now: UnixTi
     }
     let request = FileRequest { method, target: "", fields: RequestFields::Http1(headers) };
     let validators = validators(object);
-    match evaluate(&request, validators) {
+    match evaluate(&request, with_date(validators, object, headers)) {
         Precondition::NotModified => return StoredAnswer::NotModified,
         Precondition::Failed => return StoredAnswer::PreconditionFailed,
         Precondition::Met => {}
@@ -42,7 +42,11 @@ pub fn answer(object: &Object, method: &str, headers: &[Header<'_>], now: UnixTi
     let (Some(value), Some(size)) = (wire::field_value(headers, "range"), object.body_bytes()) else {
         return StoredAnswer::Complete;
     };
-    if method != "GET" || !range_applies(&request, validators, now.as_seconds()) {
+    // Without the status 206, `Content-Range` has no meaning, but two of them in one response have none either.
+    if method != "GET"
+        || object.head().get("content-range").is_some()
+        || !range_applies(&request, validators, now.as_seconds())
+    {
         return StoredAnswer::Complete;
     }
     match ranges::parse(value, size) {
@@ -72,6 +76,13 @@ fn validators(object: &Object) -> Validators<'_> {
     let storable = object.storable();
     Validators {
         etag: storable.etag.as_deref(),
-        modified_s: storable.last_modified.as_deref().and_then(parse_http_date),
+        modified_s: storable.last_modified.as_deref().and_then(parse_date),
     }
+}
+
+/// Adds `Date` for `If-Modified-Since`, if the response has no `Last-Modified` (RFC 9111 §4.3.2).
+fn with_date<'v>(validators: Validators<'v>, object: &Object, headers: &[Header<'_>]) -> Validators<'v> {
+    let is_since_only = wire::field_value(headers, "if-unmodified-since").is_none();
+    let date_s = is_since_only.then_some(object.storable().date_s);
+    Validators { modified_s: validators.modified_s.or(date_s), ..validators }
 }

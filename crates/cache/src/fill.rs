@@ -16,7 +16,7 @@ use crate::object::{Chunk, Object, ObjectState};
 use crate::policy::NotStored;
 use crate::storable::Storable;
 use crate::store::Cache;
-use crate::variant::{VARIANT_BYTES_MAX, secondary_key};
+use crate::variant::{Selection, VARIANT_BYTES_MAX, secondary_key};
 
 /// Bytes of a body that stay for the readers of a response that became too large to be stored.
 const WINDOW_BYTES: u64 = 1024 * 1024;
@@ -39,8 +39,8 @@ pub enum FillResult {
 #[derive(Debug)]
 pub(crate) struct FillShared {
     pub(crate) key: Key,
-    /// Names of the known `Vary` and the secondary key of the leader, if the key has been stored before.
-    expected: Option<(Box<[Box<str>]>, Box<[u8]>)>,
+    /// Secondary key of the leader by the known `Vary`, if the key has been stored before.
+    expected: Option<Selection>,
     state: Mutex<FillState>,
     /// What it stores is outdated already: the key was purged.
     is_purged: AtomicBool,
@@ -57,7 +57,7 @@ struct FillState {
 }
 
 impl FillShared {
-    pub(crate) fn new(key: Key, expected: Option<(Box<[Box<str>]>, Box<[u8]>)>) -> Self {
+    pub(crate) fn new(key: Key, expected: Option<Selection>) -> Self {
         Self { key, expected, state: Mutex::default(), is_purged: AtomicBool::new(false) }
     }
 
@@ -72,7 +72,7 @@ impl FillShared {
             Some(Ok(object)) => secondary_key(&object.storable.vary, headers) == object.variant,
             Some(Err(_)) => false,
             None => match &self.expected {
-                Some((names, variant)) => secondary_key(names, headers) == *variant,
+                Some(expected) => expected.covers(headers),
                 None => true,
             },
         }

@@ -14,9 +14,11 @@
 
 mod body;
 mod conditional;
+mod date;
 mod directives;
 mod disk;
 mod fill;
+pub mod fuzzing;
 mod head;
 mod invalidation;
 mod key;

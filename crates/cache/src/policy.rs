@@ -1,8 +1,8 @@
 //! The decision to store a response (RFC 9111 §3), and its lifetime (§4.2). Pure.
 
-use server_shell::date::parse_http_date;
 use wire::Header;
 
+use crate::date::parse_date;
 use crate::directives::{Directive, Directives, SECONDS_MAX};
 use crate::head::StoredHead;
 use crate::request::{CacheMethod, RequestPolicy};
@@ -32,7 +32,7 @@ pub enum NotStored {
     SetCookie,
     /// The status is not one that the cache stores.
     Status,
-    /// 206, or `Content-Range`.
+    /// 206: a part.
     Partial,
     /// `Vary: *`.
     VaryAny,
@@ -130,9 +130,6 @@ pub fn decide_storing(
     }
     let control = ResponseControl::parse(headers, rules);
     check_status(status, &control)?;
-    if wire::field_value(headers, "content-range").is_some() {
-        return Err(NotStored::Partial);
-    }
     if control.no_store && !(control.must_understand && is_understood(status)) {
         return Err(NotStored::NoStore);
     }
@@ -290,7 +287,7 @@ impl ResponseControl {
             // A date that is not valid is in the past (RFC 9111 §5.3), as are two dates.
             let is_single =
                 headers.iter().filter(|header| header.name.eq_ignore_ascii_case("expires")).count() == 1;
-            let expires_s = parse_http_date(expires).filter(|_| is_single);
+            let expires_s = parse_date(expires).filter(|_| is_single);
             return Some(expires_s.map_or(0, |expires_s| expires_s.saturating_sub(date_s)));
         }
         if let Some(row) = rules.valid.iter().find(|row| row.covers(status)) {
@@ -300,7 +297,7 @@ impl ResponseControl {
         if !(is_heuristically_cacheable(status) || self.public) {
             return None;
         }
-        let modified_s = parse_http_date(wire::field_value(headers, "last-modified")?)?;
+        let modified_s = parse_date(wire::field_value(headers, "last-modified")?)?;
         let unchanged_s = date_s.saturating_sub(modified_s);
         Some((unchanged_s.saturating_mul(u64::from(heuristic.percent)) / 100).min(heuristic.seconds_max))
     }
@@ -313,7 +310,8 @@ impl ResponseControl {
         rules: &CacheRules,
         vary: Box<[Box<str>]>,
     ) -> Option<Storable> {
-        let lifetime_s = self.lifetime_s(status, headers, times, rules).or(self.no_cache.then_some(0))?;
+        let lifetime_s =
+            self.lifetime_s(status, headers, times, rules).or_else(|| self.no_cache.then_some(0))?;
         let received_s = times.received_at.as_seconds();
         let date_s = date_s(headers).unwrap_or(received_s);
         let delay_s = times.received_at.seconds_since(times.requested_at);
@@ -329,7 +327,7 @@ impl ResponseControl {
             stale_if_error_s: self.stale_if_error_s.unwrap_or(rules.stale_if_error_s),
             etag: wire::field_value(headers, "etag").filter(|tag| is_entity_tag(tag)).map(Into::into),
             last_modified: wire::field_value(headers, "last-modified")
-                .filter(|date| parse_http_date(date).is_some())
+                .filter(|date| parse_date(date).is_some())
                 .map(Into::into),
             vary,
             tags: tags(headers),
@@ -338,7 +336,7 @@ impl ResponseControl {
 }
 
 fn date_s(headers: &[Header<'_>]) -> Option<u64> {
-    parse_http_date(wire::field_value(headers, "date")?)
+    parse_date(wire::field_value(headers, "date")?)
 }
 
 /// Returns the value of `Age`; 0 without a valid one. Of a list, its first member counts (RFC 9111 §5.1).

@@ -25,7 +25,7 @@ use crate::rules::CacheRules;
 use crate::shard::{Evicted, Shard, ShardParts, VariantSet};
 use crate::stats::{CacheStats, Counters, ObjectSummary};
 use crate::time::UnixTime;
-use crate::variant::secondary_key;
+use crate::variant::{Selection, secondary_key};
 
 /// Maximum number of shards; a small store has fewer, so that each can hold some objects.
 const SHARDS_MAX: u64 = 64;
@@ -195,11 +195,7 @@ impl Cache {
                         return BeginFill::Busy;
                     }
                     let newest = set.as_ref().and_then(|set| set.last());
-                    let expected = newest.map(|object| {
-                        let names = object.storable.vary.clone();
-                        let variant = secondary_key(&names, headers);
-                        (names, variant)
-                    });
+                    let expected = newest.map(|object| Selection::new(&object.storable.vary, headers));
                     let shared = Arc::new(FillShared::new(key.clone(), expected));
                     shard.add_fill(&shared);
                     Ok(shared)

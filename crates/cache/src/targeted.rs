@@ -18,7 +18,7 @@ pub(crate) fn parse<'h>(headers: &[Header<'h>], name: &str) -> Option<Vec<Direct
             // The last one of a name counts.
             members.retain(|other| other.name != member.name);
             // `?0` switches a directive off.
-            if !(member.value == Some(b"?0") && !member.is_quoted) {
+            if member.value != Some(b"?0") || member.is_quoted {
                 members.push(member);
             }
             if members.len() > MEMBERS_MAX {
@@ -38,7 +38,14 @@ pub(crate) fn parse<'h>(headers: &[Header<'h>], name: &str) -> Option<Vec<Direct
             }
         }
     }
-    (!members.is_empty()).then_some(members)
+    let has_types = members.iter().all(has_its_type);
+    (!members.is_empty() && has_types).then_some(members)
+}
+
+/// Returns whether a directive with seconds has a number.
+fn has_its_type(member: &Directive<'_>) -> bool {
+    const SECONDS: [&[u8]; 4] = [b"max-age", b"s-maxage", b"stale-while-revalidate", b"stale-if-error"];
+    !SECONDS.contains(&member.name) || (!member.is_quoted && member.seconds().is_some())
 }
 
 /// Parses `key`, `key=item`, each with parameters, and returns the bytes after it.

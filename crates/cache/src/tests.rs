@@ -2,6 +2,7 @@
 
 mod eviction;
 mod fills;
+mod inputs;
 mod policy;
 mod responses;
 mod selection;

@@ -6,6 +6,24 @@ use wire::Header;
 /// Maximum length of a secondary key; a response with a longer one is not stored.
 pub(crate) const VARIANT_BYTES_MAX: usize = 4096;
 
+/// The fields of a request that a known `Vary` names.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    names: Box<[Box<str>]>,
+    key: Box<[u8]>,
+}
+
+impl Selection {
+    pub(crate) fn new(names: &[Box<str>], headers: &[Header<'_>]) -> Self {
+        Self { names: names.into(), key: secondary_key(names, headers) }
+    }
+
+    /// Returns whether another request has the same ones.
+    pub(crate) fn covers(&self, headers: &[Header<'_>]) -> bool {
+        secondary_key(&self.names, headers) == self.key
+    }
+}
+
 /// Returns the secondary key of a request for the names of a `Vary` (lower case, sorted).
 pub(crate) fn secondary_key(names: &[Box<str>], headers: &[Header<'_>]) -> Box<[u8]> {
     let mut key = Vec::new();

@@ -46,7 +46,8 @@ impl FileName {
 pub(crate) fn prepare(directory: &Path) -> io::Result<()> {
     match fs::symlink_metadata(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(directory)?,
-        other => drop(other?),
+        Ok(_) => {}
+        Err(error) => return Err(error),
     }
     check(directory)
 }

@@ -194,7 +194,7 @@ impl FileHead {
             initial_age_s: parts.u64()?,
             lifetime_s: parts.u64()?,
             date_s: parts.u64()?,
-            must_revalidate: parts.u32()? != 0,
+            must_revalidate: parts.flag()?,
             stale_while_revalidate_s: parts.u64()?,
             stale_if_error_s: parts.u64()?,
             etag: parts.optional()?,
@@ -271,15 +271,25 @@ impl<'p> Parts<'p> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
+    fn flag(&mut self) -> Option<bool> {
+        match self.u32()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
     fn bytes(&mut self) -> Option<&'p [u8]> {
         let length = self.u32()? as usize;
         self.take(length)
     }
 
     fn optional(&mut self) -> Option<Option<Box<[u8]>>> {
-        let is_there = self.u32()? != 0;
-        let bytes = self.bytes()?;
-        Some(is_there.then(|| bytes.into()))
+        let (is_there, bytes) = (self.flag()?, self.bytes()?);
+        match is_there {
+            true => Some(Some(bytes.into())),
+            false => bytes.is_empty().then_some(None),
+        }
     }
 
     fn list<T>(&mut self, mut convert: impl FnMut(&'p [u8]) -> Option<T>) -> Option<Box<[T]>> {

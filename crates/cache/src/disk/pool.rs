@@ -237,7 +237,7 @@ fn read_object(pool: &Arc<DiskPool>, entry: &Arc<DiskEntry>) -> Result<Object, F
     }
     let body = match preamble.body_bytes {
         0 => Body::memory(Vec::new()),
-        ..=PROMOTED_BYTES_MAX => {
+        1..=PROMOTED_BYTES_MAX => {
             let blocks = preamble.body_bytes.div_ceil(BLOCK_BYTES);
             Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks)?])
         }

@@ -12,6 +12,9 @@ use crate::*;
 const FRESH: (&str, &str) = ("Cache-Control", "max-age=60");
 const TAGGED: [(&str, &str); 3] = [FRESH, ("ETag", "\"a\""), ("Cache-Tag", "x, y")];
 
+/// Removes responses, and returns their number.
+type Purge = fn(&Arc<Cache>) -> u64;
+
 /// Memory that holds no object: what is found is on disk.
 const NO_MEMORY: u64 = 1;
 
@@ -216,7 +219,7 @@ fn files_of_a_killed_process_and_foreign_ones_are_handled() {
 #[test]
 fn purges_remove_files() {
     let directory = tempfile::tempdir().unwrap();
-    let cases: [(&str, fn(&Arc<Cache>) -> u64); 4] = [
+    let cases: [(&str, Purge); 4] = [
         ("key", |cache| cache.purge(&cache.key(b"a/1"))),
         ("prefix", |cache| cache.purge_prefix(b"a/")),
         ("tag", |cache| cache.purge_tag(b"x")),
@@ -246,7 +249,7 @@ fn purges_remove_files() {
 #[test]
 fn a_purge_covers_what_a_scan_has_not_read_yet() {
     let directory = tempfile::tempdir().unwrap();
-    let cases: [(&str, fn(&Arc<Cache>) -> u64, bool); 5] = [
+    let cases: [(&str, Purge, bool); 5] = [
         ("key", |cache| cache.purge(&cache.key(b"a/1")), false),
         ("prefix", |cache| cache.purge_prefix(b"a/"), false),
         ("tag", |cache| cache.purge_tag(b"x"), false),

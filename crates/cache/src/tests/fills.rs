@@ -7,6 +7,9 @@ use super::*;
 
 const FRESH: (&str, &str) = ("Cache-Control", "max-age=60");
 
+/// Removes responses, and returns their number.
+type Purge = fn(&Arc<Cache>) -> u64;
+
 /// Counts its wake-ups.
 #[derive(Default)]
 struct CountedWaker(AtomicUsize);
@@ -114,7 +117,7 @@ fn a_purge_covers_what_is_arriving() {
     let cache = cache(MIB);
     let key = cache.key(b"k");
     let tagged = [FRESH, ("Cache-Tag", "x")];
-    let cases: [(fn(&Arc<Cache>) -> u64, bool); 6] = [
+    let cases: [(Purge, bool); 6] = [
         (|cache| cache.purge(&cache.key(b"k")), false),
         (|cache| cache.purge(&cache.key(b"other")), true),
         (|cache| cache.purge_prefix(b"k"), false),

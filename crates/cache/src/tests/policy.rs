@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn responses_are_stored_by_their_fields() {
-    use NotStored::{NoFreshness, NoStore, Partial, Private, SetCookie, VaryAny};
+    use NotStored::{NoFreshness, NoStore, Private, SetCookie, VaryAny};
     let modified = ("Last-Modified", "Sun, 06 Nov 1994 08:00:00 GMT");
     for (fields, expected) in [
         (&[("Cache-Control", "max-age=60")][..], Ok(60)),
@@ -26,7 +26,7 @@ fn responses_are_stored_by_their_fields() {
         (&[("Cache-Control", "max-age=60"), ("Set-Cookie", "a=b")], Err(SetCookie)),
         (&[("Cache-Control", "max-age=60"), ("Vary", "*")], Err(VaryAny)),
         (&[("Cache-Control", "max-age=60"), ("Vary", "Accept"), ("Vary", "a, *")], Err(VaryAny)),
-        (&[("Cache-Control", "max-age=60"), ("Content-Range", "bytes 0-1/2")], Err(Partial)),
+        (&[("Cache-Control", "max-age=60"), ("Content-Range", "bytes 0-1/2")], Ok(60)),
         (&[("Cache-Control", "no-cache"), ("ETag", "\"a\"")], Ok(0)),
         (&[("Cache-Control", "no-cache")], Err(NoFreshness)),
         (&[("Date", DATE), ("Expires", "Sun, 06 Nov 1994 08:50:37 GMT")], Ok(60)),
@@ -41,6 +41,8 @@ fn responses_are_stored_by_their_fields() {
         (&[("CDN-Cache-Control", "no-store"), ("Cache-Control", "max-age=10")], Err(NoStore)),
         (&[("CDN-Cache-Control", "max-age=10"), ("Expires", "0")], Ok(10)),
         (&[("CDN-Cache-Control", "max-age=10,"), ("Cache-Control", "max-age=20")], Ok(20)),
+        (&[("CDN-Cache-Control", "max-age=\"10\""), ("Cache-Control", "max-age=20")], Ok(20)),
+        (&[("CDN-Cache-Control", "max-age=1.5"), ("Cache-Control", "max-age=20")], Ok(20)),
         (&[("CDN-Cache-Control", "Max-Age=10"), ("Cache-Control", "max-age=20")], Ok(20)),
         (&[("CDN-Cache-Control", ""), ("Cache-Control", "max-age=20")], Ok(20)),
         (&[("CDN-Cache-Control", "max-age=10;a=\"b\", x=(a b);q, no-cache=?0")], Ok(10)),

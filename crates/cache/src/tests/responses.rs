@@ -90,6 +90,21 @@ fn a_stored_response_answers_conditions_and_ranges() {
         assert_eq!(answer(&object, "GET", &headers(fields), later), expected, "{fields:?}");
     }
     assert_eq!(answer(&object, "HEAD", &headers(&[("Range", "bytes=2-4")]), later), StoredAnswer::Complete);
+    // Without Last-Modified, the date of the response counts for If-Modified-Since only.
+    let dated = store(&cache, "d", &[("Cache-Control", "max-age=60"), ("Date", DATE)], b"0123456789");
+    let earlier = "Sun, 06 Nov 1994 08:49:36 GMT";
+    for (fields, expected) in [
+        (&[("If-Modified-Since", DATE)][..], StoredAnswer::NotModified),
+        (&[("If-Modified-Since", earlier)], StoredAnswer::Complete),
+        (&[("If-Unmodified-Since", earlier)], StoredAnswer::Complete),
+        (&[("Range", "bytes=2-4"), ("If-Range", DATE)], StoredAnswer::Complete),
+        (&[("Range", "bytes=2-4")], part(2, 5, "bytes 2-4/10")),
+    ] {
+        assert_eq!(answer(&dated, "GET", &headers(fields), later), expected, "{fields:?}");
+    }
+    let ranged =
+        store(&cache, "r", &[("Cache-Control", "max-age=60"), ("Content-Range", "bytes 0-1/2")], b"0123");
+    assert_eq!(answer(&ranged, "GET", &headers(&[("Range", "bytes=2-3")]), later), StoredAnswer::Complete);
     let fields: Vec<_> = validation_fields(object.storable()).collect();
     assert_eq!(fields, [("If-None-Match", &b"\"a\""[..]), ("If-Modified-Since", DATE.as_bytes())]);
 }
