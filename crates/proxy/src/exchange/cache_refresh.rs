@@ -52,7 +52,7 @@ impl Exchange {
         };
         let caching = cache_use(cached, CacheRole::Fill(Box::new(fill)), Forwarded::Stale);
         let timeout_ns =
-            own.total_ns.unwrap_or(own.server.first_byte_ns.saturating_add(own.server.connect_ns));
+            own.total_ns.unwrap_or_else(|| own.server.first_byte_ns.saturating_add(own.server.connect_ns));
         let request = Subrequest {
             pool: cached.pool,
             kind: RequestKind::Other,

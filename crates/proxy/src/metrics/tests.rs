@@ -414,7 +414,7 @@ fn every_metric_of_the_table_is_exported() {
     let metrics = Metrics::new(&plan);
     metrics.count_cache_result(0, crate::outcome::CacheResult::Hit);
     metrics.count_not_stored(0, cache::NotStored::Private);
-    metrics.count_cache_refresh(0, super::CacheRefresh::Started);
+    metrics.count_cache_refresh(0, CacheRefresh::Started);
     snapshot.merge(metrics.snapshot());
     snapshot.add_cache("unit-metrics", &plan.caches[0].store.get().unwrap().stats());
     let config = "[listener.secure]\nbind = '127.0.0.1:0'\npool = 'secure'\ntls = { self-signed = true }\n\

@@ -48,7 +48,9 @@ fn directory() -> TempDir {
 
 fn start(origin: &NumberedOrigin, directory: &TempDir, cache: &str) -> ProxyUnderTest {
     let disk = format!("disk = {{ directory = \"{}\" }}\n{cache}", directory.path().join("cache").display());
-    let proxy = ProxyUnderTest::weir(&config(&origin.server.authority, &disk, "", ""));
+    let text = config(&origin.server.authority, &disk, "", "");
+    // As confined as by default.
+    let proxy = ProxyUnderTest::weir(&text.replace("landlock = false", "landlock = true"));
     proxy.metrics_until("the disk is ready", |metrics| metrics.sum(READY, &[]) == 1.0);
     proxy
 }
