@@ -285,5 +285,7 @@ fn a_full_disk_fails_no_request() {
     let metrics =
         proxy.metrics_until("the disk is full", |metrics| metrics.sum(JOBS, &[("result", "no_space")]) > 0.0);
     assert_eq!(metrics.sum(JOBS, &[("result", "damaged")]), 0.0, "{metrics}");
+    let is_reported = || proxy.stderr().contains("No space left on device");
+    assert!(crate::support::within(crate::support::EVENT_TIMEOUT, is_reported), "{}", proxy.stderr());
     proxy.assert_all_returned();
 }
