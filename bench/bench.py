@@ -10,6 +10,7 @@ sys.dont_write_bytecode = True
 
 import harness
 import part_addresses
+import part_cache
 import part_cache_tests
 import part_churn
 import part_connections
@@ -36,7 +37,7 @@ PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections
          "overload": part_overload, "user-tcp": part_user_tcp}
 # These parts take long and compare no peers, so they run only if they are named.
 FAULTS = {"reload": part_reload, "churn": part_churn, "soak": part_soak, "edge": part_edge, "replay": part_replay,
-          "fleet": part_fleet, "cache-tests": part_cache_tests,
+          "fleet": part_fleet, "cache": part_cache, "cache-tests": part_cache_tests,
           "content": part_content, "addresses": part_addresses,
           "user-tcp-connections": part_user_tcp_connections, "instructions": part_instructions}
 
@@ -71,7 +72,7 @@ def options():
     parser.add_argument("--write", metavar="REASON", help="instructions: write the figures that are missed to the file, with the reason")
     parser.add_argument("--cases", type=_names(*part_proxy.NAMES), default=list(part_proxy.NAMES),
                         help=f"proxy: the comparisons [{','.join(part_proxy.NAMES)}]")
-    for name, part in (("tls", part_tls), ("h2", part_h2), ("content", part_content), ("user-tcp", part_user_tcp)):
+    for name, part in (("tls", part_tls), ("h2", part_h2), ("content", part_content), ("cache", part_cache), ("user-tcp", part_user_tcp)):
         parser.add_argument(f"--{name}-cases", type=_names(*part.NAMES), default=list(part.NAMES),
                             help=f"{name}: the comparisons [{','.join(part.NAMES)}]")
     chosen = parser.parse_args()

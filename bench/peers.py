@@ -153,20 +153,21 @@ def _nginx_worker(process, limit_s=5):
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
-            workers = [child for child in file.read().split() if _is_nginx_worker(child)]
+            children = file.read().split()
+        # A cache has processes of its own.
+        workers = [child for child in children if b"worker process" in _command_line(child)]
         if len(workers) == 1:
             return int(workers[0])
         time.sleep(0.01)
     raise Failed(f"nginx has {len(workers)} workers instead of one")
 
 
-def _is_nginx_worker(pid):
-    """Returns whether a child is a worker: a cache has processes of its own."""
+def _command_line(pid):
     try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return file.read().startswith("nginx: worker process")
-    except OSError:
-        return False
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
 
 
 class Load:

@@ -34,6 +34,12 @@ impl Chunk {
     }
 }
 
+impl From<&[u8]> for Chunk {
+    fn from(bytes: &[u8]) -> Self {
+        Self::new(bytes.into())
+    }
+}
+
 impl Deref for Chunk {
     type Target = [u8];
 

@@ -25,6 +25,11 @@ impl Cache {
         }
     }
 
+    /// Returns the reason of the first failed call since the last file that was written, once.
+    pub fn take_disk_fault(&self) -> Option<String> {
+        self.disk.as_ref().and_then(|disk| disk.take_fault())
+    }
+
     /// Waits until everything that was given to the disk is done. Not for a core.
     pub fn wait_for_disk(&self) {
         if let Some(disk) = &self.disk {

@@ -84,6 +84,20 @@ pub(crate) fn open_caches(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
+/// Prints the first failure of each disk on stderr, and the next one only after a success; metrics count all of them.
+pub(crate) fn report_disk_faults(plan: &Plan) {
+    for cache in &*plan.caches {
+        let fault = cache.store.get().and_then(|store| store.take_disk_fault());
+        if let Some((fault, disk)) = fault.zip(cache.disk.as_ref()) {
+            let directory = disk.directory.display();
+            eprintln!(
+                "weir: cache '{}': {directory}: {fault}; its responses stay in memory only",
+                cache.name
+            );
+        }
+    }
+}
+
 fn named(name: &str, error: &cache::CacheError) -> io::Error {
     io::Error::other(format!("cache '{name}': {error}"))
 }

@@ -80,7 +80,7 @@ use self::runtime_servers::RuntimeServers;
 use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
 use crate::auth::{key_store, password_threads};
-use crate::caching::open_caches;
+use crate::caching::{open_caches, report_disk_faults};
 use crate::health::Health;
 use crate::log::{self, LogWriter};
 use crate::metrics::Snapshot;
@@ -412,6 +412,7 @@ impl RunningProxy {
     pub fn tick(&mut self) {
         self.listeners.close_expired(MonotonicTime::now());
         self.apply_new_certificates();
+        report_disk_faults(&self.plan);
         self.watches.maps.poll(&self.plan, MonotonicTime::now());
         self.watches.revocation_lists.poll(&self.plan, MonotonicTime::now());
     }

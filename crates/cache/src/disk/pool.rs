@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use super::DiskPlan;
@@ -40,6 +40,14 @@ pub(crate) struct DiskCounters {
     pub(crate) damaged: AtomicU64,
 }
 
+/// A failed call, for the operator.
+#[derive(Debug, Default)]
+struct DiskFault {
+    /// No further one is reported until a file is written.
+    is_noted: bool,
+    text: Option<String>,
+}
+
 /// The disk of a cache.
 #[derive(Debug)]
 pub(crate) struct DiskPool {
@@ -55,6 +63,7 @@ pub(crate) struct DiskPool {
     pub(crate) late_purges: LatePurges,
     lock: Mutex<Option<File>>,
     threads_left: AtomicUsize,
+    fault: Mutex<DiskFault>,
     /// Distinguishes the temporary files of this process.
     pub(crate) token: u64,
     temporaries: AtomicU64,
@@ -74,6 +83,7 @@ impl DiskPool {
             late_purges: LatePurges::default(),
             lock: Mutex::default(),
             threads_left: AtomicUsize::new(plan.threads),
+            fault: Mutex::default(),
             token: fastrand::u64(..),
             temporaries: AtomicU64::new(0),
             plan,
@@ -155,7 +165,27 @@ impl DiskPool {
             FileError::Format(_) => &self.counters.damaged,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        if let FileError::Io(error) = error {
+            let mut fault = self.lock_fault();
+            if !fault.is_noted {
+                *fault = DiskFault { is_noted: true, text: Some(error.to_string()) };
+            }
+        }
         is_full
+    }
+
+    /// Returns the reason of the first failed call since the last file that was written, once.
+    pub(crate) fn take_fault(&self) -> Option<String> {
+        self.lock_fault().text.take()
+    }
+
+    fn note_success(&self) {
+        self.counters.written.fetch_add(1, Ordering::Relaxed);
+        self.lock_fault().is_noted = false;
+    }
+
+    fn lock_fault(&self) -> MutexGuard<'_, DiskFault> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn path(&self, entry: &DiskEntry) -> PathBuf {
@@ -289,7 +319,7 @@ fn write(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &
         file::write(&temporary, object, entry.nonce).and_then(|()| Ok(std::fs::rename(&temporary, &path)?));
     match written {
         Ok(()) => {
-            pool.counters.written.fetch_add(1, Ordering::Relaxed);
+            pool.note_success();
             entry.set_written();
             if entry.is_removed() {
                 remove(pool, &Arc::downgrade(&cache), entry);

@@ -29,16 +29,20 @@ pub(super) fn parse_caches(root: &Section, problems: &mut Problems) -> Vec<Arc<C
     let mut caches: Vec<Arc<CachePlan>> = Vec::new();
     for section in &sections {
         problems.ok_or_report(section.offset, validate::check_name(&section.name));
+        let memory_bytes_max = section.integer_or_zero("memory");
+        let object_bytes_max = section.integer_or_zero("object-max");
+        // A default is lowered.
+        let fits = object_bytes_max <= memory_bytes_max / 4 || section.key_offset("object-max").is_none();
         let plan = CachePlan {
             name: section.name.clone(),
-            memory_bytes_max: section.integer_or_zero("memory"),
-            object_bytes_max: section.integer_or_zero("object-max"),
+            memory_bytes_max,
+            object_bytes_max: object_bytes_max.min(memory_bytes_max / 4),
             waiters_max: section.size("waiters-max"),
             fills_max: section.size("fills-max"),
             disk: section.key_offset("disk").and_then(|_| parse_disk(&section.table("disk"), problems)),
             store: StoreCell::default(),
         };
-        if plan.object_bytes_max > plan.memory_bytes_max / 4 {
+        if !fits {
             let text = "'object-max' is more than a quarter of `memory`: raise memory, or lower object-max";
             problems.add_error(section.value_offset("object-max"), text);
         }

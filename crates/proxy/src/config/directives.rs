@@ -174,7 +174,7 @@ directives! {
     }
     "cache.*" {
         "memory", Size(1 << 20, SIZE_MAX), Literal("'64m'"), "'1g'", "'1k'", "Maximum memory of its responses, with their heads and what each costs beside its content; all threads share it.";
-        "object-max", Size(1024, 1 << 30), Literal("'1m'"), "'16m'", "'2g'", "Maximum size of the content of a response that is stored; a longer one is forwarded.";
+        "object-max", Size(1024, 1 << 30), Literal("'1m'"), "'16m'", "'2g'", "Maximum size of the content of a response that is stored; a longer one is forwarded. At most a quarter of `memory`.";
         "waiters-max", Count(0, 1_000_000), Literal("4096"), "100", "-1", "Maximum number of requests that wait for one response (`coalesce` of a route); further ones are forwarded.";
         "fills-max", Count(1, 100_000), Literal("1024"), "100", "0", "Maximum number of responses that arrive and may be stored, at a time; further ones are not stored.";
         "disk", Table("cache.*.disk"), Unset("only memory"), "{ directory = '/etc/weir/certs' }", "'/etc/weir/certs'", "Directory with further responses, which outlive the process.";

@@ -2,33 +2,27 @@
 //! request to the server that stores or validates a response.
 
 use std::borrow::Cow;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use cache::{
-    BeginFill, Cache, CacheMethod, Fill, FillResult, Freshness, KEY_BYTES_MAX, Key, Lookup, Object,
-    RequestPolicy, validation_fields,
+    BeginFill, Cache, CacheMethod, Fill, Freshness, KEY_BYTES_MAX, Key, Lookup, Object, RequestPolicy,
 };
 use rt::clock::MonotonicTime;
 use wire::{Framing, Header, RequestHead, RequestKind};
 
-use super::StepResult;
+use super::cache_refresh::with_filling_request;
 use super::finish::OwnResponse;
-use super::subrequest::{self, Subrequest};
-use super::suspended::Resumed;
 use crate::caching::{
-    CacheFill, CacheRole, CacheStage, CacheUse, CacheWait, Forwarded, Invalidation, REFRESHES_MAX,
-    StatusField, WaitSource, unix_now,
+    CacheFill, CacheRole, CacheStage, CacheUse, CacheWait, Forwarded, Invalidation, StatusField, WaitSource,
+    unix_now,
 };
-use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::client_stream::ClientStream;
 use crate::config_generation::ConfigGeneration;
 use crate::core::PollContext;
 use crate::exchange_state::{Exchange, ExchangeStage};
 use crate::field_names::is_connection_option;
 use crate::forward::origin_form;
-use crate::metrics::CacheRefresh;
-use crate::outcome::{CacheResult, EndReason};
+use crate::outcome::CacheResult;
 use crate::plan::{Condition, PoolId, RouteCachePlan};
 use crate::request_view::{AuthenticatedFacts, RequestView};
 use crate::route::RouteRequest;
@@ -36,8 +30,6 @@ use crate::route::conditions::ComparedPath;
 use crate::route::when::holds;
 use crate::suspended_request::SuspendedRequest;
 
-/// Fields of a request that the proxy answers, so that a server which fills the cache does not get them.
-const ANSWERED_FIELDS: [&str; 4] = ["if-none-match", "if-modified-since", "if-range", "range"];
 /// Fields whose conditions only a server can evaluate.
 const SERVER_CONDITIONS: [&str; 2] = ["if-match", "if-unmodified-since"];
 
@@ -57,13 +49,13 @@ pub(super) struct CachedRequest<'a> {
 }
 
 impl CachedRequest<'_> {
-    fn headers(&self) -> &[Header<'_>] {
+    pub(super) fn headers(&self) -> &[Header<'_>] {
         self.request.view.head.headers
     }
 }
 
 /// Next step of a request of a route with a cache.
-enum Step {
+pub(super) enum Step {
     /// It was answered, or waits.
     Taken,
     /// It is forwarded as it is.
@@ -109,7 +101,7 @@ impl Exchange {
     }
 
     /// Returns a request with its key, and its next step if that is no look-up. `None`: its key is too long.
-    fn prepare_cached<'a>(
+    pub(super) fn prepare_cached<'a>(
         &mut self,
         client: &ClientStream,
         generation: &'a ConfigGeneration,
@@ -204,7 +196,7 @@ impl Exchange {
     }
 
     /// Searches the cache.
-    fn look_up(
+    pub(super) fn look_up(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
@@ -221,7 +213,7 @@ impl Exchange {
     }
 
     /// Answers a request from a stored response, if that may be used.
-    fn use_object(
+    pub(super) fn use_object(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
@@ -249,7 +241,7 @@ impl Exchange {
         Step::Taken
     }
 
-    fn miss(
+    pub(super) fn miss(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
@@ -326,7 +318,7 @@ impl Exchange {
     }
 
     /// Follows the next step of a request. Returns false if the request is forwarded as it is.
-    fn take_step(
+    pub(super) fn take_step(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
@@ -380,137 +372,6 @@ impl Exchange {
         })));
     }
 
-    /// Waits for a stored response, or for the response to an equal request.
-    pub(super) fn poll_cache_wait(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &mut ClientStream,
-        input: &mut [u8],
-    ) -> StepResult {
-        let stage = std::mem::replace(&mut self.stage, ExchangeStage::Unused);
-        let ExchangeStage::Cached(mut stage) = stage else { return StepResult::Progressed };
-        let CacheStage::Waiting(wait) = &mut *stage else { return StepResult::Progressed };
-        let answer = match self.poll_wait_source(ctx, client, wait) {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => {
-                self.stage = ExchangeStage::Cached(stage);
-                return self.check_waiting_client(ctx, client, input);
-            }
-        };
-        // The client may have left just when the response came.
-        match self.check_waiting_client(ctx, client, input) {
-            StepResult::Blocked => {}
-            result => return result,
-        }
-        client.disarm();
-        let CacheStage::Waiting(wait) = *stage else { return StepResult::Progressed };
-        let (suspended, pool, due) = (wait.request, wait.pool, wait.due);
-        let is_resumed = self.resume_request(ctx, client, &suspended, |exchange, ctx, client, resumed| {
-            exchange.go_on_with_cache(ctx, client, &resumed, (pool, due), answer);
-        });
-        if !is_resumed {
-            self.reject(ctx, client, EndReason::NoServer);
-        }
-        StepResult::Progressed
-    }
-
-    /// Returns the result of a wait; an error: the time is over.
-    fn poll_wait_source(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &mut ClientStream,
-        wait: &mut CacheWait,
-    ) -> Poll<WaitResult> {
-        match &mut wait.source {
-            WaitSource::Disk(open) => open.poll_object(ctx.cx).map(WaitResult::Disk),
-            WaitSource::Fill(waiter) => {
-                let mut slots = wire::header_slots();
-                let fields = wait.request.headers(&mut slots);
-                if let Poll::Ready(result) = waiter.poll_result(fields, ctx.cx) {
-                    return Poll::Ready(WaitResult::Fill(result));
-                }
-                let due = wait.due.min(self.total_due());
-                let wait_ns = due.since(ctx.core.ticks.now.get()).max(1);
-                match client.has_timed_out(ctx, TimeoutKind::Coalesced, wait_ns) {
-                    true => Poll::Ready(WaitResult::Late),
-                    false => Poll::Pending,
-                }
-            }
-        }
-    }
-
-    /// Goes on with a request after its wait.
-    fn go_on_with_cache(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &mut ClientStream,
-        resumed: &Resumed<'_>,
-        (pool, due): (PoolId, MonotonicTime),
-        answer: WaitResult,
-    ) {
-        let (generation, request) = (resumed.generation, resumed.request);
-        let (Some(route), Some(plan)) = (self.outcome.route, resumed.own.cache.as_ref()) else {
-            return self.reject(ctx, client, EndReason::NoServer);
-        };
-        let now = MonotonicTime::now();
-        let prepared = plan.cache.store.get().and_then(|store| {
-            self.prepare_cached(client, generation, (route, pool), request, (plan, store), due)
-        });
-        let is_taken = match prepared {
-            None => false,
-            Some((cached, _)) => {
-                let step = self.step_after_wait(ctx, client, &cached, answer);
-                self.take_step(ctx, client, &cached, step)
-            }
-        };
-        if !is_taken {
-            self.forward_behind_cache(ctx, client, generation, (route, pool), request, now);
-        }
-    }
-
-    fn step_after_wait(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &mut ClientStream,
-        cached: &CachedRequest<'_>,
-        answer: WaitResult,
-    ) -> Step {
-        match answer {
-            WaitResult::Disk(Some(object)) => self.use_object(ctx, client, cached, object),
-            WaitResult::Disk(None) => self.miss(ctx, client, cached, true),
-            WaitResult::Fill(FillResult::Object(object)) => self.use_coalesced(ctx, client, cached, &object),
-            // Its response is known to be one that is not stored, so the requests for it do not wait for each other.
-            WaitResult::Fill(FillResult::NotStored(reason)) if reason.is_lasting() => {
-                begin_fill_at_once(cached, Forwarded::Miss)
-            }
-            WaitResult::Fill(_) => self.look_up(ctx, client, cached),
-            WaitResult::Late => Step::Forward(CacheRole::Forward, Forwarded::Miss),
-        }
-    }
-
-    /// Answers a request with the response to an equal one.
-    fn use_coalesced(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &mut ClientStream,
-        cached: &CachedRequest<'_>,
-        object: &Arc<Object>,
-    ) -> Step {
-        let now = unix_now();
-        match object.storable().freshness(now, &cached.policy) {
-            Freshness::MustValidate { may_answer_errors: false } => {
-                begin_fill_at_once(cached, Forwarded::Miss)
-            }
-            // Its server has just failed, or has just sent it.
-            _ => {
-                self.outcome.cache = Some(CacheResult::Coalesced);
-                let status = StatusField::collapsed(object, now);
-                self.serve(ctx, client, cached.request, (object, status), None);
-                Step::Taken
-            }
-        }
-    }
-
     /// Counts the use of a cache by a request.
     #[cold]
     pub(super) fn count_cache_result(&self) {
@@ -520,87 +381,6 @@ impl Exchange {
             generation.metrics.count_cache_result(route, result);
         }
     }
-
-    /// Validates a stored response in the background.
-    fn refresh(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &ClientStream,
-        cached: &CachedRequest<'_>,
-        object: &Arc<Object>,
-    ) {
-        let (Some(generation), Some(own)) = (self.generation.clone(), self.own_settings.clone()) else {
-            return;
-        };
-        let load = &ctx.core.load.cache_refreshes;
-        if load.get() >= REFRESHES_MAX {
-            return generation.metrics.count_cache_refresh(cached.route, CacheRefresh::Refused);
-        }
-        // One at a time.
-        let BeginFill::Leader(fill) = cached.store.begin_fill(&cached.key, cached.headers(), true) else {
-            return;
-        };
-        let validators = Some(&**object).filter(|object| object.storable().has_validator());
-        let Some(message) = self.refresh_message(ctx, client, cached, validators) else { return };
-        let fill = CacheFill {
-            fill,
-            request: SuspendedRequest::new(cached.request),
-            stale: Some(Arc::clone(object)),
-            validates: validators.is_some(),
-            may_answer_errors: false,
-            is_background: true,
-        };
-        let caching = cache_use(cached, CacheRole::Fill(Box::new(fill)), Forwarded::Stale);
-        let timeout_ns =
-            own.total_ns.unwrap_or(own.server.first_byte_ns.saturating_add(own.server.connect_ns));
-        let request = Subrequest {
-            pool: cached.pool,
-            kind: RequestKind::Other,
-            is_idempotent: true,
-            message,
-            timeout_ns,
-            content_bytes_max: 0,
-            keeps_content: false,
-        };
-        let running =
-            subrequest::start_filling(client, &generation, self.listener, request, (Box::new(caching), own));
-        let Ok(running) = running else {
-            return generation.metrics.count_cache_refresh(cached.route, CacheRefresh::Refused);
-        };
-        generation.metrics.count_cache_refresh(cached.route, CacheRefresh::Started);
-        load.set(load.get() + 1);
-        let core = Rc::clone(ctx.core);
-        rt::tokio::task::spawn_local(async move {
-            // The exchange stores the response itself.
-            let _ = running.await;
-            core.load.cache_refreshes.set(core.load.cache_refreshes.get() - 1);
-        });
-    }
-
-    /// Returns the head of a request that validates a stored response. `None`: one of its texts is too long.
-    fn refresh_message(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &ClientStream,
-        cached: &CachedRequest<'_>,
-        validators: Option<&Object>,
-    ) -> Option<Vec<u8>> {
-        let is_written = with_filling_request(cached.request, validators, |request| {
-            self.write_upstream_head(ctx.work, client, cached.generation, cached.pool, request)
-        });
-        // The request itself goes to no server.
-        let message = std::mem::take(self.request_relay.head_buffer());
-        self.request_relay.forget_sent();
-        is_written.then_some(message)
-    }
-}
-
-/// Result of a wait.
-enum WaitResult {
-    Disk(Option<Arc<Object>>),
-    Fill(FillResult),
-    /// The time is over.
-    Late,
 }
 
 /// Returns whether the response to a request may be stored, as far as the request decides that. A part of a response
@@ -610,7 +390,7 @@ fn may_fill(cached: &CachedRequest<'_>) -> bool {
 }
 
 /// Begins to fill without a wait for others.
-fn begin_fill_at_once(cached: &CachedRequest<'_>, reason: Forwarded) -> Step {
+pub(super) fn begin_fill_at_once(cached: &CachedRequest<'_>, reason: Forwarded) -> Step {
     if cached.is_forbidden {
         return Step::Forward(CacheRole::ForbiddenByRule, reason);
     }
@@ -623,7 +403,7 @@ fn begin_fill_at_once(cached: &CachedRequest<'_>, reason: Forwarded) -> Step {
     }
 }
 
-fn cache_use(cached: &CachedRequest<'_>, role: CacheRole, forwarded: Forwarded) -> CacheUse {
+pub(super) fn cache_use(cached: &CachedRequest<'_>, role: CacheRole, forwarded: Forwarded) -> CacheUse {
     CacheUse {
         plan: Arc::clone(cached.plan),
         route: cached.route,
@@ -632,24 +412,6 @@ fn cache_use(cached: &CachedRequest<'_>, role: CacheRole, forwarded: Forwarded) 
         forwarded,
         requested_at: unix_now(),
     }
-}
-
-/// Calls `forward` with the request that fills the cache: without the conditions and ranges that the proxy answers,
-/// and with the validators of a stored response.
-fn with_filling_request<R>(
-    request: &RouteRequest<'_>,
-    validated: Option<&Object>,
-    forward: impl FnOnce(&RouteRequest<'_>) -> R,
-) -> R {
-    let head = request.view.head;
-    let is_kept =
-        |header: &&Header<'_>| !ANSWERED_FIELDS.iter().any(|name| header.name.eq_ignore_ascii_case(name));
-    let mut headers: Vec<Header<'_>> = head.headers.iter().filter(is_kept).copied().collect();
-    let fields = validated.into_iter().flat_map(|object| validation_fields(object.storable()));
-    headers.extend(fields.map(|(name, value)| Header { name, value }));
-    let head = RequestHead { headers: &headers, ..*head };
-    let view = RequestView { head: &head, ..*request.view };
-    forward(&RouteRequest { view: &view, ..*request })
 }
 
 fn request_target<'a>(request: &RouteRequest<'a>) -> Cow<'a, [u8]> {

@@ -451,7 +451,7 @@ fn a_text_with_values_is_a_format() {
     );
     assert_eq!(
         line("{host} {path} {query} {scheme} {end} {termination} {retries} {reused}{hedge}{cache}"),
-        "example.org /a ?b=1&token=*** http done -- 1 false-\n"
+        "example.org /a ?b=1&token=*** http done -- 1 false--\n"
     );
     // A client cannot end the line or the quotes.
     assert_eq!(

@@ -48,7 +48,9 @@ fn directory() -> TempDir {
 
 fn start(origin: &NumberedOrigin, directory: &TempDir, cache: &str) -> ProxyUnderTest {
     let disk = format!("disk = {{ directory = \"{}\" }}\n{cache}", directory.path().join("cache").display());
-    let proxy = ProxyUnderTest::weir(&config(&origin.server.authority, &disk, "", ""));
+    let text = config(&origin.server.authority, &disk, "", "");
+    // As confined as by default.
+    let proxy = ProxyUnderTest::weir(&text.replace("landlock = false", "landlock = true"));
     proxy.metrics_until("the disk is ready", |metrics| metrics.sum(READY, &[]) == 1.0);
     proxy
 }
@@ -213,6 +215,34 @@ fn the_size_of_the_files_is_bounded() {
 }
 
 #[test]
+fn a_reload_refuses_other_settings_of_a_directory_in_use() {
+    let _shared = shared_machine();
+    let (origin, directory) = (NumberedOrigin::start(100), directory());
+    let disk = |size: &str| {
+        let cache = directory.path().join("cache");
+        let text = format!("disk = {{ directory = \"{}\", size = \"{size}\" }}", cache.display());
+        config(&origin.server.authority, &text, "", "")
+    };
+    let proxy = ProxyUnderTest::weir(&disk("2m"));
+    let first = text(&get(&proxy, "/a", ""));
+    proxy.reload(&disk("3m"));
+    proxy.metrics_until("it is refused", |metrics| {
+        metrics.sum("weir_reloads_total", &[("result", "refused")]) == 1.0
+    });
+    assert!(
+        proxy.stderr().contains("its directory is in use by cache 'main' with other settings"),
+        "{}",
+        proxy.stderr()
+    );
+    assert_eq!(text(&get(&proxy, "/a", "")), first);
+    proxy.reload(&disk("2m"));
+    proxy.metrics_until("it is applied", |metrics| {
+        metrics.sum("weir_reloads_total", &[("result", "applied")]) == 1.0
+    });
+    assert_eq!(text(&get(&proxy, "/a", "")), first);
+}
+
+#[test]
 fn a_directory_that_others_can_write_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = directory();
@@ -255,5 +285,7 @@ fn a_full_disk_fails_no_request() {
     let metrics =
         proxy.metrics_until("the disk is full", |metrics| metrics.sum(JOBS, &[("result", "no_space")]) > 0.0);
     assert_eq!(metrics.sum(JOBS, &[("result", "damaged")]), 0.0, "{metrics}");
+    let is_reported = || proxy.stderr().contains("No space left on device");
+    assert!(crate::support::within(crate::support::EVENT_TIMEOUT, is_reported), "{}", proxy.stderr());
     proxy.assert_all_returned();
 }
