@@ -6,7 +6,7 @@
 )]
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wire::Header;
@@ -18,7 +18,8 @@ use crate::disk::reading::DiskOpen;
 use crate::disk::scan::LatePurge;
 use crate::fill::{Fill, FillShared, FillWaiter};
 use crate::key::{Key, KeyHasher};
-use crate::object::{Object, ObjectState};
+use crate::memory::MemoryBudget;
+use crate::object::Object;
 use crate::policy::{NotStored, ResponseTimes, decide_revalidated};
 use crate::request::RequestPolicy;
 use crate::rules::CacheRules;
@@ -92,7 +93,7 @@ pub struct Cache {
     plan: CachePlan,
     hasher: KeyHasher,
     shards: Box<[Mutex<Shard>]>,
-    memory_bytes: AtomicU64,
+    memory: Arc<MemoryBudget>,
     next_shard: AtomicUsize,
     fills: AtomicUsize,
     counters: Counters,
@@ -114,15 +115,16 @@ impl Cache {
         let shards = (plan.memory_bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         // Objects that wait to be written stay in memory, if they are evicted meanwhile.
         let queued_bytes_max = plan.memory_bytes_max / QUEUED_FRACTION;
+        let memory = Arc::new(MemoryBudget::default());
         let open = |disk: &DiskPlan| {
-            DiskPool::new(disk.clone(), queued_bytes_max)
+            DiskPool::new(disk.clone(), queued_bytes_max, &memory)
                 .map_err(|source| CacheError::Directory { directory: disk.directory.clone(), source })
         };
         let disk = plan.disk.as_ref().map(open).transpose()?;
         let cache = Arc::new(Self {
             hasher: KeyHasher::default(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
-            memory_bytes: AtomicU64::new(0),
+            memory,
             next_shard: AtomicUsize::new(0),
             fills: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -231,14 +233,14 @@ impl Cache {
         });
         let refused = decision.as_ref().err().copied();
         let storable = decision.unwrap_or_else(|_| object.storable.clone());
-        let updated = Arc::new(Object {
-            key: object.key.clone(),
-            variant: object.variant.clone(),
+        let updated = Arc::new(Object::new(
+            &self.memory,
+            object.key.clone(),
+            object.variant.clone(),
             head,
             storable,
-            body: Arc::clone(&object.body),
-            state: ObjectState::default(),
-        });
+            Arc::clone(&object.body),
+        ));
         match refused {
             None if updated.body.is_on_disk() || self.replace_in_memory(object, &updated) => {
                 self.update_on_disk(&updated);
@@ -331,7 +333,7 @@ impl Cache {
         let objects = self.shards.iter().map(|shard| lock(shard).objects() as u64).sum();
         self.counters.snapshot(
             objects,
-            self.memory_bytes.load(Ordering::Relaxed),
+            self.memory.used(),
             self.fills.load(Ordering::Relaxed) as u64,
             self.disk.as_ref().map(|disk| disk.stats()),
         )
@@ -354,22 +356,8 @@ impl Cache {
         self.plan.object_bytes_max
     }
 
-    /// Reserves memory for bytes that arrive. False: it is full of bytes that arrive.
-    pub(crate) fn reserve(&self, bytes: u64) -> bool {
-        self.add_memory(bytes);
-        if self.make_room() {
-            return true;
-        }
-        self.release(bytes);
-        false
-    }
-
-    pub(crate) fn add_memory(&self, bytes: u64) {
-        self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn release(&self, bytes: u64) {
-        self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    pub(crate) fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.memory
     }
 
     /// Stores a complete response, and ends its fill.
@@ -386,14 +374,14 @@ impl Cache {
     }
 
     fn store_in_memory(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {
-        self.add_memory(object.memory_bytes());
         let replaced = {
             let mut shard = self.shard(&object.key);
             shard.remove_fill(fill);
             // A purge that comes later sees the object, and one that came before has marked the fill.
             shard.insert(object)
         };
-        replaced.iter().for_each(|old| self.release(old.memory_bytes()));
+        // Outside of the lock.
+        drop(replaced);
     }
 
     /// Stores the validated form of an object. False: the object was purged or replaced meanwhile.
@@ -405,10 +393,9 @@ impl Cache {
             if object.is_outdated() || fills.any(|fill| fill.key == object.key && fill.is_purged()) {
                 return false;
             }
-            self.add_memory(updated.memory_bytes());
             shard.insert(updated)
         };
-        replaced.iter().for_each(|old| self.release(old.memory_bytes()));
+        drop(replaced);
         self.make_room();
         true
     }
@@ -439,17 +426,13 @@ impl Cache {
     }
 
     fn remove(&self, object: &Arc<Object>) -> bool {
-        let is_removed = self.shard(&object.key).remove(object);
-        if is_removed {
-            self.release(object.memory_bytes());
-        }
-        is_removed
+        self.shard(&object.key).remove(object)
     }
 
     /// Evicts until the memory is below its bound. False: there is nothing left to evict.
     pub(crate) fn make_room(&self) -> bool {
         let (mut empty_shards, mut kept) = (0, 0);
-        while self.memory_bytes.load(Ordering::Relaxed) > self.plan.memory_bytes_max {
+        while self.memory.used() > self.plan.memory_bytes_max {
             if empty_shards >= self.shards.len() {
                 return false;
             }
@@ -457,7 +440,7 @@ impl Cache {
             match evicted {
                 Evicted::Object(object) => {
                     (empty_shards, kept) = (0, 0);
-                    self.release(object.memory_bytes());
+                    drop(object);
                     self.counters.evicted.fetch_add(1, Ordering::Relaxed);
                 }
                 Evicted::Kept => (empty_shards, kept) = (0, kept + 1),

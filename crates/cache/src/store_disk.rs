@@ -99,8 +99,7 @@ impl Cache {
 
     /// Adds an object that was read from its file to the memory.
     pub(crate) fn promote(&self, object: &Arc<Object>, entry: &DiskEntry) {
-        let bytes = object.memory_bytes();
-        {
+        let replaced = {
             let mut shard = self.shard(&object.key);
             let is_there = shard
                 .get(object.key.hash())
@@ -108,10 +107,9 @@ impl Cache {
             if is_there || entry.is_removed() {
                 return;
             }
-            self.add_memory(bytes);
-            let replaced = shard.insert(object);
-            replaced.iter().for_each(|old| self.release(old.memory_bytes()));
-        }
+            shard.insert(object)
+        };
+        drop(replaced);
         self.make_room();
     }
 

@@ -21,7 +21,8 @@ use super::queue::{Job, JobQueue};
 use super::reading::{DiskBody, OpenState};
 use super::scan::{self, LatePurges};
 use crate::body::{Body, BodyError};
-use crate::object::{Object, ObjectState};
+use crate::memory::MemoryBudget;
+use crate::object::Object;
 use crate::stats::DiskStats;
 use crate::store::Cache;
 
@@ -54,6 +55,8 @@ pub(crate) struct DiskPool {
     pub(crate) plan: DiskPlan,
     pub(crate) queue: JobQueue,
     pub(crate) counters: DiskCounters,
+    /// Memory of what is read.
+    memory: Arc<MemoryBudget>,
     /// Sizes of the files of the index.
     pub(crate) bytes: AtomicU64,
     pub(crate) files: AtomicU64,
@@ -71,11 +74,16 @@ pub(crate) struct DiskPool {
 
 impl DiskPool {
     /// Checks the directory.
-    pub(crate) fn new(plan: DiskPlan, queued_bytes_max: u64) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        plan: DiskPlan,
+        queued_bytes_max: u64,
+        memory: &Arc<MemoryBudget>,
+    ) -> io::Result<Arc<Self>> {
         directory::prepare(&plan.directory)?;
         Ok(Arc::new(Self {
             queue: JobQueue::new(plan.queue_max, queued_bytes_max),
             counters: DiskCounters::default(),
+            memory: Arc::clone(memory),
             bytes: AtomicU64::new(0),
             files: AtomicU64::new(0),
             is_active: AtomicBool::new(false),
@@ -215,7 +223,7 @@ fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
             Job::Open { entry, state } => open(pool, cache, &entry, &state),
             Job::Read { body, first_block, blocks, state } => {
                 let chunk = match body.file() {
-                    Some(file) => file::read_blocks(file, &body.preamble, first_block, blocks),
+                    Some(file) => file::read_blocks(file, &body.preamble, first_block, blocks, &pool.memory),
                     None => Err(io::Error::from(io::ErrorKind::NotFound).into()),
                 };
                 pool.counters.read.fetch_add(1, Ordering::Relaxed);
@@ -276,7 +284,7 @@ fn read_object(
         0 => Body::memory(Vec::new()),
         1..=PROMOTED_BYTES_MAX => {
             let blocks = preamble.body_bytes.div_ceil(BLOCK_BYTES);
-            Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks)?])
+            Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks, &pool.memory)?])
         }
         _ => Body::on_disk(DiskBody::new(
             file,
@@ -286,14 +294,8 @@ fn read_object(
             Arc::clone(cache),
         )),
     };
-    Ok(Object {
-        key: entry.key.clone(),
-        variant: head.variant,
-        head: head.head,
-        storable: head.storable,
-        body: Arc::new(body),
-        state: ObjectState::default(),
-    })
+    let (key, body) = (entry.key.clone(), Arc::new(body));
+    Ok(Object::new(&pool.memory, key, head.variant, head.head, head.storable, body))
 }
 
 /// Removes the entry of a file that cannot be read, or is not what was written.

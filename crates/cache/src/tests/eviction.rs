@@ -44,6 +44,31 @@ fn the_memory_is_bounded_whatever_happens() {
 }
 
 #[test]
+fn what_clients_still_read_counts() {
+    let cache = cache(4 * MIB);
+    let mut held = Vec::new();
+    let mut number = 0;
+    // Slow clients hold the first pieces of their bodies.
+    while cache.stats().memory_bytes < 3 * MIB {
+        number += 1;
+        let object = store(&cache, &number.to_string(), &[FRESH], &[0; 200_000]);
+        held.push(object.body().chunks().unwrap()[0].clone());
+    }
+    cache.purge_all();
+    assert_eq!(cache.stats().objects, 0);
+    assert!(cache.stats().memory_bytes > 3 * MIB);
+    // The rest of the memory is used, and no more.
+    for number in 0..100 {
+        store(&cache, &number.to_string(), &[FRESH], &[0; 200_000]);
+        assert!(cache.stats().memory_bytes <= 4 * MIB);
+    }
+    assert!((1..6).contains(&cache.stats().objects));
+    drop(held);
+    let listed: u64 = cache.largest(usize::MAX, NOW).iter().map(|one| one.bytes).sum();
+    assert_eq!(cache.stats().memory_bytes, listed);
+}
+
+#[test]
 fn one_object_evicts_some_others_at_most_whatever_was_used() {
     let probe = cache(MIB);
     let object_bytes = store(&probe, "0000", &[FRESH], &[0; 100]).memory_bytes();
