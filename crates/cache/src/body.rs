@@ -11,12 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::disk::reading::{DiskBody, ReadState};
-use crate::object::Chunk;
+use crate::memory::{Charge, MemoryBudget};
+use crate::object::{CHUNK_OVERHEAD_BYTES, Chunk};
 
 /// Length up to which small pieces of an arriving body are joined.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
-/// Memory of a chunk besides its bytes.
-const CHUNK_OVERHEAD_BYTES: u64 = 64;
 
 /// Reason for which the rest of a body cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +55,7 @@ struct Growth {
     sealed: u64,
     /// Bytes behind it.
     tail: Vec<u8>,
+    tail_charge: Charge,
     end: Option<Result<(), BodyError>>,
     /// Pieces before the last ones are dropped: the body will not be stored. Number of bytes that stay.
     window_bytes: Option<u64>,
@@ -66,7 +66,7 @@ struct Growth {
 impl Growth {
     fn seal(&mut self) {
         if !self.tail.is_empty() {
-            let chunk = Chunk::new(std::mem::take(&mut self.tail).into());
+            let chunk = Chunk::charged(std::mem::take(&mut self.tail), self.tail_charge.take());
             let start = self.sealed;
             self.sealed += chunk.len() as u64;
             self.chunks.push_back((start, chunk));
@@ -109,8 +109,9 @@ impl Body {
         Self { kind: BodyKind::Memory { chunks: chunks.into_boxed_slice(), length } }
     }
 
-    pub(crate) fn growing(declared_bytes: Option<u64>) -> Self {
-        Self { kind: BodyKind::Growing { growth: Mutex::default(), declared_bytes } }
+    pub(crate) fn growing(declared_bytes: Option<u64>, budget: &Arc<MemoryBudget>) -> Self {
+        let growth = Growth { tail_charge: Charge::new(budget, 0), ..Growth::default() };
+        Self { kind: BodyKind::Growing { growth: Mutex::new(growth), declared_bytes } }
     }
 
     pub(crate) fn on_disk(body: DiskBody) -> Self {
@@ -183,6 +184,7 @@ impl Body {
         let (length, wakers) = {
             let mut growth = lock(growth);
             growth.tail.extend_from_slice(bytes);
+            growth.tail_charge.add(bytes.len() as u64);
             if growth.tail.len() >= CHUNK_BYTES {
                 growth.seal();
             }

@@ -12,7 +12,8 @@ use wire::Header;
 use crate::body::{Body, BodyError, CHUNK_BYTES};
 use crate::head::StoredHead;
 use crate::key::Key;
-use crate::object::{Chunk, Object, ObjectState};
+use crate::memory::MemoryBudget;
+use crate::object::{Chunk, Object};
 use crate::policy::NotStored;
 use crate::storable::Storable;
 use crate::store::Cache;
@@ -112,8 +113,6 @@ pub struct Fill {
     cache: Arc<Cache>,
     shared: Arc<FillShared>,
     object: Option<Arc<Object>>,
-    /// Memory that the arriving body has reserved.
-    reserved_bytes: u64,
     /// The response cannot be stored any more, but others read it.
     refused: Option<NotStored>,
     is_done: bool,
@@ -121,7 +120,7 @@ pub struct Fill {
 
 impl Fill {
     pub(crate) fn new(cache: Arc<Cache>, shared: Arc<FillShared>) -> Self {
-        Self { cache, shared, object: None, reserved_bytes: 0, refused: None, is_done: false }
+        Self { cache, shared, object: None, refused: None, is_done: false }
     }
 
     pub fn key(&self) -> &Key {
@@ -155,14 +154,9 @@ impl Fill {
             self.end(Err(reason));
             return Err(reason);
         }
-        let object = Arc::new(Object {
-            key: self.shared.key.clone(),
-            variant,
-            head,
-            storable,
-            body: Arc::new(Body::growing(body_bytes)),
-            state: ObjectState::default(),
-        });
+        let budget = self.cache.memory();
+        let body = Arc::new(Body::growing(body_bytes, budget));
+        let object = Arc::new(Object::new(budget, self.shared.key.clone(), variant, head, storable, body));
         self.object = Some(Arc::clone(&object));
         self.shared.set_result(Ok(Arc::clone(&object)));
         Ok(object)
@@ -180,19 +174,13 @@ impl Fill {
         }
         let reason = match length > self.cache.object_bytes_max() {
             true => Some(NotStored::TooLarge),
-            false => match self.cache.reserve(bytes.len() as u64) {
-                true => None,
-                false => Some(NotStored::Busy),
-            },
+            // Nothing is left to be evicted: the memory is full of bodies that arrive, or are being sent.
+            false => (!self.cache.make_room()).then_some(NotStored::Busy),
         };
-        let Some(reason) = reason else {
-            self.reserved_bytes += bytes.len() as u64;
-            return Ok(());
-        };
+        let Some(reason) = reason else { return Ok(()) };
         object.body.keep_only(WINDOW_BYTES);
         self.refused = Some(reason);
         lock(&self.shared.state).is_closed = true;
-        self.release();
         Err(reason)
     }
 
@@ -202,7 +190,6 @@ impl Fill {
     /// The reason for which it was not stored.
     pub fn finish(mut self) -> Result<Arc<Object>, NotStored> {
         self.is_done = true;
-        self.release();
         let object = self.object.take().ok_or(NotStored::Incomplete)?;
         let is_short =
             matches!((object.body.declared(), object.body.received()), (Some(all), now) if all != now);
@@ -221,14 +208,18 @@ impl Fill {
             self.cache.remove_fill(&self.shared, Some(reason));
             return Err(reason);
         };
-        let stored = Arc::new(Object {
-            key: object.key.clone(),
-            variant: object.variant.clone(),
-            head: object.head.clone(),
-            storable: object.storable.clone(),
-            body: Arc::new(Body::memory(joined(chunks))),
-            state: ObjectState::default(),
-        });
+        let budget = self.cache.memory();
+        let stored = Arc::new(Object::new(
+            budget,
+            object.key.clone(),
+            object.variant.clone(),
+            object.head.clone(),
+            object.storable.clone(),
+            Arc::new(Body::memory(joined(chunks, budget))),
+        ));
+        // Those that come late read the complete body, and the arriving one is freed with its last reader.
+        self.shared.set_result(Ok(Arc::clone(&stored)));
+        drop(object);
         self.cache.store(&stored, &self.shared);
         Ok(stored)
     }
@@ -249,17 +240,12 @@ impl Fill {
         if std::mem::replace(&mut self.is_done, true) {
             return;
         }
-        self.release();
         let reason = result.err().unwrap_or(NotStored::Incomplete);
         match &self.object {
             Some(object) => drop(object.body.end(Err(BodyError::Incomplete))),
             None => self.shared.set_result(Err(reason)),
         }
         self.cache.remove_fill(&self.shared, Some(reason));
-    }
-
-    fn release(&mut self) {
-        self.cache.release(std::mem::take(&mut self.reserved_bytes));
     }
 }
 
@@ -326,7 +312,7 @@ impl Drop for FillWaiter {
 }
 
 /// Joins the pieces of a small body, and those of a body that came in small pieces.
-fn joined(chunks: Vec<Chunk>) -> Vec<Chunk> {
+fn joined(chunks: Vec<Chunk>, budget: &Arc<MemoryBudget>) -> Vec<Chunk> {
     let length: usize = chunks.iter().map(|chunk| chunk.len()).sum();
     if chunks.len() <= 1 || (length > JOINED_BYTES_MAX && length / chunks.len() >= CHUNK_BYTES / 2) {
         return chunks;
@@ -340,12 +326,12 @@ fn joined(chunks: Vec<Chunk>) -> Vec<Chunk> {
             buffer.extend_from_slice(now);
             rest = after;
             if buffer.len() == JOINED_BYTES_MAX {
-                joined.push(Chunk::new(std::mem::take(&mut buffer).into()));
+                joined.push(Chunk::new(std::mem::take(&mut buffer), budget));
             }
         }
     }
     if !buffer.is_empty() {
-        joined.push(Chunk::new(buffer.into()));
+        joined.push(Chunk::new(buffer, budget));
     }
     joined
 }

@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod head;
 mod invalidation;
 mod key;
+mod memory;
 mod object;
 mod policy;
 mod request;

@@ -7,24 +7,45 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::body::Body;
 use crate::head::StoredHead;
 use crate::key::Key;
+use crate::memory::{Charge, MemoryBudget};
 use crate::storable::Storable;
 
 /// Memory that an object needs besides its key, its head and its body: its parts, its position in the queues of the
 /// store, and the entries of the tables, as measured.
 pub(crate) const OBJECT_OVERHEAD_BYTES: u64 = 640;
 
+/// Memory of a piece besides its bytes.
+pub(crate) const CHUNK_OVERHEAD_BYTES: u64 = 64;
+
 /// A piece of a body.
 #[derive(Clone, Debug)]
 pub struct Chunk {
-    bytes: Arc<[u8]>,
+    bytes: Arc<ChunkBytes>,
     start: usize,
     end: usize,
 }
 
+#[derive(Debug)]
+struct ChunkBytes {
+    bytes: Box<[u8]>,
+    _charge: Charge,
+}
+
 impl Chunk {
-    pub(crate) fn new(bytes: Arc<[u8]>) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, budget: &Arc<MemoryBudget>) -> Self {
+        let charge = Charge::new(budget, bytes.len() as u64);
+        Self::charged(bytes, charge)
+    }
+
+    /// Takes bytes whose length is charged already.
+    pub(crate) fn charged(bytes: Vec<u8>, mut charge: Charge) -> Self {
+        charge.add(CHUNK_OVERHEAD_BYTES);
         let end = bytes.len();
-        Self { bytes, start: 0, end }
+        Self {
+            bytes: Arc::new(ChunkBytes { bytes: bytes.into_boxed_slice(), _charge: charge }),
+            start: 0,
+            end,
+        }
     }
 
     /// Returns a part of the piece.
@@ -36,7 +57,7 @@ impl Chunk {
 
 impl From<&[u8]> for Chunk {
     fn from(bytes: &[u8]) -> Self {
-        Self::new(bytes.into())
+        Self::charged(bytes.to_vec(), Charge::default())
     }
 }
 
@@ -44,7 +65,7 @@ impl Deref for Chunk {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
+        &self.bytes.bytes[self.start..self.end]
     }
 }
 
@@ -64,6 +85,8 @@ pub struct Object {
     pub(crate) storable: Storable,
     pub(crate) body: Arc<Body>,
     pub(crate) state: ObjectState,
+    /// Memory of the object without its body.
+    charge: Charge,
 }
 
 /// The part of an object that changes.
@@ -78,6 +101,20 @@ pub(crate) struct ObjectState {
 }
 
 impl Object {
+    pub(crate) fn new(
+        budget: &Arc<MemoryBudget>,
+        key: Key,
+        variant: Box<[u8]>,
+        head: StoredHead,
+        storable: Storable,
+        body: Arc<Body>,
+    ) -> Self {
+        let state = ObjectState::default();
+        let mut object = Self { key, variant, head, storable, body, state, charge: Charge::default() };
+        object.charge = Charge::new(budget, object.own_bytes());
+        object
+    }
+
     pub fn head(&self) -> &StoredHead {
         &self.head
     }
@@ -99,12 +136,16 @@ impl Object {
         self.body.length()
     }
 
-    /// Returns the memory that the object occupies.
+    /// Returns the memory that the object and its body occupy.
     pub(crate) fn memory_bytes(&self) -> u64 {
+        self.own_bytes() + self.body.memory_bytes()
+    }
+
+    fn own_bytes(&self) -> u64 {
         let tags: usize = self.storable.tags.iter().map(|tag| tag.len() + 80).sum();
         let vary: usize = self.storable.vary.iter().map(|name| name.len() + 32).sum();
         let parts = self.key.text().len() + self.variant.len() + self.head.bytes() + tags + vary;
-        OBJECT_OVERHEAD_BYTES + parts as u64 + self.body.memory_bytes()
+        OBJECT_OVERHEAD_BYTES + parts as u64
     }
 
     pub(crate) fn is_outdated(&self) -> bool {

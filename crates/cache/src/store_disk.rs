@@ -10,7 +10,7 @@ use crate::disk::pool::DiskPool;
 use crate::disk::scan::LatePurge;
 use crate::object::Object;
 use crate::shard::EvictedFile;
-use crate::store::{Cache, lock};
+use crate::store::{Cache, KEPT_MAX, lock};
 
 impl Cache {
     /// Returns the disk, if this process uses it.
@@ -99,8 +99,7 @@ impl Cache {
 
     /// Adds an object that was read from its file to the memory.
     pub(crate) fn promote(&self, object: &Arc<Object>, entry: &DiskEntry) {
-        let bytes = object.memory_bytes();
-        {
+        let replaced = {
             let mut shard = self.shard(&object.key);
             let is_there = shard
                 .get(object.key.hash())
@@ -108,10 +107,9 @@ impl Cache {
             if is_there || entry.is_removed() {
                 return;
             }
-            self.add_memory(bytes);
-            let replaced = shard.insert(object);
-            replaced.iter().for_each(|old| self.release(old.memory_bytes()));
-        }
+            shard.insert(object)
+        };
+        drop(replaced);
         self.make_room();
     }
 
@@ -188,18 +186,18 @@ impl Cache {
     }
 
     fn evict_files_while(&self, disk: &Arc<DiskPool>, goes_on: impl Fn(u64) -> bool) {
-        let (mut empty_shards, mut evicted_bytes) = (0, 0);
+        let (mut empty_shards, mut kept, mut evicted_bytes) = (0, 0, 0);
         while goes_on(evicted_bytes) && empty_shards < self.shards().len() {
-            let evicted = lock(self.next_shard()).evict_file();
+            let evicted = lock(self.next_shard()).evict_file(kept >= KEPT_MAX);
             match evicted {
                 EvictedFile::Entry(entry) => {
-                    empty_shards = 0;
+                    (empty_shards, kept) = (0, 0);
                     evicted_bytes += entry.file_bytes;
                     self.note_file(disk, &entry, -1);
                     disk.counters.evicted.fetch_add(1, Ordering::Relaxed);
                     disk.queue.push_removal(&entry);
                 }
-                EvictedFile::Kept => empty_shards = 0,
+                EvictedFile::Kept => (empty_shards, kept) = (0, kept + 1),
                 EvictedFile::Nothing => empty_shards += 1,
             }
         }

@@ -21,7 +21,8 @@ use super::queue::{Job, JobQueue};
 use super::reading::{DiskBody, OpenState};
 use super::scan::{self, LatePurges};
 use crate::body::{Body, BodyError};
-use crate::object::{Object, ObjectState};
+use crate::memory::MemoryBudget;
+use crate::object::Object;
 use crate::stats::DiskStats;
 use crate::store::Cache;
 
@@ -54,6 +55,8 @@ pub(crate) struct DiskPool {
     pub(crate) plan: DiskPlan,
     pub(crate) queue: JobQueue,
     pub(crate) counters: DiskCounters,
+    /// Memory of what is read.
+    memory: Arc<MemoryBudget>,
     /// Sizes of the files of the index.
     pub(crate) bytes: AtomicU64,
     pub(crate) files: AtomicU64,
@@ -71,11 +74,16 @@ pub(crate) struct DiskPool {
 
 impl DiskPool {
     /// Checks the directory.
-    pub(crate) fn new(plan: DiskPlan, queued_bytes_max: u64) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        plan: DiskPlan,
+        queued_bytes_max: u64,
+        memory: &Arc<MemoryBudget>,
+    ) -> io::Result<Arc<Self>> {
         directory::prepare(&plan.directory)?;
         Ok(Arc::new(Self {
             queue: JobQueue::new(plan.queue_max, queued_bytes_max),
             counters: DiskCounters::default(),
+            memory: Arc::clone(memory),
             bytes: AtomicU64::new(0),
             files: AtomicU64::new(0),
             is_active: AtomicBool::new(false),
@@ -120,6 +128,10 @@ impl DiskPool {
         if !self.is_active() && self.queue.has_no_changes() {
             self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
+    }
+
+    fn has_lock(&self) -> bool {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Gives the directory to others with the end of the last thread.
@@ -211,7 +223,7 @@ fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
             Job::Open { entry, state } => open(pool, cache, &entry, &state),
             Job::Read { body, first_block, blocks, state } => {
                 let chunk = match body.file() {
-                    Some(file) => file::read_blocks(file, &body.preamble, first_block, blocks),
+                    Some(file) => file::read_blocks(file, &body.preamble, first_block, blocks, &pool.memory),
                     None => Err(io::Error::from(io::ErrorKind::NotFound).into()),
                 };
                 pool.counters.read.fetch_add(1, Ordering::Relaxed);
@@ -233,29 +245,32 @@ fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
 
 /// Reads a head. A small body becomes an object in memory again.
 fn open(pool: &Arc<DiskPool>, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, state: &OpenState) {
-    let object = read_object(pool, entry);
+    let Some(cache) = cache.upgrade() else { return state.set(None) };
+    let object = read_object(pool, &cache, entry);
     pool.counters.read.fetch_add(1, Ordering::Relaxed);
     let object = match object {
         _ if entry.is_removed() => None,
         Ok(object) => {
             let object = Arc::new(object);
             entry.set_opened(&object);
-            if object.body.chunks().is_some()
-                && let Some(cache) = cache.upgrade()
-            {
+            if object.body.chunks().is_some() {
                 cache.promote(&object, entry);
             }
             Some(object)
         }
         Err(error) => {
-            drop_unreadable(pool, cache, entry, &error);
+            drop_unreadable(pool, &Arc::downgrade(&cache), entry, &error);
             None
         }
     };
     state.set(object);
 }
 
-fn read_object(pool: &Arc<DiskPool>, entry: &Arc<DiskEntry>) -> Result<Object, FileError> {
+fn read_object(
+    pool: &Arc<DiskPool>,
+    cache: &Arc<Cache>,
+    entry: &Arc<DiskEntry>,
+) -> Result<Object, FileError> {
     let OpenFile { file, preamble, slots } = file::open(&pool.path(entry))?;
     let head = slots.head;
     let is_expected = preamble.nonce == entry.nonce
@@ -269,18 +284,18 @@ fn read_object(pool: &Arc<DiskPool>, entry: &Arc<DiskEntry>) -> Result<Object, F
         0 => Body::memory(Vec::new()),
         1..=PROMOTED_BYTES_MAX => {
             let blocks = preamble.body_bytes.div_ceil(BLOCK_BYTES);
-            Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks)?])
+            Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks, &pool.memory)?])
         }
-        _ => Body::on_disk(DiskBody::new(file, preamble, Arc::clone(entry), Arc::clone(pool))),
+        _ => Body::on_disk(DiskBody::new(
+            file,
+            preamble,
+            Arc::clone(entry),
+            Arc::clone(pool),
+            Arc::clone(cache),
+        )),
     };
-    Ok(Object {
-        key: entry.key.clone(),
-        variant: head.variant,
-        head: head.head,
-        storable: head.storable,
-        body: Arc::new(body),
-        state: ObjectState::default(),
-    })
+    let (key, body) = (entry.key.clone(), Arc::new(body));
+    Ok(Object::new(&pool.memory, key, head.variant, head.head, head.storable, body))
 }
 
 /// Removes the entry of a file that cannot be read, or is not what was written.
@@ -340,10 +355,17 @@ fn update_head(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, obj
 
 /// Removes the file of a removed entry, unless a newer one has its name already.
 fn remove(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>) {
-    if cache.upgrade().is_some_and(|cache| cache.has_written_file(entry)) {
+    let path = pool.path(entry);
+    let is_others = match cache.upgrade() {
+        Some(cache) => cache.has_written_file(entry),
+        // Without the index, the file tells.
+        None => file::open(&path).is_ok_and(|opened| opened.preamble.nonce != entry.nonce),
+    };
+    // Another process has the directory, and may have written the file.
+    if is_others || !pool.has_lock() {
         return;
     }
-    if let Err(error) = file::remove(&pool.path(entry)) {
+    if let Err(error) = file::remove(&path) {
         pool.note_error(&error.into());
     }
 }

@@ -16,6 +16,7 @@ use super::pool::DiskPool;
 use super::queue::Job;
 use crate::body::BodyError;
 use crate::object::{Chunk, Object};
+use crate::store::Cache;
 
 /// Blocks of one read: 256 KiB.
 const READ_BLOCKS: u64 = 4;
@@ -91,11 +92,19 @@ pub(crate) struct DiskBody {
     pub(crate) preamble: Preamble,
     pub(crate) entry: Arc<DiskEntry>,
     pub(crate) pool: Arc<DiskPool>,
+    /// The threads of the disk live as long as the cache, and the cache as long as somebody reads.
+    _cache: Arc<Cache>,
 }
 
 impl DiskBody {
-    pub(crate) fn new(file: File, preamble: Preamble, entry: Arc<DiskEntry>, pool: Arc<DiskPool>) -> Self {
-        Self { file: Some(file), preamble, entry, pool }
+    pub(crate) fn new(
+        file: File,
+        preamble: Preamble,
+        entry: Arc<DiskEntry>,
+        pool: Arc<DiskPool>,
+        cache: Arc<Cache>,
+    ) -> Self {
+        Self { file: Some(file), preamble, entry, pool, _cache: cache }
     }
 
     /// Returns the file, for a thread of the disk.
