@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True
 import harness
 import part_addresses
 import part_cache
+import part_cache_tests
 import part_churn
 import part_connections
 import part_content
@@ -36,8 +37,8 @@ PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections
          "overload": part_overload, "user-tcp": part_user_tcp}
 # These parts take long and compare no peers, so they run only if they are named.
 FAULTS = {"reload": part_reload, "churn": part_churn, "soak": part_soak, "edge": part_edge, "replay": part_replay,
-          "fleet": part_fleet,
-          "content": part_content, "cache": part_cache, "addresses": part_addresses,
+          "fleet": part_fleet, "cache": part_cache, "cache-tests": part_cache_tests,
+          "content": part_content, "addresses": part_addresses,
           "user-tcp-connections": part_user_tcp_connections, "instructions": part_instructions}
 
 

@@ -1,19 +1,20 @@
-//! Preconditions of a request (RFC 9110 §13), for a representation with both validators. Pure.
+//! Preconditions of a request (RFC 9110 §13), for a representation with one validator, both or none. Pure.
 
 use server_shell::date::parse_http_date;
 
 use crate::request::FileRequest;
 
+/// Validators of a representation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Validators<'v> {
+pub struct Validators<'v> {
     /// Entity tag, with its quotes and a `W/` if it is weak.
-    pub(crate) etag: &'v [u8],
+    pub etag: Option<&'v [u8]>,
     /// Second of the last modification, since 1970.
-    pub(crate) modified_s: u64,
+    pub modified_s: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Precondition {
+pub enum Precondition {
     /// The response is the same as without them.
     Met,
     /// The client has the representation: 304.
@@ -23,40 +24,42 @@ pub(crate) enum Precondition {
 }
 
 /// Evaluates the preconditions of a GET or HEAD in the order of RFC 9110 §13.2.2.
-pub(crate) fn evaluate(request: &FileRequest<'_>, validators: Validators<'_>) -> Precondition {
-    match list_contains(request, "if-match", |tag| is_strong_match(tag, validators.etag)) {
+pub fn evaluate(request: &FileRequest<'_>, validators: Validators<'_>) -> Precondition {
+    let matches = |tag: &[u8], compare: fn(&[u8], &[u8]) -> bool| {
+        validators.etag.is_some_and(|etag| compare(tag, etag))
+    };
+    match list_contains(request, "if-match", |tag| matches(tag, is_strong_match)) {
         Some(false) => return Precondition::Failed,
         Some(true) => {}
         None => {
             if let Some(since_s) = request.get("if-unmodified-since").and_then(parse_http_date)
-                && validators.modified_s > since_s
+                && validators.modified_s.is_some_and(|modified_s| modified_s > since_s)
             {
                 return Precondition::Failed;
             }
         }
     }
-    let is_unchanged =
-        match list_contains(request, "if-none-match", |tag| is_weak_match(tag, validators.etag)) {
-            Some(matches) => matches,
-            None => request
-                .get("if-modified-since")
-                .and_then(parse_http_date)
-                .is_some_and(|since_s| validators.modified_s <= since_s),
-        };
+    let is_unchanged = match list_contains(request, "if-none-match", |tag| matches(tag, is_weak_match)) {
+        Some(matches) => matches,
+        None => request
+            .get("if-modified-since")
+            .and_then(parse_http_date)
+            .zip(validators.modified_s)
+            .is_some_and(|(since_s, modified_s)| modified_s <= since_s),
+    };
     if is_unchanged { Precondition::NotModified } else { Precondition::Met }
 }
 
 /// Returns whether a field `Range` applies: without `If-Range`, or if that validates strongly (RFC 9110
 /// §13.1.5). `now_s` is the time in seconds since 1970: a date is no strong validator while a second
 /// change could have the same one.
-pub(crate) fn range_applies(request: &FileRequest<'_>, validators: Validators<'_>, now_s: u64) -> bool {
+pub fn range_applies(request: &FileRequest<'_>, validators: Validators<'_>, now_s: u64) -> bool {
     let Some(value) = request.get("if-range") else { return true };
     if value.ends_with(b"\"") {
-        return is_strong_match(value, validators.etag);
+        return validators.etag.is_some_and(|etag| is_strong_match(value, etag));
     }
-    parse_http_date(value).is_some_and(|date_s| {
-        date_s == validators.modified_s && validators.modified_s.saturating_add(1) < now_s
-    })
+    let date_s = parse_http_date(value);
+    date_s.is_some_and(|date_s| Some(date_s) == validators.modified_s && date_s.saturating_add(1) < now_s)
 }
 
 /// Returns whether a list of entity tags is `*` or has a match; `None`: there is no such field.
@@ -152,7 +155,7 @@ mod tests {
     }
 
     fn result(fields: &[(&str, &str)]) -> Precondition {
-        let validators = Validators { etag: ETAG, modified_s: MODIFIED_S };
+        let validators = Validators { etag: Some(ETAG), modified_s: Some(MODIFIED_S) };
         with_fields(fields, |request| evaluate(request, validators))
     }
 
@@ -211,7 +214,7 @@ mod tests {
     #[test]
     fn a_range_needs_a_strong_validator() {
         let applies = |value: &str, etag: &[u8], now_s| {
-            let validators = Validators { etag, modified_s: MODIFIED_S };
+            let validators = Validators { etag: Some(etag), modified_s: Some(MODIFIED_S) };
             with_fields(&[("If-Range", value)], |request| range_applies(request, validators, now_s))
         };
         let later_s = MODIFIED_S + 10;

@@ -209,8 +209,8 @@ impl OpenFile {
     /// Writes the fields of a response with this file: validators and ranges.
     pub(crate) fn write_fields(&self, fields: &mut Vec<u8>, unix_s: u64) {
         if self.is_from_future {
-            let modified_s = self.validators(unix_s).modified_s;
-            wire::encode::field(fields, "Last-Modified", format_http_date(modified_s).as_bytes());
+            let date = format_http_date(self.modified_s(unix_s));
+            wire::encode::field(fields, "Last-Modified", date.as_bytes());
         }
         fields.extend_from_slice(&self.tagged().fields);
     }
@@ -237,9 +237,14 @@ impl OpenFile {
         self.identity.size
     }
 
-    /// Returns the validators of a response at this time, which is never before the modification.
+    /// Returns the validators of a response at this time.
     pub(crate) fn validators(&self, unix_s: u64) -> Validators<'_> {
-        Validators { etag: self.etag().as_bytes(), modified_s: self.identity.modified_s().min(unix_s) }
+        Validators { etag: Some(self.etag().as_bytes()), modified_s: Some(self.modified_s(unix_s)) }
+    }
+
+    /// Returns the second of the modification, for a response at this time, which is never before it.
+    pub(crate) fn modified_s(&self, unix_s: u64) -> u64 {
+        self.identity.modified_s().min(unix_s)
     }
 
     pub(crate) fn memory(&self) -> Option<&Arc<[u8]>> {

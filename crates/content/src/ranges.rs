@@ -22,7 +22,7 @@ impl ByteRange {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RequestedRanges {
+pub enum RequestedRanges {
     /// The complete representation: the field is not valid, or asks for more than that.
     Complete,
     /// No byte of any range exists.
@@ -32,7 +32,7 @@ pub(crate) enum RequestedRanges {
 }
 
 /// Parses the field for a representation of `size` bytes.
-pub(crate) fn parse(value: &[u8], size: u64) -> RequestedRanges {
+pub fn parse(value: &[u8], size: u64) -> RequestedRanges {
     let Some(specs) = strip_unit(value) else { return RequestedRanges::Complete };
     let mut parts = Vec::new();
     let mut count = 0;

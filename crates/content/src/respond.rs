@@ -264,9 +264,9 @@ fn made_response(
         "" => String::new(),
         etag => format!("W/{}-{}\"", etag.trim_end_matches('"'), coding.name()),
     };
-    let validators = Validators { etag: etag.as_bytes(), ..file.validators(unix_s) };
+    let validators = Validators { etag: Some(etag.as_bytes()), ..file.validators(unix_s) };
     let mut fields = Vec::with_capacity(512);
-    write_field(&mut fields, "Last-Modified", &format_http_date(validators.modified_s));
+    write_field(&mut fields, "Last-Modified", &format_http_date(file.modified_s(unix_s)));
     if !etag.is_empty() {
         write_field(&mut fields, "ETag", &etag);
     }

@@ -55,6 +55,8 @@ pub const BUDGETS: &[Budget] = &[
     budget("user_tcp_frames", 1_024, 30, 2_000, 20_000),
     budget("proxy_import", 32_768, 2_000, 20_000, 60_000),
     budget("proxy_sources", 1_024, 100, 2_000, 10_000),
+    budget("cache_policy", 32, 16, 200, 3_000),
+    budget("cache_file", 16, 16, 64, 400),
     budget("toml_format", 64, 600, 2_000, 10_000),
 ];
 

@@ -139,6 +139,12 @@ fn certificates_and_ocsp_responses() {
 }
 
 #[test]
+fn responses_for_the_cache_and_its_files() {
+    check_seeds("cache_policy", &corpus("cache_policy"), cache::fuzzing::only_policy);
+    check_seeds("cache_file", &corpus("cache_file"), cache::fuzzing::only_file);
+}
+
+#[test]
 fn logs() {
     check_seeds("replay_log", &corpus("replay_log"), |bytes| {
         load::fuzzing::replay_log(bytes);

@@ -127,6 +127,8 @@ pub(crate) enum TimeoutKind {
     ResponseBody,
     ClientWrite,
     Tarpit,
+    /// The response to an equal request is late.
+    Coalesced,
     /// Bytes of a limited direction are due.
     Bandwidth,
     Tunnel,

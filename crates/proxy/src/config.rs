@@ -13,6 +13,7 @@ mod acme_dns;
 mod auth;
 mod balance;
 mod bandwidth;
+mod caching;
 mod compression;
 mod conditions;
 mod cors;
@@ -124,6 +125,7 @@ pub fn parse(file_name: &str, text: &str) -> Result<ParsedConfig, Vec<InputProbl
 
 fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> Plan {
     let maps = maps::parse_maps(root, problems);
+    let caches = caching::parse_caches(root, problems);
     let pool_sections = root.tables("pool");
     let listener_sections = root.tables("listener");
     let pool_names: IdVec<PoolId, &str> = pool_sections.iter().map(|pool| &*pool.name).collect();
@@ -141,6 +143,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         pool_plans: &pools,
         error_pages: &pages,
         maps: &maps,
+        caches: &caches,
     };
     let (routes, route_offsets) = build_routes(root, &known_names, problems);
     let threads = root.optional_size("threads").unwrap_or_else(|| rt::cores::available_cpus().len());
@@ -163,6 +166,7 @@ fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> 
         included: Vec::new(),
         error_pages: Arc::clone(&pages),
         maps: maps.into(),
+        caches: caches.into(),
         password_threads: auth::parse_password_threads(root),
         given: route_settings::given_settings(&listener_sections, &pool_sections),
         listeners: listeners.into(),

@@ -80,6 +80,7 @@ use self::runtime_servers::RuntimeServers;
 use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
 use crate::auth::{key_store, password_threads};
+use crate::caching::{open_caches, report_disk_faults};
 use crate::health::Health;
 use crate::log::{self, LogWriter};
 use crate::metrics::Snapshot;
@@ -270,6 +271,7 @@ fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, V
 /// Starts the threads that a plan needs beside the cores.
 fn start_plan_threads(plan: &Plan) -> io::Result<(Option<Acme>, Traces)> {
     start_auth_threads(plan)?;
+    open_caches(plan)?;
     let acme = (!acme_plans(plan).is_empty()).then(Acme::start).transpose()?;
     Ok((acme, tracing::start(plan.tracing.as_ref(), Arc::default())?))
 }
@@ -394,6 +396,8 @@ impl RunningProxy {
         if let Some(control) = &mut self.control {
             control.hand_off(handoff);
         }
+        // The other process uses their directories from now on.
+        self.plan.caches.iter().filter_map(|plan| plan.store.get()).for_each(|cache| cache.release_disk());
         self.ask_cores(|done_sender| Command::HandOff(handed_off.clone(), done_sender));
         self.drain.advance(DrainStage::Draining);
         self.stop_listening();
@@ -408,6 +412,7 @@ impl RunningProxy {
     pub fn tick(&mut self) {
         self.listeners.close_expired(MonotonicTime::now());
         self.apply_new_certificates();
+        report_disk_faults(&self.plan);
         self.watches.maps.poll(&self.plan, MonotonicTime::now());
         self.watches.revocation_lists.poll(&self.plan, MonotonicTime::now());
     }

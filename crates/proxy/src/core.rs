@@ -129,6 +129,8 @@ pub(crate) struct CoreLoad {
     pub(crate) subrequests: Cell<usize>,
     /// Copies of requests for other pools.
     pub(crate) mirrors: Rc<MirrorLoad>,
+    /// Validations of stored responses in the background.
+    pub(crate) cache_refreshes: Cell<usize>,
     /// Connections that are rejected and only get an error response.
     pub(crate) rejected: Cell<usize>,
     /// Streams of HTTP/2 that are in progress.

@@ -23,6 +23,12 @@ mod auth_methods;
 mod authorisation;
 mod begin;
 mod buffering;
+mod cache_fill;
+mod cache_lookup;
+mod cache_refresh;
+mod cache_response;
+mod cache_wait;
+mod cached_body;
 mod connect;
 mod detached;
 mod error_pages;
@@ -46,6 +52,7 @@ mod session_dump;
 mod splice;
 mod split;
 pub(crate) mod subrequest;
+mod suspended;
 mod texts;
 
 use std::task::Poll;
@@ -127,6 +134,7 @@ impl Exchange {
                 ExchangeStage::Connected => self.poll_connected(ctx, client, input),
                 ExchangeStage::Recoding(_) => self.poll_recoding(ctx, client, input),
                 ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client, usize::MAX),
+                ExchangeStage::Cached(_) => self.poll_cached(ctx, client, input, usize::MAX),
                 ExchangeStage::Limited(_) => self.poll_limited(ctx, client, input),
                 ExchangeStage::Responding => self.poll_responding(ctx, client),
                 ExchangeStage::Queued(..) => self.poll_queued(ctx, client, input),
@@ -301,6 +309,8 @@ impl Exchange {
             _ if matches!(self.stage, ExchangeStage::Buffering(_)) => EndPhase::Request,
             _ if matches!(self.stage, ExchangeStage::Connecting(_)) => EndPhase::Connect,
             _ if matches!(self.stage, ExchangeStage::Authorising(_)) => EndPhase::Request,
+            // Nothing of a stored response is sent yet.
+            ResponseProgress::Head if matches!(self.stage, ExchangeStage::Cached(_)) => EndPhase::Queue,
             _ if matches!(self.stage, ExchangeStage::Tarpit) => EndPhase::Tarpit,
             ResponseProgress::Head if self.request_relay.is_done() => EndPhase::Head,
             ResponseProgress::Head => EndPhase::Request,

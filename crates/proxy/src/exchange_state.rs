@@ -20,6 +20,7 @@ pub(crate) use stages::{Connecting, DetachedNames};
 use crate::accept::AcceptedForms;
 use crate::auth::core_state::{AuthWait, RequestAccess};
 use crate::bandwidth::BandwidthGate;
+use crate::caching::{CacheStage, CacheUse};
 use crate::config_generation::ConfigGeneration;
 use crate::mirror::MirroredRequest;
 use crate::outcome::EndReason;
@@ -65,6 +66,8 @@ pub(crate) struct Exchange {
     pub(crate) subrequest: Option<Rc<SubrequestReport>>,
     /// Copies for other pools.
     pub(crate) mirrored: Option<Box<MirroredRequest>>,
+    /// Use of the cache of its route; `None`: its route has none, or the request does not need it any more.
+    pub(crate) caching: Option<Box<CacheUse>>,
     /// Second attempt; `None`: not yet, or not any more.
     pub(crate) hedge: Option<Box<Hedge>>,
 }
@@ -103,6 +106,8 @@ pub(crate) enum ExchangeStage {
     Responding,
     /// Sending the content of a file.
     SendingFile(Box<FileBody>),
+    /// Waiting for a stored response, or sending one.
+    Cached(Box<CacheStage>),
 }
 
 /// A stage whose bytes per second are limited.
@@ -145,6 +150,7 @@ impl Exchange {
             outcome: OutcomeBuilder::default(),
             subrequest: None,
             mirrored: None,
+            caching: None,
             hedge: None,
         }
     }
@@ -155,6 +161,7 @@ impl Exchange {
         self.detached = None;
         if self.own_settings.take().is_some() {
             self.access = None;
+            self.caching = None;
         }
         self.server = None;
         self.request_relay.reset();

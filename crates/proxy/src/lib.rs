@@ -14,6 +14,7 @@ mod admission;
 mod auth;
 mod balance;
 mod bandwidth;
+mod caching;
 mod client_stream;
 pub mod config;
 mod config_generation;
@@ -60,6 +61,7 @@ mod session;
 mod simulation;
 mod split;
 mod stored_certificate;
+mod suspended_request;
 mod template;
 #[cfg(test)]
 mod test_time;

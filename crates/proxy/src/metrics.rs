@@ -10,6 +10,7 @@
 //! takes 3.1 KiB and is allocated when its first time is recorded.
 
 mod auth;
+mod caching;
 mod codes;
 mod compression;
 mod h2;
@@ -33,6 +34,7 @@ mod view;
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
+pub(crate) use caching::CacheRefresh;
 pub(crate) use h2::{H2Count, H2Counters};
 pub(crate) use h2_servers::Http2Load;
 pub(crate) use histogram::FINE_BOUNDS_NS;
@@ -147,7 +149,7 @@ struct ListenerMetrics {
 struct RouteMetrics {
     name: Box<str>,
     total: ClassHistograms,
-    /// `None`: its requests are neither copied nor sent twice.
+    /// `None`: its requests are neither copied nor sent twice, and no response is stored.
     traffic: Option<Box<TrafficMetrics>>,
 }
 

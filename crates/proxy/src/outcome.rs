@@ -123,6 +123,19 @@ code_table! {
 }
 
 code_table! {
+    /// Use of a cache by a request.
+    pub(crate) enum CacheResult:
+    Hit, "hit", "a stored response that was fresh";
+    Stale, "stale", "a stored response that was stale, which the request or `stale-while-revalidate` allows";
+    StaleIfError, "stale_if_error", "a stored response that was stale, because no server responded";
+    Revalidated, "revalidated", "a stored response that its server has validated (304)";
+    Coalesced, "coalesced", "the response to an equal request that was in flight";
+    Miss, "miss", "forwarded, because no usable response was stored";
+    Bypass, "bypass", "forwarded without a look into the cache: by `bypass`, its method or its fields";
+    Unsatisfied, "unsatisfied", "504, because the request allows only a stored response, and none is usable";
+}
+
+code_table! {
     /// Result of the lookup of a request's sticky cookie.
     pub(crate) enum StickyLookup:
     Hit, "hit", "Names a server that is up; the request goes there.";
@@ -211,6 +224,8 @@ pub(crate) struct Outcome<'a> {
     pub(crate) sticky: Option<StickyLookup>,
     /// End of the second attempt; `None`: there was none.
     pub(crate) hedge: Option<HedgeEvent>,
+    /// Use of a cache; `None`: its route has none.
+    pub(crate) cache: Option<CacheResult>,
     /// Version and cipher suite of the client's TLS session; `None`: a plain connection, or its
     /// handshake is not complete.
     pub(crate) tls_names: Option<(&'static str, &'static str)>,

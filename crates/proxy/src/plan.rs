@@ -14,6 +14,7 @@ mod acme;
 mod auth;
 mod balance;
 mod bandwidth;
+mod caching;
 mod compression;
 mod condition;
 mod error_pages;
@@ -47,6 +48,7 @@ pub use balance::{
     StickyTextPlan,
 };
 pub use bandwidth::{BandwidthPlan, SharedBandwidth};
+pub use caching::{CacheDiskPlan, CachePlan, RouteCachePlan};
 pub use compression::CompressionPlan;
 pub use condition::{CertificatePart, Condition, DayTime, PercentCondition};
 pub use error_pages::{ErrorPage, ErrorPages, PageContent, PageForm};
@@ -109,6 +111,8 @@ pub struct Plan {
     pub included: Vec<PathBuf>,
     /// Maps and lists with a name.
     pub maps: Arc<[Arc<MapPlan>]>,
+    /// Caches of responses.
+    pub caches: Arc<[Arc<CachePlan>]>,
     pub listeners: Arc<[ListenerPlan]>,
     /// Routes in the order in which they are tried; the first match decides.
     pub routes: Arc<[RoutePlan]>,

@@ -2,6 +2,7 @@
 //! that the code uses.
 
 mod auth;
+mod caching;
 
 use std::fmt::Write as _;
 
@@ -631,6 +632,7 @@ pub fn reference() -> String {
     text += ROUTE_SETTINGS;
     text += SPLITS_AND_LIMITS;
     text += COMPRESSION;
+    text += &caching::caching();
     text += TRACES;
     text += &auth::authentication();
     text += FILES;

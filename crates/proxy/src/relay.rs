@@ -88,6 +88,11 @@ impl Relay {
         self.stalled = false;
     }
 
+    /// Receives the body up to the end of its source, whatever its length.
+    pub(crate) fn receive_until_close(&mut self) {
+        self.decoder = BodyDecoder::new(Framing::UntilClose, &Limits::default());
+    }
+
     /// Resets the state, but keeps a buffer of moderate size for the next message.
     pub(crate) fn reset(&mut self) {
         self.pending.clear();

@@ -190,6 +190,7 @@ facts! {
     Retries, "retries", Log, "The number of retries.";
     Reused, "reused", Log, "`true` if the server connection was reused.";
     Hedge, "hedge", Log, "The end of the attempt at a second server: `won`, `lost` or `failed`; empty: none was sent.";
+    Cache, "cache", Log, "The use of a cache by the request, see the field `cache` of a JSON log line; empty: its route has none.";
     TlsError, "tls.error", Log, "The reason that a TLS handshake ended the request.";
 }
 

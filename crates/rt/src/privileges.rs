@@ -41,6 +41,8 @@ pub struct AllowedFiles {
     pub read: Vec<PathBuf>,
     /// Paths for reading, writing, creating, renaming and removing files and unix sockets.
     pub write: Vec<PathBuf>,
+    /// Directories for the same, and for creating directories in them.
+    pub trees: Vec<PathBuf>,
 }
 
 /// Files that the system's resolver reads: its config, which may be replaced at any time and so is
@@ -199,6 +201,7 @@ fn restrict_files(files: &AllowedFiles) -> Result<Confinement, PrivilegeError> {
         | AccessFs::WriteFile
         | AccessFs::Truncate
         | AccessFs::MakeReg
+        | AccessFs::MakeDir
         | AccessFs::MakeSock
         | AccessFs::RemoveFile
         | AccessFs::Refer;
@@ -207,7 +210,8 @@ fn restrict_files(files: &AllowedFiles) -> Result<Confinement, PrivilegeError> {
         .and_then(Ruleset::create)
         .map_err(PrivilegeError::Landlock)?;
     let mut skipped = Vec::new();
-    for (paths, rights) in [(&files.read, read), (&files.write, write)] {
+    let tree = write | AccessFs::MakeDir;
+    for (paths, rights) in [(&files.read, read), (&files.write, write), (&files.trees, tree)] {
         for path in paths {
             // Best effort: a missing path does no harm, and is reported.
             let Ok(fd) = PathFd::new(path) else {

@@ -144,7 +144,7 @@ fn allowed_files(logs: &Path, config: &Path) -> AllowedFiles {
     let missing = [PathBuf::from("/no/such/path")];
     let config = [config.to_owned()];
     let read = RESOLVER_PATHS.iter().map(PathBuf::from).chain(config).chain(missing).collect();
-    AllowedFiles { read, write: vec![logs.to_owned()] }
+    AllowedFiles { read, write: vec![logs.to_owned()], trees: Vec::new() }
 }
 
 /// Returns an error if this kernel does not support it.

@@ -44,6 +44,7 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
         ("weir ctl --socket ctl.sock maintenance on", "send no request to any server"),
         ("weir ctl --socket ctl.sock maintenance off", "end that"),
         ("weir ctl --socket ctl.sock map list", "maps and lists of the config"),
+        ("weir ctl --socket ctl.sock cache", "caches of responses"),
         ("weir ctl --socket ctl.sock percent", "percentages that can be changed"),
         ("weir ctl --socket ctl.sock split", "splits between pools that can be changed"),
         ("weir ctl --socket ctl.sock kill server app/a", "close its connections"),

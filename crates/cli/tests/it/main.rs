@@ -31,6 +31,7 @@ mod process_tree;
 mod profile;
 mod proxy_auth;
 mod proxy_balance;
+mod proxy_cache;
 mod proxy_config;
 mod proxy_content;
 mod proxy_ctl;

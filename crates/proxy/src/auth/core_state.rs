@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::cache::{DigestKey, ResultCache};
 use super::{AuthResult, Identity};
+use crate::suspended_request::SuspendedRequest;
 
 /// Results that a core keeps; created by its first request with authentication.
 #[derive(Default)]
@@ -42,11 +43,7 @@ pub(crate) struct Denial {
 
 /// A request that waits for its authentication, with what it needs to go on.
 pub(crate) struct AuthWait {
-    /// Head of the request as it was received, in HTTP/1.1.
-    pub(crate) head: Vec<u8>,
-    /// The target in the form in which it is forwarded.
-    pub(crate) target: Box<str>,
-    pub(crate) is_plain: bool,
+    pub(crate) request: SuspendedRequest,
     pub(crate) answer: PendingAnswer,
 }
 

@@ -152,6 +152,7 @@ directives! {
         "listener", Named("listener.*"), Required, "{ l = { bind = '127.0.0.1:0' } }", "[1]", "Addresses for clients, written `[listener.NAME]`; at least one.";
         "route", Entries("route[]", None), Unset("only the `pool` of each listener"), "[{ deny = true }]", "{ pool = 'app' }", "Rules for requests, written `[[route]]`, in order; the first match decides.";
         "map", Named("map.*"), Unset("no map"), "{ m = { key = 'host', entries = { 'a.example' = 'gold' } } }", "'m'", "Maps and lists: keys with values, from files or from here, written `[map.NAME]` (see \"Maps and lists\" below).";
+        "cache", Named("cache.*"), Unset("no cache"), "{ c = { memory = '256m' } }", "'c'", "Caches of responses for `cache` of routes, written `[cache.NAME]` (see \"Caching\" below).";
         "pool", Named("pool.*"), Unset("no pool"), "{ app = { servers = ['127.0.0.1:9001'] } }", "'app'", "Groups of servers, written `[pool.NAME]`.";
     }
     "error-page[]" {
@@ -170,6 +171,19 @@ directives! {
         "default", Text("a text"), Unset("no value"), "'none'", "1", "Value of requests without an entry that matches, for `{map.NAME}` and for conditions on the value. `map = { NAME = true }` is still only true with an entry.";
         "match", Choice(MatchKind::NAMES), Literal("'exact'"), "'domain'", "'glob'", "Rule by which a key matches; of several, the longest counts. `exact`: the same text. `domain`: the host, and all hosts below it; `*.example.org` is only those below. `prefix` and `suffix`: texts that begin or end with it. `path-prefix`: the path, and all paths below it. `network`: addresses in it. `regex`: texts of which a part matches the regular expression, compiled to at most 256 KiB; up to 256 expressions, of which the first one in the order of the file, or of `entries`, counts. A request without the key is compared as an empty text then. In a file, a space of an expression is `\\x20`.";
         "ignore-case", Bool, Literal("false"), "true", "'yes'", "Compares ASCII letters without case. Always so for `domain`, and for the keys `host` and `tls.sni`.";
+    }
+    "cache.*" {
+        "memory", Size(1 << 20, SIZE_MAX), Literal("'64m'"), "'1g'", "'1k'", "Maximum memory of its responses, with their heads and what each costs beside its content; all threads share it.";
+        "object-max", Size(1024, 1 << 30), Literal("'1m'"), "'16m'", "'2g'", "Maximum size of the content of a response that is stored; a longer one is forwarded. At most a quarter of `memory`.";
+        "waiters-max", Count(0, 1_000_000), Literal("4096"), "100", "-1", "Maximum number of requests that wait for one response (`coalesce` of a route); further ones are forwarded.";
+        "fills-max", Count(1, 100_000), Literal("1024"), "100", "0", "Maximum number of responses that arrive and may be stored, at a time; further ones are not stored.";
+        "disk", Table("cache.*.disk"), Unset("only memory"), "{ directory = '/etc/weir/certs' }", "'/etc/weir/certs'", "Directory with further responses, which outlive the process.";
+    }
+    "cache.*.disk" {
+        "directory", Text("a directory"), Required, "'/etc/weir/certs'", "'/no/such/directory'", "Directory of the files, one for each response. It must exist, belong to `user`, and not be writable by others. Files of other programs do not belong there.";
+        "size", Size(1 << 20, SIZE_MAX), Literal("'1g'"), "'10g'", "'1k'", "Maximum size of all files. The ones that were not used for the longest time are removed first.";
+        "files-max", Count(1, 100_000_000), Literal("250000"), "'1m'", "0", "Maximum number of files. Each needs some 400 bytes of memory, and the length of its key.";
+        "threads", Integer(1, 64), Literal("2"), "4", "0", "Number of threads that read and write the files; no thread that serves connections does.";
     }
     "privileges" {
         "user", Text("a user"), Unset("not changed"), "'root'", "'no such user'", "User to change to, by name or id.";
@@ -445,6 +459,7 @@ directives! {
         "compression", TableOrBool("route[].compression"), Unset("`compression` of the listener"), "{ level = { gzip = 1 } }", "'gzip'", "Compresses the responses of its servers, of `return`, and error pages, with what is not given from the listener, or else the defaults there; `false`: not.";
         "hedge", Table("route[].hedge"), Unset("none"), "{ after = '50ms' }", "'50ms'", "Sends an idempotent request whose response is late to a second server, too (see \"Hedging\" below).";
         "mirror", ValueKind::TableOrTables("route[].mirror"), Unset("none"), "[{ pool = 'app', percent = 10 }]", "'app'", "Sends copies of its requests to other pools, whose responses are counted and discarded (see \"Mirroring\" below); at most 4.";
+        "cache", Table("route[].cache"), Unset("none"), "{ use = 'c' }", "'c'", "Stores the responses of its servers for later requests (see \"Caching\" below).";
         "auth", TableOrBool("listener.*.auth"), Unset("`auth` of the listener"), "{ basic = { users-file = '/etc/weir/users' } }", "{ jwt = {} }", "Authentication of its requests, with the keys of a listener's `auth`; `false`: none.";
         "cors", TableOrBool("listener.*.cors"), Unset("`cors` of the listener"), "{ origins = '*' }", "{ origins = '*', credentials = true }", "Origins whose pages may read its responses, with the keys of a listener's `cors`; `false`: none.";
         "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
@@ -495,6 +510,25 @@ directives! {
         "in-flight", Count(1, 1024), Literal("64"), "8", "0", "Number of copies in flight on a core, of all mirrors, at which this one makes none.";
         "body-max", Size(0, 1 << 20), Literal("'64k'"), "'1k'", "'2m'", "Maximum size of a body: a request with a longer one is not copied.";
         "timeout", Time, Literal("'5s'"), "'500ms'", "5", "Maximum time of a copy, from the end of the request to the end of its response.";
+    }
+    "route[].cache" {
+        "use", Text("a cache's name"), Required, "'c'", "'d'", "Cache that stores the responses, a `[cache.NAME]`.";
+        "key", Text("a text with values"), Unset("pool, scheme, host and target (see below)"), "'{host}{path}'", "'{nothing}'", "Key of a response. Requests with the same key get the same response, unless its `Vary` says otherwise; so whatever else changes a response must be in it.";
+        "valid", Entries("route[].cache.valid[]", None), Unset("none"), "[{ status = '200,404', for = '10s' }]", "{ status = '200' }", "Freshness of responses that do not state their own, by status.";
+        "heuristic", Fraction, Literal("0.1"), "'20%'", "2", "Fraction of the time since `Last-Modified` for which a response is fresh that states nothing else; 0: such a response is not.";
+        "heuristic-max", Time, Literal("'24h'"), "'1h'", "1", "Maximum of that time.";
+        "stale-while-revalidate", Time, Unset("as the response says"), "'30s'", "30", "Time for which a stale response is used while it is validated in the background, unless the response states its own (RFC 5861).";
+        "stale-if-error", Time, Unset("as the response says"), "'1h'", "1", "Time for which a stale response is used if no server responds, or only with 500, 502, 503 or 504, unless the response states its own.";
+        "coalesce", TextOrFalse("a time"), Literal("'5s'"), "'500ms'", "'5'", "Maximum time for which a request waits for the response to an equal one; then it is forwarded, too. `false`: none waits.";
+        "ignore-request-directives", Bool, Literal("false"), "true", "'no-cache'", "Ignores `Cache-Control` and `Pragma` of requests, with which any client can make the proxy ask the server.";
+        "remove-set-cookie", Bool, Literal("false"), "true", "'session'", "Stores responses with `Set-Cookie`, without that field, which no client gets then; otherwise they are not stored.";
+        "bypass", Table("route[].when"), Unset("never"), "{ cookie = { session = true } }", "true", "Condition on requests that are forwarded without a look into the cache (see \"Conditions\" below); their responses may be stored.";
+        "no-store", Table("route[].when"), Unset("never"), "{ header = { authorization = true } }", "true", "Condition on requests whose responses are not stored.";
+        "status-field", Bool, Literal("true"), "false", "'on'", "Adds `Cache-Status` to the responses (RFC 9211).";
+    }
+    "route[].cache.valid[]" {
+        "status", Text("statuses"), Required, "'200,301'", "'9xx'", "Statuses of the responses.";
+        "for", Time, Required, "'10m'", "10", "Time for which they are fresh.";
     }
     "route[].compression" {
         "codings", Texts("a coding"), Unset("those of the listener"), "['zstd', 'gzip']", "'deflate'", "Content codings, the preferred one first.";

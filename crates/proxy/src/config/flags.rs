@@ -114,6 +114,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         included: Vec::new(),
         error_pages: Default::default(),
         maps: Arc::default(),
+        caches: Arc::default(),
         password_threads: auth::parse_password_threads(&root_defaults),
         listeners: Arc::new([default_listener(bind, mode, tls)]),
         routes: default_route(mode).into_iter().collect(),

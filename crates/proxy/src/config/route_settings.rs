@@ -6,12 +6,13 @@ use record::document::{Located, Problems};
 
 use crate::plan::{
     AccessPlan, Action, AuthPlan, CorsPlan, ErrorPage, Forwarding, GivenSettings, HedgeDelay, Id as _,
-    ListenerPlan, MarkedIdempotent, MirrorPlan, OwnSettings, PoolPlan, RetryOn, RouteSettings, SETTINGS,
-    SettingOwner, Statuses,
+    ListenerPlan, MarkedIdempotent, MirrorPlan, OwnSettings, PoolPlan, RetryOn, RouteCachePlan,
+    RouteSettings, SETTINGS, SettingOwner, Statuses,
 };
 
 use super::auth::parse_auth;
 use super::bandwidth::{GivenBandwidth, parse_bandwidth, warn_of_after};
+use super::caching::parse_cache;
 use super::compression::{GivenCompression, parse_compression};
 use super::cors::parse_cors;
 use super::health::parse_statuses;
@@ -146,6 +147,7 @@ struct OwnValues {
     bandwidth: Option<GivenBandwidth>,
     mirrors: Arc<[MirrorPlan]>,
     hedge: Option<HedgeDelay>,
+    cache: Option<Arc<RouteCachePlan>>,
     auth: Option<Option<Arc<AuthPlan>>>,
     cors: Option<Option<Arc<CorsPlan>>>,
 }
@@ -163,6 +165,7 @@ fn parse_own(section: &Section, names: &KnownNames<'_>, problems: &mut Problems)
         bandwidth: parse_bandwidth(section),
         mirrors: parse_mirrors(section, names, problems),
         hedge: parse_hedge(section, problems),
+        cache: parse_cache(section, names, problems),
         auth: parse_auth(section, names.pools, problems),
         cors: parse_cors(section, problems),
         section: section.clone(),
@@ -213,6 +216,7 @@ impl OwnValues {
             },
             mirrors: Arc::clone(&self.mirrors),
             hedge: self.hedge,
+            cache: self.cache.clone(),
             ..settings
         }
     }

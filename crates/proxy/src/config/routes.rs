@@ -7,8 +7,9 @@ use record::document::{Located, Problems};
 use record::problem::suggestion;
 
 use crate::plan::{
-    Action, Conditions, ErrorPages, IdVec, ListenerPlan, MapPlan, Mode, OwnSettings, PathCondition, PoolId,
-    PoolPlan, Priority, RateKey, RateLimit, ResponseRule, RouteChange, RoutePlan, RouteTexts, Text,
+    Action, CachePlan, Conditions, ErrorPages, IdVec, ListenerPlan, MapPlan, Mode, OwnSettings,
+    PathCondition, PoolId, PoolPlan, Priority, RateKey, RateLimit, ResponseRule, RouteChange, RoutePlan,
+    RouteTexts, Text,
 };
 use crate::template::{KnownValues, Scope};
 
@@ -30,18 +31,20 @@ pub(super) struct KnownNames<'a> {
     /// Error pages of all routes.
     pub(super) error_pages: &'a ErrorPages,
     pub(super) maps: &'a [Arc<MapPlan>],
+    pub(super) caches: &'a [Arc<CachePlan>],
 }
 
 /// Keys for a route's action; a route has exactly one of them.
 const ACTION_KEYS: [&str; 8] =
     ["pool", "split", "files", "redirect", "return", "deny", "silent-drop", "tarpit"];
 /// Keys that have an effect only if the request is forwarded.
-const FORWARD_ONLY_KEYS: [&str; 19] = [
+const FORWARD_ONLY_KEYS: [&str; 20] = [
     "limit-rate",
     "limit-rate-after",
     "limit-rate-total",
     "limit-rate-upload",
     "compression",
+    "cache",
     "mirror",
     "hedge",
     "idempotent",

@@ -14,6 +14,7 @@ const LISTENER: &str = "[listener.web]\nbind = '127.0.0.1:0'\n";
 /// An existing file with enough bytes for a key.
 const KEY_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 const POOL: &str = "[pool.app]\nservers = ['127.0.0.1:9001']\n";
+const CACHE: &str = "[cache.c]\nmemory = '1m'\n";
 
 /// Returns a config with `line` in the table of `row`, and everything else that makes it valid.
 fn config(row: &Directive, line: &str) -> String {
@@ -35,6 +36,8 @@ fn config(row: &Directive, line: &str) -> String {
             let entries = if row.key == "file" { "" } else { "entries = { a = '1' }\n" };
             format!("[map.m]\nkey = 'path'\n{entries}@\n{LISTENER}{POOL}")
         }
+        "cache.*" => format!("[cache.c]\n@\n{LISTENER}{POOL}"),
+        "cache.*.disk" => format!("[cache.c.disk]\ndirectory = '/etc/weir/certs'\n@\n{LISTENER}{POOL}"),
         "privileges" => format!("[privileges]\n@\n{LISTENER}{POOL}"),
         "tracing" => format!("[tracing]\ncollector = 'https://127.0.0.1:4318'\n@\n{LISTENER}{POOL}"),
         "log[]" => format!("[[log]]\nto = 'file:/tmp/x'\n@\n{LISTENER}{POOL}"),
@@ -101,7 +104,7 @@ fn config(row: &Directive, line: &str) -> String {
         "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
-        "route[]" => format!("{}{POOL}", route("@\n")),
+        "route[]" => format!("{}{POOL}{CACHE}", route("@\n")),
         "route[].when" if row.key == "claim" => {
             let rule = "[[route.response]]\nadd-header = { x-a = '1' }\n[route.response.when]\n@\n";
             format!("{LISTENER}[[route]]\nreturn = {{}}\n{rule}")
@@ -122,6 +125,11 @@ fn config(row: &Directive, line: &str) -> String {
         "route[].mirror" => {
             // The first line with a key is the tested one.
             format!("{LISTENER}[[route]]\n  pool = 'app'\n[route.mirror]\npool = 'app'\n@\n{POOL}")
+        }
+        "route[].cache" => format!("{}{POOL}{CACHE}", route("[route.cache]\nuse = 'c'\n@\n")),
+        "route[].cache.valid[]" => {
+            let entry = "[route.cache]\nuse = 'c'\n[[route.cache.valid]]\nstatus = '200'\nfor = '1s'\n@\n";
+            format!("{}{POOL}{CACHE}", route(entry))
         }
         "route[].compression" => format!("{}{POOL}", route("[route.compression]\n@\n")),
         "route[].compression.level" => format!("{}{POOL}", route("[route.compression.level]\n@\n")),

@@ -9,6 +9,7 @@
 //! `COMMANDS` is the table of all commands. `socket` handles the connections, `command_context`
 //! queries the cores and the owner of the proxy, `table` formats responses; the other modules are commands.
 
+mod cache;
 mod change;
 mod command_context;
 mod control_socket;
@@ -183,6 +184,21 @@ const COMMANDS: &[CommandSpec] = &[
             ),
         ],
         run: map::run,
+    },
+    CommandSpec {
+        name: "cache",
+        usages: &[
+            ("", "caches of responses: memory, files, counters"),
+            ("show NAME", "the 50 largest responses in its memory: key, status, age, remaining lifetime"),
+            (
+                "purge NAME key KEY",
+                "removes the responses of a key, as `show` prints it, in memory and on disk",
+            ),
+            ("purge NAME tag TAG", "removes the responses with a tag of `Cache-Tag` or `Surrogate-Key`"),
+            ("purge NAME prefix TEXT", "removes the responses whose key begins with a text"),
+            ("purge NAME all", "removes all responses"),
+        ],
+        run: cache::run,
     },
     CommandSpec {
         name: "reload",

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::acme::acme_plans;
 use crate::auth::password_threads;
+use crate::caching::open_caches;
 use crate::log;
 use crate::plan::Plan;
 use crate::pool::CrossCoreState;
@@ -76,6 +77,7 @@ impl RunningProxy {
             return Err(io::Error::new(io::ErrorKind::InvalidData, fault.to_string()));
         }
         start_auth_threads(&plan)?;
+        open_caches(&plan).map_err(|error| explain_denied_access(error, &self.sandbox))?;
         let template = Arc::new(Plan { threads: self.plan.threads, ..plan.with_tls_sessions_of(&self.plan) });
         self.runtime_servers.follow(&template);
         let plan = self.runtime_servers.apply(self.health.resolve(&template), None);

@@ -52,6 +52,7 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
             .chain(plan.state_file.iter().map(|path| directory_of(path)))
             .chain(["/dev".into()])
             .collect(),
+        trees: plan.caches.iter().filter_map(|cache| Some(cache.disk.as_ref()?.directory.clone())).collect(),
     };
     Privileges {
         user: configured.user,

@@ -4,14 +4,13 @@
 //! A request that waits for its authentication keeps its head, since the buffer that it came in serves others
 //! meanwhile. `auth_methods` asks, and this file handles the answers.
 
-use std::rc::Rc;
-
 use rt::clock::MonotonicTime;
-use wire::{Limits, Parsed, RequestHead, Version, encode};
+use wire::encode;
 
 use super::StepResult;
 use super::auth_methods::AuthStep;
 use super::finish::OwnResponse;
+use super::suspended::Resumed;
 use crate::auth::core_state::{AuthAnswer, AuthWait, PendingAnswer, RequestAccess};
 use crate::auth::{AuthResult, Identity};
 use crate::client_stream::ClientStream;
@@ -20,8 +19,9 @@ use crate::core::PollContext;
 use crate::exchange_state::{Exchange, ExchangeStage};
 use crate::outcome::EndReason;
 use crate::plan::{AccessPlan, Action, AuthMethod, AuthPlan, CorsOrigins, CorsPlan, JwtPlan, RouteSettings};
-use crate::request_view::{CertificateField, RequestView};
+use crate::request_view::RequestView;
 use crate::route::{RetryAfterNs, RouteRequest};
+use crate::suspended_request::SuspendedRequest;
 
 impl Exchange {
     /// Performs the action of a route that is not open to all requests.
@@ -74,12 +74,8 @@ impl Exchange {
     }
 
     fn wait_for_answer(&mut self, request: &RouteRequest<'_>, answer: PendingAnswer) {
-        self.stage = ExchangeStage::Authorising(Box::new(AuthWait {
-            head: written_head(request.view.head),
-            target: request.target.into(),
-            is_plain: request.is_plain,
-            answer,
-        }));
+        let request = SuspendedRequest::new(request);
+        self.stage = ExchangeStage::Authorising(Box::new(AuthWait { request, answer }));
     }
 
     /// Waits for the answer to a request for authentication.
@@ -114,40 +110,17 @@ impl Exchange {
         answer: &AuthAnswer,
     ) {
         let now = MonotonicTime::now();
-        let (Some(generation), Some(own)) =
-            (self.generation.as_ref().map(Rc::clone), self.own_settings.as_ref().map(Rc::clone))
-        else {
-            return self.reject(ctx, client, EndReason::AuthUnavailable);
-        };
-        let listener = &generation.plan.listeners[self.listener];
-        let mut slots = wire::header_slots();
-        let limits = Limits { head_bytes_max: usize::MAX, ..listener.limits };
-        // It was accepted before.
-        let Ok(Parsed::Complete { head, .. }) = wire::parse_request(&wait.head, &limits, &mut slots) else {
-            return self.reject(ctx, client, EndReason::AuthUnavailable);
-        };
-        let field_name = listener.tls.as_ref().and_then(|tls| tls.client_header.as_deref());
-        let subject = field_name.and_then(|_| client.certificate_subject());
-        let view = RequestView {
-            head: &head,
-            is_trusted: client.peer.is_trusted,
-            forwarding: &own.forwarding,
-            certificate: field_name.map(|name| CertificateField { name, subject: subject.as_deref() }),
-        };
-        let request = RouteRequest {
-            listener: self.listener,
-            method: head.method,
-            target: &wait.target,
-            is_plain: wait.is_plain,
-            host: head.host,
-            view: &view,
-            source: client.peer.address,
-        };
-        match own.access.as_ref().and_then(|access| access.auth.as_deref()) {
-            Some(auth) => {
-                self.follow_answer(ctx, client, &generation, &request, (&own, auth), (answer, now));
+        let is_resumed = self.resume_request(ctx, client, &wait.request, |exchange, ctx, client, resumed| {
+            let Resumed { generation, request, own } = resumed;
+            match own.access.as_ref().and_then(|access| access.auth.as_deref()) {
+                Some(auth) => {
+                    exchange.follow_answer(ctx, client, generation, request, (own, auth), (answer, now));
+                }
+                None => exchange.reject(ctx, client, EndReason::AuthUnavailable),
             }
-            None => self.reject(ctx, client, EndReason::AuthUnavailable),
+        });
+        if !is_resumed {
+            self.reject(ctx, client, EndReason::AuthUnavailable);
         }
     }
 
@@ -228,25 +201,6 @@ pub(super) fn insert_lines(lines: &[u8], head: &mut Vec<u8>) {
         head.extend_from_slice(lines);
         encode::end_of_head(head);
     }
-}
-
-/// Writes a head as it was received. It is not longer than that one.
-fn written_head(head: &RequestHead<'_, '_>) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1024);
-    let version: &[u8] = match head.version {
-        Version::Http10 => b" HTTP/1.0\r\n",
-        Version::Http11 => b" HTTP/1.1\r\n",
-    };
-    for part in [head.method.as_bytes(), b" ", head.target.as_bytes(), version] {
-        out.extend_from_slice(part);
-    }
-    for header in head.headers {
-        for part in [header.name.as_bytes(), b":", header.value, b"\r\n"] {
-            out.extend_from_slice(part);
-        }
-    }
-    encode::end_of_head(&mut out);
-    out
 }
 
 /// Returns the reason of the end of a request that was refused.

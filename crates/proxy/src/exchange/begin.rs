@@ -221,10 +221,31 @@ impl Exchange {
             Action::Split(split) => self.split_pool(split),
             other => return self.run_action(ctx, client, generation, request, other),
         };
+        if self.own_settings.is_some()
+            && self.follow_cache(ctx, client, generation, (route, pool), request, now)
+        {
+            return;
+        }
         self.forward(ctx, client, generation, (route, pool), request, now);
     }
 
+    /// Forwards a request that was not answered from a cache.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn forward_behind_cache(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        generation: &ConfigGeneration,
+        route_and_pool: (usize, PoolId),
+        request: &RouteRequest<'_>,
+        now: MonotonicTime,
+    ) {
+        self.forward(ctx, client, generation, route_and_pool, request, now);
+    }
+
     /// Forwards a request to a server of its pool.
+    #[inline(always)]
     fn forward(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
@@ -342,7 +363,7 @@ impl Exchange {
     }
 
     /// Writes the head for the server. Returns false if one of its texts is too long.
-    fn write_upstream_head(
+    pub(super) fn write_upstream_head(
         &mut self,
         WorkBuffers { target, rng, .. }: &mut WorkBuffers,
         client: &ClientStream,

@@ -101,6 +101,9 @@ impl Exchange {
         let is_truncated = self.response_relay.is_partially_sent() || client.stream.has_unfinished_write();
         let has_responded =
             matches!(self.stage, ExchangeStage::Responding) || self.outcome.status != 0 || is_truncated;
+        if self.caching.is_some() && !has_responded && self.serve_stale_instead_of_error(ctx, client, end) {
+            return StepResult::Progressed;
+        }
         if status == 0 || has_responded || is_reset || self.facts.is_tcp || self.subrequest.is_some() {
             self.stage = ExchangeStage::Unused;
             return StepResult::Finished(self.action_after_failure(ctx.core, client));
@@ -344,6 +347,9 @@ impl Exchange {
         if self.mirrored.is_some() {
             self.end_mirrors();
         }
+        if self.outcome.cache.is_some() {
+            self.count_cache_result();
+        }
         let Some(generation) = self.generation.take() else {
             return;
         };
@@ -369,6 +375,7 @@ impl Exchange {
             wasted: builder.wasted,
             sticky: builder.sticky,
             hedge: builder.hedge,
+            cache: builder.cache,
             tls_names: client.tls_names(),
             server_name: client.server_name(),
             tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),

@@ -26,7 +26,7 @@ impl Exchange {
     #[cold]
     pub(super) fn begin_limits(&mut self) {
         let Some(plan) = self.own_settings.as_ref().and_then(|own| own.bandwidth.as_ref()) else { return };
-        let is_file = matches!(self.stage, ExchangeStage::SendingFile(_));
+        let is_file = is_local(&self.stage);
         let is_begun = !is_file && !matches!(self.stage, ExchangeStage::Connected);
         if is_begun || self.facts.is_limited || self.facts.is_tcp {
             return;
@@ -76,7 +76,10 @@ impl Exchange {
         let result = self.poll_inner(ctx, client, input, &mut limited);
         if matches!(
             self.stage,
-            ExchangeStage::Connected | ExchangeStage::Recoding(_) | ExchangeStage::SendingFile(_)
+            ExchangeStage::Connected
+                | ExchangeStage::Recoding(_)
+                | ExchangeStage::SendingFile(_)
+                | ExchangeStage::Cached(_)
         ) {
             limited.inner = std::mem::replace(&mut self.stage, ExchangeStage::Unused);
             self.stage = ExchangeStage::Limited(limited);
@@ -93,7 +96,7 @@ impl Exchange {
         input: &mut [u8],
         limited: &mut LimitedStage,
     ) -> StepResult {
-        let is_file = matches!(self.stage, ExchangeStage::SendingFile(_));
+        let is_file = is_local(&self.stage);
         let is_here = |stage: &ExchangeStage| {
             matches!(stage, ExchangeStage::Connected | ExchangeStage::Recoding(_)) && !is_file
         };
@@ -209,6 +212,7 @@ impl Exchange {
         let input = &mut input[..bytes];
         DirectionPoll::Moved(match self.stage {
             ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client, bytes),
+            ExchangeStage::Cached(_) => self.poll_cached(ctx, client, input, bytes),
             ExchangeStage::Recoding(_) => self.poll_recoded_response(ctx, client, input),
             _ => self.poll_response(ctx, client, input),
         })
@@ -262,4 +266,9 @@ impl Exchange {
             }
         }
     }
+}
+
+/// Returns whether a stage sends content that comes from no connection.
+fn is_local(stage: &ExchangeStage) -> bool {
+    matches!(stage, ExchangeStage::SendingFile(_) | ExchangeStage::Cached(_))
 }

@@ -58,6 +58,21 @@ impl Exchange {
         head: &ResponseHead<'_, '_>,
         used: usize,
     ) -> Option<HeadResult> {
+        let Some(recoding) = self.begin_recoding(core, client, head)? else {
+            return Some(HeadResult::Final(used));
+        };
+        self.stage = ExchangeStage::Recoding(Box::new(recoding));
+        Some(HeadResult::Recoded(used))
+    }
+
+    /// Decides on the coding of a response, and writes its head. Returns the codec of its content, if it needs one;
+    /// `None`: nothing was written, and the response has the coding of its server.
+    pub(super) fn begin_recoding(
+        &mut self,
+        core: &Core,
+        client: &ClientStream,
+        head: &ResponseHead<'_, '_>,
+    ) -> Option<Option<Recoding>> {
         let plan = self.own_settings.as_ref()?.compression.clone()?;
         if self.facts.is_grpc || head.is_switching_protocols() {
             return None;
@@ -76,16 +91,15 @@ impl Exchange {
         let tag = response_tag(head, decision, request);
         let fields = response_fields(head, decision, tag.as_deref());
         let head_for_client = ResponseHead { headers: &fields, ..*head };
-        let Some(recoding) = recoding else {
+        if recoding.is_none() {
             self.write_head(core, client, &head_for_client, false);
-            return Some(HeadResult::Final(used));
-        };
+            return Some(None);
+        }
         let coded_head = ResponseHead { framing: Framing::Chunked, ..head_for_client };
         self.write_head(core, client, &coded_head, false);
         let framing = client_framing(coded_head.framing, self.facts.version);
         self.response_relay.begin(head.framing, framing, &self.response_limits());
-        self.stage = ExchangeStage::Recoding(Box::new(recoding));
-        Some(HeadResult::Recoded(used))
+        Some(recoding)
     }
 
     /// Moves both directions of an exchange whose response gets a coding.

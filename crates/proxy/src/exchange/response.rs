@@ -474,7 +474,7 @@ impl Exchange {
 /// Returns whether a response is a stream of server-sent events, which may pause for long. The end of such
 /// a stream is not known in advance.
 #[inline]
-fn is_event_stream(head: &ResponseHead<'_, '_>) -> bool {
+pub(super) fn is_event_stream(head: &ResponseHead<'_, '_>) -> bool {
     const EVENT_STREAM: &[u8] = b"text/event-stream";
     matches!(head.framing, Framing::Chunked | Framing::UntilClose)
         && wire::field_value(head.headers, "content-type").is_some_and(|value| {

@@ -6,6 +6,7 @@ use rt::clock::MonotonicTime;
 use wire::{Framing, ResponseHead};
 
 use super::StepResult;
+use super::cache_response::ServerHead;
 use super::response::HeadResult;
 use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::config_generation::ConfigGeneration;
@@ -166,6 +167,11 @@ impl Exchange {
         (input, used): (&[u8], usize),
     ) -> Option<HeadResult> {
         self.settle_hedge(client, &mut ctx.work.rng);
+        if self.caching.is_some()
+            && let Some(result) = self.take_response_to_cache(ctx, client, ServerHead { head, input, used })
+        {
+            return Some(result);
+        }
         if let Some(result) = self.replace_content(ctx, client, head, &input[used..]) {
             return Some(HeadResult::Failed(result));
         }

@@ -22,13 +22,14 @@ use rt::stream::Stream;
 use rt::timers::Sleep;
 use wire::{BodyDecoder, Framing, Limits, Parsed, RequestKind, Version};
 
+use crate::caching::CacheUse;
 use crate::client_stream::ClientStream;
 use crate::core::{ConfigGeneration, Core, PollContext, Scratch};
 use crate::exchange_state::{Exchange, SubrequestReport};
 use crate::forward::ClientFraming;
 use crate::metrics::Metrics;
 use crate::outcome::EndReason;
-use crate::plan::PoolId;
+use crate::plan::{PoolId, RouteSettings};
 
 /// Maximum number of subrequests of a core at a time. Further ones are refused and counted.
 pub(crate) const SUBREQUESTS_MAX: usize = 1024;
@@ -127,7 +128,12 @@ struct EngineStart {
     listener: usize,
     request: Subrequest,
     report: Rc<SubrequestReport>,
+    /// Use of the cache of a route by the response; `None`: the caller gets the response.
+    filling: Option<Filling>,
 }
+
+/// Use of the cache of a route by the response to a subrequest, and the settings of that route.
+type Filling = (Box<CacheUse>, Rc<RouteSettings>);
 
 /// Starts a subrequest on behalf of a client's request that follows `generation` on `listener`.
 ///
@@ -138,6 +144,30 @@ pub(crate) fn start(
     generation: &Rc<ConfigGeneration>,
     listener: usize,
     request: Subrequest,
+) -> Result<RunningSubrequest, SubrequestError> {
+    start_engine(client, generation, listener, request, None)
+}
+
+/// Starts a subrequest whose response goes to a cache. Its caller gets only the end of it.
+///
+/// # Errors
+/// [`SubrequestError::LimitReached`]; it is counted.
+pub(super) fn start_filling(
+    client: &ClientStream,
+    generation: &Rc<ConfigGeneration>,
+    listener: usize,
+    request: Subrequest,
+    filling: Filling,
+) -> Result<RunningSubrequest, SubrequestError> {
+    start_engine(client, generation, listener, request, Some(filling))
+}
+
+fn start_engine(
+    client: &ClientStream,
+    generation: &Rc<ConfigGeneration>,
+    listener: usize,
+    request: Subrequest,
+    filling: Option<Filling>,
 ) -> Result<RunningSubrequest, SubrequestError> {
     let core = client.core();
     if core.load.subrequests.get() >= SUBREQUESTS_MAX {
@@ -163,7 +193,7 @@ pub(crate) fn start(
         timer: core.timers.sleep_until(deadline.as_ns()),
         response: ReceivedResponse::new(&request, &plan.limits),
     };
-    let start = EngineStart { generation: Rc::clone(generation), listener, request, report };
+    let start = EngineStart { generation: Rc::clone(generation), listener, request, report, filling };
     spawn_engine(engine, client, start);
     Ok(running)
 }
@@ -322,11 +352,15 @@ impl Exchange {
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        EngineStart { generation, listener, request, report }: EngineStart,
+        EngineStart { generation, listener, request, report, filling }: EngineStart,
     ) {
         let now = MonotonicTime::now();
         self.listener = listener;
         self.subrequest = Some(report);
+        if let Some((caching, own)) = filling {
+            self.caching = Some(caching);
+            self.own_settings = Some(own);
+        }
         self.facts.kind = request.kind;
         self.facts.version = Version::Http11;
         self.facts.may_pipeline = false;

@@ -3,7 +3,8 @@
 use rt::clock::MonotonicTime;
 
 use crate::outcome::{
-    EndPhase, EndReason, HedgeEvent, LoggedRequest, NeededFields, Protocol, RequestTrace, StickyLookup, Times,
+    CacheResult, EndPhase, EndReason, HedgeEvent, LoggedRequest, NeededFields, Protocol, RequestTrace,
+    StickyLookup, Times,
 };
 use crate::plan::{PoolId, ServerId};
 use crate::request_view::RequestView;
@@ -32,6 +33,8 @@ pub(crate) struct OutcomeBuilder {
     pub(crate) sticky: Option<StickyLookup>,
     /// End of the second attempt; `None`: there was none.
     pub(crate) hedge: Option<HedgeEvent>,
+    /// Use of a cache; `None`: its route has none.
+    pub(crate) cache: Option<CacheResult>,
     /// Fault of the last TLS handshake with a server, if it failed.
     pub(crate) tls_error: Option<Box<str>>,
     pub(crate) route: Option<usize>,
@@ -67,6 +70,7 @@ impl Default for OutcomeBuilder {
             wasted: false,
             sticky: None,
             hedge: None,
+            cache: None,
             tls_error: None,
             route: None,
             pool: None,

@@ -43,6 +43,11 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
         "end of the attempt at a second server (`hedge` of a route): won (its response was forwarded), lost or failed; \
          null: none was sent",
     ),
+    (
+        "cache",
+        "use of a cache (`cache` of a route): hit, stale, stale_if_error, revalidated, coalesced, miss, bypass or \
+         unsatisfied (see \"Caching\" of the config); null: the route has none",
+    ),
     ("request_id", "the request's id; null: none"),
     ("user_agent", "the field `User-Agent`; null: none"),
     ("referer", "the field `Referer`, without secrets; null: none"),
@@ -187,6 +192,14 @@ fn push_times(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
         Some(end) => {
             out.fixed(b",\"hedge\":\"");
             out.slice(end.code().as_bytes());
+            out.fixed(b"\"");
+        }
+    }
+    match entry.outcome.cache {
+        None => out.fixed(b",\"cache\":null"),
+        Some(result) => {
+            out.fixed(b",\"cache\":\"");
+            out.slice(result.code().as_bytes());
             out.fixed(b"\"");
         }
     }

@@ -165,6 +165,7 @@ impl ValueWriter<'_, '_> {
             Fact::BytesOut => self.out.number(outcome.bytes_out),
             Fact::BytesContent => self.out.number(outcome.content_bytes_out),
             Fact::Retries => self.out.number(outcome.retries.into()),
+            Fact::Cache => self.text(outcome.cache.map_or("", |result| result.code()).as_bytes()),
             Fact::Hedge => self.text(outcome.hedge.map_or("", |end| end.code()).as_bytes()),
             Fact::Reused => self.text(if outcome.reused { b"true" } else { b"false" }),
             Fact::Time | Fact::TimeUnix | Fact::TimeHttp | Fact::TimeMillis | Fact::TimeClf => {
@@ -287,6 +288,7 @@ pub(crate) fn line_of_values(format: &LogTemplate, value: &[u8]) -> Vec<u8> {
         wasted: false,
         sticky: None,
         hedge: None,
+        cache: None,
         tls_names: None,
         server_name: None,
         tls_error: None,

@@ -74,7 +74,7 @@ fn json_has_everything_and_no_secret() {
          \"status\":200,\"end\":\"done\",\"termination\":\"--\",\"refusal\":null,\"bytes_in\":90,\
          \"bytes_out\":350,\"content_bytes\":100,\"tq_us\":1000,\"tw_us\":2000,\"tc_us\":3000,\
          \"tr_us\":4000,\"td_us\":5000,\"total_us\":15000,\"retries\":1,\"reused\":false,\
-         \"wasted\":false,\"hedge\":null,\"request_id\":\"0192f0c1d2e3\",\"user_agent\":\"curl/8.5.0\",\
+         \"wasted\":false,\"hedge\":null,\"cache\":null,\"request_id\":\"0192f0c1d2e3\",\"user_agent\":\"curl/8.5.0\",\
          \"referer\":\"http://***@a.example/?key=***\",\"tls_version\":null,\"tls_cipher\":null,\
          \"sni\":null,\"tls_error\":null,\"trace_id\":\"00000000000000000000000000000abc\"}\n"
     );
@@ -450,8 +450,8 @@ fn a_text_with_values_is_a_format() {
         "1 2000 0.015 3 90 350 100\n"
     );
     assert_eq!(
-        line("{host} {path} {query} {scheme} {end} {termination} {retries} {reused}{hedge}"),
-        "example.org /a ?b=1&token=*** http done -- 1 false-\n"
+        line("{host} {path} {query} {scheme} {end} {termination} {retries} {reused}{hedge}{cache}"),
+        "example.org /a ?b=1&token=*** http done -- 1 false--\n"
     );
     // A client cannot end the line or the quotes.
     assert_eq!(

@@ -403,6 +403,20 @@ fn every_metric_of_the_table_is_exported() {
     metrics.count_auth(crate::auth::AuthKind::Basic, crate::auth::AuthResult::Allowed);
     snapshot.merge(metrics.snapshot());
     snapshot.add_auth_sources(plan.auth_plans());
+    let directory = tempfile::tempdir().unwrap();
+    let caching = format!(
+        "[listener.web]\nbind = '127.0.0.1:0'\n[cache.unit-metrics]\ndisk = {{ directory = '{}' }}\n[[route]]\npool = 'p'\n\
+         cache = {{ use = 'unit-metrics' }}\n[pool.p]\nservers = ['127.0.0.1:1']\n",
+        directory.path().display()
+    );
+    let plan = crate::config::parse("t", &caching).unwrap().plan;
+    crate::caching::open_caches(&plan).unwrap();
+    let metrics = Metrics::new(&plan);
+    metrics.count_cache_result(0, crate::outcome::CacheResult::Hit);
+    metrics.count_not_stored(0, cache::NotStored::Private);
+    metrics.count_cache_refresh(0, CacheRefresh::Started);
+    snapshot.merge(metrics.snapshot());
+    snapshot.add_cache("unit-metrics", &plan.caches[0].store.get().unwrap().stats());
     let config = "[listener.secure]\nbind = '127.0.0.1:0'\npool = 'secure'\ntls = { self-signed = true }\n\
                   [listener.raw]\nbind = '127.0.0.1:0'\nmode = 'tcp'\nsni = [{ pool = 'secure' }]\n\
                   [pool.secure]\nservers = ['127.0.0.1:1']\nhttp = '2'\ntls = { verify = false }\n";

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 
+use super::caching::CacheCounters;
 use super::codes::status_class;
 use super::histogram::Histogram;
 use super::snapshot::Snapshot;
@@ -32,6 +33,7 @@ pub(super) struct TrafficMetrics {
     mirrors: Vec<MirrorMetrics>,
     /// By [`HedgeEvent`]; empty: the route sends no request twice.
     hedges: Vec<CounterCell>,
+    pub(super) cache: Option<CacheCounters>,
 }
 
 #[derive(Debug)]
@@ -63,8 +65,9 @@ impl TrafficMetrics {
         };
         let hedges = if settings.hedge.is_some() { HedgeEvent::ALL.len() } else { 0 };
         let mirrors: Vec<_> = settings.mirrors.iter().map(|plan| mirror(&plan.pool_name)).collect();
-        let is_needed = hedges > 0 || !mirrors.is_empty();
-        is_needed.then(|| Box::new(Self { mirrors, hedges: new_counters(hedges) }))
+        let cache = settings.cache.as_ref().map(|plan| CacheCounters::new(&plan.cache.name));
+        let is_needed = hedges > 0 || !mirrors.is_empty() || cache.is_some();
+        is_needed.then(|| Box::new(Self { mirrors, hedges: new_counters(hedges), cache }))
     }
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot, route: &str) {
@@ -72,6 +75,7 @@ impl TrafficMetrics {
             snapshot.add(Metric::Hedges, &[route, event.code()], count.0.get());
         }
         self.mirrors.iter().for_each(|mirror| mirror.add_to(snapshot, route));
+        self.cache.iter().for_each(|cache| cache.add_to(snapshot, route));
     }
 }
 

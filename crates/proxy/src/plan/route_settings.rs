@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     AccessPlan, BandwidthPlan, ClientTimeouts, CompressionPlan, Forwarding, HedgeDelay, ListenerIndex,
-    ListenerPlan, MirrorPlan, PoolPlan, ServerTimeouts, Statuses,
+    ListenerPlan, MirrorPlan, PoolPlan, RouteCachePlan, ServerTimeouts, Statuses,
 };
 
 /// Settings of the requests of a route, resolved: its own, or else those of the pool and the listener.
@@ -33,6 +33,8 @@ pub struct RouteSettings {
     pub mirrors: Arc<[MirrorPlan]>,
     /// Second attempt of a slow request; `None`: there is none.
     pub hedge: Option<HedgeDelay>,
+    /// Cache of responses; `None`: none.
+    pub cache: Option<Arc<RouteCachePlan>>,
     /// Rules about who may use the route; `None`: it is open to all.
     pub access: Option<Box<AccessPlan>>,
 }
@@ -114,6 +116,7 @@ settings! {
     "hedge", Route, |settings| settings.hedge.map_or_else(|| "false".to_owned(), hedge_delay);
     "mirror", Route, |settings| mirrors(&settings.mirrors);
     "compression", Listener, |settings| settings.compression.as_ref().map_or_else(|| "false".to_owned(), |plan| plan.to_string());
+    "cache", Route, |settings| settings.cache.as_ref().map_or_else(|| "none".to_owned(), |plan| plan.to_string());
     "limit-rate", Listener, |settings| bandwidth(settings, |plan| plan.download);
     "limit-rate-after", Listener, |settings| format!("{} B", settings.bandwidth.as_ref().map_or(0, |plan| plan.after_bytes));
     "limit-rate-total", Listener, |settings| bandwidth(settings, |plan| plan.total.as_ref().map(|total| total.bytes_per_s));
@@ -128,7 +131,7 @@ settings! {
 }
 
 /// Formats a time as in a config, in the largest unit without a fraction.
-fn duration(ns: u64) -> String {
+pub(super) fn duration(ns: u64) -> String {
     const UNITS: [(&str, u64); 5] = [
         ("h", 3_600_000_000_000),
         ("m", 60_000_000_000),
@@ -194,6 +197,7 @@ impl RouteSettings {
             bandwidth: listener.bandwidth.clone(),
             mirrors: Arc::default(),
             hedge: None,
+            cache: None,
             access: listener.access.boxed(),
         }
     }

@@ -83,6 +83,7 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         included: Vec::new(),
         error_pages: Default::default(),
         maps: Arc::default(),
+        caches: Arc::default(),
     })
 }
 

@@ -8,7 +8,7 @@ use crate::support::tls_peers::Certificates;
 use crate::support::{EVENT_TIMEOUT, shared_machine, within};
 
 use super::pairs::Steps;
-use super::sides::{Origins, Program, Side};
+use super::sides::{COPIED, Origins, Program, Side};
 use super::steps;
 
 /// A section of the page, with the requests to both programs.
@@ -103,6 +103,26 @@ const FEATURES: &[Feature] = &[
             ("/ -H Origin:~https://www.example.org.evil.com", "200 a"),
             ("/", "200 a"),
         ],
+        ..EMPTY
+    },
+    Feature {
+        title: "A cache of responses",
+        requests: &[
+            ("/fixed", "200 a"),
+            ("/fixed -r 0-2", "206 a"),
+            ("/fixed -I", "200 a"),
+            ("/status/404", "404 a"),
+        ],
+        steps: Some((
+            |side| {
+                let target = format!("/copied/cached-by-{:?}", side.program);
+                let statuses = ["", " -r 0-2", ""]
+                    .map(|flags| side.request(&format!("{target}{flags}"), &[])[0].clone());
+                let requests = COPIED.lock().unwrap().iter().filter(|line| line.contains(&target)).count();
+                format!("{}, {requests} at the origin", statuses.join(", "))
+            },
+            "200 a, 206 a, 200 a, 1 at the origin",
+        )),
         ..EMPTY
     },
     Feature {

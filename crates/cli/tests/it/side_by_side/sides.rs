@@ -177,6 +177,7 @@ impl Side {
             .replace("/etc/haproxy/", "{directory}/")
             .replace("/etc/nginx/", "{directory}/")
             .replace("/var/log/", "{directory}/")
+            .replace("/var/cache/", "{directory}/")
             .replace("/run/", "{directory}/");
         let config = replace_ports(program, &config);
         let long = "long ".repeat(500);

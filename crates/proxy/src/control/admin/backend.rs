@@ -64,6 +64,9 @@ impl AdminDataSource for AdminBackend {
         for (name, store) in plan.stores() {
             merged.add_map(&name, &store.statistics());
         }
+        for plan in &*plan.caches {
+            plan.store.get().inspect(|store| merged.add_cache(&plan.name, &store.stats()));
+        }
         merged.add_auth_sources(plan.auth_plans());
         merged
     }

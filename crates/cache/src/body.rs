@@ -1,0 +1,329 @@
+//! Bodies: complete in memory, or still arriving, and the readers of both.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "cores share a body that arrives; a lock is held to append or take a piece"
+)]
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::disk::reading::{DiskBody, ReadState};
+use crate::object::Chunk;
+
+/// Length up to which small pieces of an arriving body are joined.
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+/// Memory of a chunk besides its bytes.
+const CHUNK_OVERHEAD_BYTES: u64 = 64;
+
+/// Reason for which the rest of a body cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// The response of the server ended early.
+    #[error("the response of the server ended early")]
+    Incomplete,
+    /// The body is larger than what is kept of it, and the reader was too slow.
+    #[error("the client was too slow for a body that is not kept")]
+    Overtaken,
+    /// The file was changed, is torn, or cannot be read.
+    #[error("the file of the cache cannot be read")]
+    Disk,
+}
+
+/// The body of an object.
+#[derive(Debug)]
+pub struct Body {
+    kind: BodyKind,
+}
+
+#[derive(Debug)]
+enum BodyKind {
+    Memory { chunks: Box<[Chunk]>, length: u64 },
+    Growing { growth: Mutex<Growth>, declared_bytes: Option<u64> },
+    Disk(Arc<DiskBody>),
+}
+
+/// A body that arrives.
+#[derive(Debug, Default)]
+struct Growth {
+    /// Complete pieces, with their offsets.
+    chunks: VecDeque<(u64, Chunk)>,
+    /// Offset of the first byte that is still there.
+    base: u64,
+    /// End of the last complete piece.
+    sealed: u64,
+    /// Bytes behind it.
+    tail: Vec<u8>,
+    end: Option<Result<(), BodyError>>,
+    /// Pieces before the last ones are dropped: the body will not be stored. Number of bytes that stay.
+    window_bytes: Option<u64>,
+    wakers: HashMap<u64, Waker>,
+    readers: u64,
+}
+
+impl Growth {
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            let chunk = Chunk::new(std::mem::take(&mut self.tail).into());
+            let start = self.sealed;
+            self.sealed += chunk.len() as u64;
+            self.chunks.push_back((start, chunk));
+        }
+        if let Some(window_bytes) = self.window_bytes {
+            while let Some((start, chunk)) = self.chunks.front()
+                && start + chunk.len() as u64 + window_bytes < self.sealed
+            {
+                self.base = start + chunk.len() as u64;
+                self.chunks.pop_front();
+            }
+        }
+    }
+
+    /// Returns the piece at an offset, up to the end of its chunk.
+    fn piece(&mut self, position: u64) -> Poll<Option<Result<Chunk, BodyError>>> {
+        if position < self.base {
+            return Poll::Ready(Some(Err(BodyError::Overtaken)));
+        }
+        if position == self.sealed {
+            self.seal();
+        }
+        if position < self.sealed {
+            let index = self.chunks.partition_point(|(start, _)| *start <= position) - 1;
+            let (start, chunk) = &self.chunks[index];
+            // Within a chunk, whose length is a usize.
+            return Poll::Ready(Some(Ok(chunk.slice((position - start) as usize, chunk.len()))));
+        }
+        match self.end {
+            Some(Ok(())) => Poll::Ready(None),
+            Some(Err(error)) => Poll::Ready(Some(Err(error))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Body {
+    pub(crate) fn memory(chunks: Vec<Chunk>) -> Self {
+        let length = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        Self { kind: BodyKind::Memory { chunks: chunks.into_boxed_slice(), length } }
+    }
+
+    pub(crate) fn growing(declared_bytes: Option<u64>) -> Self {
+        Self { kind: BodyKind::Growing { growth: Mutex::default(), declared_bytes } }
+    }
+
+    pub(crate) fn on_disk(body: DiskBody) -> Self {
+        Self { kind: BodyKind::Disk(Arc::new(body)) }
+    }
+
+    /// Returns whether the body stays on disk.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        matches!(self.kind, BodyKind::Disk(_))
+    }
+
+    /// Returns the length. `None`: it is still arriving, and its length is unknown.
+    pub fn length(&self) -> Option<u64> {
+        match &self.kind {
+            BodyKind::Memory { length, .. } => Some(*length),
+            BodyKind::Disk(body) => Some(body.preamble.body_bytes),
+            BodyKind::Growing { growth, declared_bytes } => declared_bytes.or_else(|| {
+                let growth = lock(growth);
+                let is_complete = growth.end == Some(Ok(()));
+                is_complete.then(|| growth.sealed + growth.tail.len() as u64)
+            }),
+        }
+    }
+
+    /// Returns the length that the server announced for an arriving body.
+    pub(crate) fn declared(&self) -> Option<u64> {
+        match &self.kind {
+            BodyKind::Memory { length, .. } => Some(*length),
+            BodyKind::Disk(body) => Some(body.preamble.body_bytes),
+            BodyKind::Growing { declared_bytes, .. } => *declared_bytes,
+        }
+    }
+
+    /// Returns the number of bytes that have arrived.
+    pub(crate) fn received(&self) -> u64 {
+        match &self.kind {
+            BodyKind::Memory { length, .. } => *length,
+            BodyKind::Disk(body) => body.preamble.body_bytes,
+            BodyKind::Growing { growth, .. } => {
+                let growth = lock(growth);
+                growth.sealed + growth.tail.len() as u64
+            }
+        }
+    }
+
+    /// Returns the pieces of a complete body in memory.
+    pub fn chunks(&self) -> Option<&[Chunk]> {
+        match &self.kind {
+            BodyKind::Memory { chunks, .. } => Some(chunks),
+            BodyKind::Growing { .. } | BodyKind::Disk(_) => None,
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        match &self.kind {
+            BodyKind::Disk(_) => 0,
+            BodyKind::Memory { chunks, length } => length + chunks.len() as u64 * CHUNK_OVERHEAD_BYTES,
+            BodyKind::Growing { growth, .. } => {
+                let growth = lock(growth);
+                growth.sealed - growth.base
+                    + growth.tail.len() as u64
+                    + growth.chunks.len() as u64 * CHUNK_OVERHEAD_BYTES
+            }
+        }
+    }
+
+    /// Appends bytes to an arriving body. Returns its length.
+    pub(crate) fn push(&self, bytes: &[u8]) -> u64 {
+        let BodyKind::Growing { growth, .. } = &self.kind else { return 0 };
+        let (length, wakers) = {
+            let mut growth = lock(growth);
+            growth.tail.extend_from_slice(bytes);
+            if growth.tail.len() >= CHUNK_BYTES {
+                growth.seal();
+            }
+            (growth.sealed + growth.tail.len() as u64, std::mem::take(&mut growth.wakers))
+        };
+        wakers.into_values().for_each(Waker::wake);
+        length
+    }
+
+    /// Drops all but the last bytes of an arriving body from now on.
+    pub(crate) fn keep_only(&self, window_bytes: u64) {
+        if let BodyKind::Growing { growth, .. } = &self.kind {
+            let mut growth = lock(growth);
+            growth.window_bytes = Some(window_bytes);
+            growth.seal();
+        }
+    }
+
+    /// Ends an arriving body, and returns its pieces if it is complete.
+    pub(crate) fn end(&self, result: Result<(), BodyError>) -> Option<Vec<Chunk>> {
+        let BodyKind::Growing { growth, .. } = &self.kind else { return None };
+        let (chunks, wakers) = {
+            let mut growth = lock(growth);
+            growth.seal();
+            if growth.end.is_none() {
+                growth.end = Some(result);
+            }
+            let is_kept = growth.end == Some(Ok(())) && growth.base == 0;
+            let chunks = is_kept.then(|| growth.chunks.iter().map(|(_, chunk)| chunk.clone()).collect());
+            (chunks, std::mem::take(&mut growth.wakers))
+        };
+        wakers.into_values().for_each(Waker::wake);
+        chunks
+    }
+}
+
+/// Reads a body, or a range of it, in pieces, also while it arrives.
+#[derive(Debug)]
+pub struct BodyReader {
+    body: Arc<Body>,
+    position: u64,
+    end: u64,
+    /// Index of the next chunk in memory, and its offset.
+    next_chunk: (usize, u64),
+    /// Number among the readers of an arriving body.
+    number: Option<u64>,
+    /// Read of a file that runs, and the offset of its first byte.
+    reading: Option<(Arc<ReadState>, u64)>,
+}
+
+impl BodyReader {
+    /// Reads `range`, or everything.
+    #[must_use]
+    pub fn new(body: &Arc<Body>, range: Option<Range<u64>>) -> Self {
+        let range = range.unwrap_or(0..u64::MAX);
+        Self {
+            body: Arc::clone(body),
+            position: range.start,
+            end: range.end,
+            next_chunk: (0, 0),
+            number: None,
+            reading: None,
+        }
+    }
+
+    /// Returns the next piece; `None` at the end. Wakes the task when there is more.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Chunk, BodyError>>> {
+        if self.position >= self.end {
+            return Poll::Ready(None);
+        }
+        let body = Arc::clone(&self.body);
+        let piece = match &body.kind {
+            BodyKind::Memory { chunks, .. } => Poll::Ready(self.next_in_memory(chunks).map(Ok)),
+            BodyKind::Disk(body) => self.poll_file(body, context),
+            BodyKind::Growing { growth, .. } => {
+                let mut growth = lock(growth);
+                let piece = growth.piece(self.position);
+                if piece.is_pending() {
+                    let number = *self.number.get_or_insert_with(|| {
+                        growth.readers += 1;
+                        growth.readers
+                    });
+                    growth.wakers.insert(number, context.waker().clone());
+                }
+                piece
+            }
+        };
+        piece.map(|piece| {
+            piece.map(|piece| {
+                piece.map(|chunk| {
+                    let rest = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
+                    let chunk = if chunk.len() > rest { chunk.slice(0, rest) } else { chunk };
+                    self.position += chunk.len() as u64;
+                    chunk
+                })
+            })
+        })
+    }
+
+    fn poll_file(
+        &mut self,
+        body: &Arc<DiskBody>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Chunk, BodyError>>> {
+        if self.position >= body.preamble.body_bytes {
+            return Poll::Ready(None);
+        }
+        let (state, start) = self.reading.get_or_insert_with(|| body.start_read(self.position));
+        // The piece begins with the block of the position.
+        let skipped = (self.position - *start) as usize;
+        let piece =
+            state.poll(context).map(|piece| Some(piece.map(|chunk| chunk.slice(skipped, chunk.len()))));
+        if piece.is_ready() {
+            self.reading = None;
+        }
+        piece
+    }
+
+    fn next_in_memory(&mut self, chunks: &[Chunk]) -> Option<Chunk> {
+        loop {
+            let (index, start) = self.next_chunk;
+            let chunk = chunks.get(index)?;
+            let end = start + chunk.len() as u64;
+            self.next_chunk = (index + 1, end);
+            if self.position < end {
+                // Within the chunk, whose length is a usize.
+                return Some(chunk.slice((self.position - start) as usize, chunk.len()));
+            }
+        }
+    }
+}
+
+impl Drop for BodyReader {
+    fn drop(&mut self) {
+        if let (Some(number), BodyKind::Growing { growth, .. }) = (self.number, &self.body.kind) {
+            lock(growth).wakers.remove(&number);
+        }
+    }
+}
+
+/// Locks a body; each statement under the lock leaves it valid.
+fn lock(growth: &Mutex<Growth>) -> MutexGuard<'_, Growth> {
+    growth.lock().unwrap_or_else(PoisonError::into_inner)
+}

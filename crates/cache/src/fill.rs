@@ -1,0 +1,356 @@
+//! A response that arrives and may be stored, and the requests that wait for it.
+
+#![expect(clippy::disallowed_types, reason = "cores share a fill; a lock is held to change its state")]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use wire::Header;
+
+use crate::body::{Body, BodyError, CHUNK_BYTES};
+use crate::head::StoredHead;
+use crate::key::Key;
+use crate::object::{Chunk, Object, ObjectState};
+use crate::policy::NotStored;
+use crate::storable::Storable;
+use crate::store::Cache;
+use crate::variant::{Selection, VARIANT_BYTES_MAX, secondary_key};
+
+/// Bytes of a body that stay for the readers of a response that became too large to be stored.
+const WINDOW_BYTES: u64 = 1024 * 1024;
+
+/// Length up to which the pieces of a stored body are joined.
+const JOINED_BYTES_MAX: usize = 256 * 1024;
+
+/// Result of a fill for a request that waited.
+#[derive(Clone, Debug)]
+pub enum FillResult {
+    /// The response; its body may still arrive.
+    Object(Arc<Object>),
+    /// The response is not stored, or was not received: the request goes to the server on its own.
+    NotStored(NotStored),
+    /// The response is one for other requests (`Vary`): the request goes to the server on its own.
+    OtherVariant,
+}
+
+/// State that the leader and the waiting requests share.
+#[derive(Debug)]
+pub(crate) struct FillShared {
+    pub(crate) key: Key,
+    /// Secondary key of the leader by the known `Vary`, if the key has been stored before.
+    expected: Option<Selection>,
+    state: Mutex<FillState>,
+    /// What it stores is outdated already: the key was purged.
+    is_purged: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct FillState {
+    result: Option<Result<Arc<Object>, NotStored>>,
+    /// The response is too large, so that later requests do not wait for it.
+    is_closed: bool,
+    waiters: usize,
+    next_number: u64,
+    wakers: HashMap<u64, Waker>,
+}
+
+impl FillShared {
+    pub(crate) fn new(key: Key, expected: Option<Selection>) -> Self {
+        Self { key, expected, state: Mutex::default(), is_purged: AtomicBool::new(false) }
+    }
+
+    /// Returns whether a request should wait for this fill, as far as that is known.
+    pub(crate) fn fits(&self, headers: &[Header<'_>]) -> bool {
+        if self.is_purged() {
+            return false;
+        }
+        let state = lock(&self.state);
+        match &state.result {
+            _ if state.is_closed => false,
+            Some(Ok(object)) => secondary_key(&object.storable.vary, headers) == object.variant,
+            Some(Err(_)) => false,
+            None => match &self.expected {
+                Some(expected) => expected.covers(headers),
+                None => true,
+            },
+        }
+    }
+
+    /// Returns whether a purge of some responses covers this one, which it does while its head is unknown.
+    pub(crate) fn head_or_unknown(&self, fits: impl Fn(&Object) -> bool) -> bool {
+        match &lock(&self.state).result {
+            Some(Ok(object)) => fits(object),
+            Some(Err(_)) => false,
+            None => true,
+        }
+    }
+
+    /// Keeps its response from being stored, and later requests from waiting for it.
+    pub(crate) fn set_purged(&self) {
+        self.is_purged.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_purged(&self) -> bool {
+        self.is_purged.load(Ordering::Acquire)
+    }
+
+    fn set_result(&self, result: Result<Arc<Object>, NotStored>) {
+        let wakers = {
+            let mut state = lock(&self.state);
+            state.result = Some(result);
+            std::mem::take(&mut state.wakers)
+        };
+        wakers.into_values().for_each(Waker::wake);
+    }
+}
+
+/// The right to store the response to one request. Dropping it without [`Fill::finish`] abandons it.
+#[derive(Debug)]
+pub struct Fill {
+    cache: Arc<Cache>,
+    shared: Arc<FillShared>,
+    object: Option<Arc<Object>>,
+    /// Memory that the arriving body has reserved.
+    reserved_bytes: u64,
+    /// The response cannot be stored any more, but others read it.
+    refused: Option<NotStored>,
+    is_done: bool,
+}
+
+impl Fill {
+    pub(crate) fn new(cache: Arc<Cache>, shared: Arc<FillShared>) -> Self {
+        Self { cache, shared, object: None, reserved_bytes: 0, refused: None, is_done: false }
+    }
+
+    pub fn key(&self) -> &Key {
+        &self.shared.key
+    }
+
+    /// Takes the head of a response that may be stored. The waiting requests get the object that it returns.
+    /// `request_headers` are those with which later requests are compared; `body_bytes` is the length, if it
+    /// is known.
+    ///
+    /// # Errors
+    /// It is too large; the waiting requests go on by themselves.
+    pub fn store_head(
+        &mut self,
+        head: StoredHead,
+        storable: Storable,
+        request_headers: &[Header<'_>],
+        body_bytes: Option<u64>,
+    ) -> Result<Arc<Object>, NotStored> {
+        let variant = secondary_key(&storable.vary, request_headers);
+        let result = match variant.len() {
+            ..=VARIANT_BYTES_MAX => {
+                match body_bytes.is_some_and(|bytes| bytes > self.cache.object_bytes_max()) {
+                    true => Err(NotStored::TooLarge),
+                    false => Ok(()),
+                }
+            }
+            _ => Err(NotStored::VaryTooLong),
+        };
+        if let Err(reason) = result {
+            self.end(Err(reason));
+            return Err(reason);
+        }
+        let object = Arc::new(Object {
+            key: self.shared.key.clone(),
+            variant,
+            head,
+            storable,
+            body: Arc::new(Body::growing(body_bytes)),
+            state: ObjectState::default(),
+        });
+        self.object = Some(Arc::clone(&object));
+        self.shared.set_result(Ok(Arc::clone(&object)));
+        Ok(object)
+    }
+
+    /// Appends bytes of the body.
+    ///
+    /// # Errors
+    /// It will not be stored any more. The requests that read it get the rest nevertheless: the caller goes on.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), NotStored> {
+        let Some(object) = &self.object else { return Err(NotStored::Incomplete) };
+        let length = object.body.push(bytes);
+        if let Some(reason) = self.refused {
+            return Err(reason);
+        }
+        let reason = match length > self.cache.object_bytes_max() {
+            true => Some(NotStored::TooLarge),
+            false => match self.cache.reserve(bytes.len() as u64) {
+                true => None,
+                false => Some(NotStored::Busy),
+            },
+        };
+        let Some(reason) = reason else {
+            self.reserved_bytes += bytes.len() as u64;
+            return Ok(());
+        };
+        object.body.keep_only(WINDOW_BYTES);
+        self.refused = Some(reason);
+        lock(&self.shared.state).is_closed = true;
+        self.release();
+        Err(reason)
+    }
+
+    /// Stores the complete response. Returns the stored object.
+    ///
+    /// # Errors
+    /// The reason for which it was not stored.
+    pub fn finish(mut self) -> Result<Arc<Object>, NotStored> {
+        self.is_done = true;
+        self.release();
+        let object = self.object.take().ok_or(NotStored::Incomplete)?;
+        let is_short =
+            matches!((object.body.declared(), object.body.received()), (Some(all), now) if all != now);
+        if is_short {
+            object.body.end(Err(BodyError::Incomplete));
+            self.cache.remove_fill(&self.shared, Some(NotStored::Incomplete));
+            return Err(NotStored::Incomplete);
+        }
+        let chunks = object.body.end(Ok(()));
+        let refused = match self.shared.is_purged() {
+            true => Some(NotStored::Purged),
+            false => self.refused,
+        };
+        let (None, Some(chunks)) = (refused, chunks) else {
+            let reason = refused.unwrap_or(NotStored::TooLarge);
+            self.cache.remove_fill(&self.shared, Some(reason));
+            return Err(reason);
+        };
+        let stored = Arc::new(Object {
+            key: object.key.clone(),
+            variant: object.variant.clone(),
+            head: object.head.clone(),
+            storable: object.storable.clone(),
+            body: Arc::new(Body::memory(joined(chunks))),
+            state: ObjectState::default(),
+        });
+        self.cache.store(&stored, &self.shared);
+        Ok(stored)
+    }
+
+    /// Ends the fill with an object that was validated: the waiting requests get it.
+    pub fn finish_with(mut self, object: &Arc<Object>) {
+        self.is_done = true;
+        self.shared.set_result(Ok(Arc::clone(object)));
+        self.cache.remove_fill(&self.shared, None);
+    }
+
+    /// Ends the fill without storing: the waiting requests go on by themselves.
+    pub fn abandon(mut self, reason: NotStored) {
+        self.end(Err(reason));
+    }
+
+    fn end(&mut self, result: Result<(), NotStored>) {
+        if std::mem::replace(&mut self.is_done, true) {
+            return;
+        }
+        self.release();
+        let reason = result.err().unwrap_or(NotStored::Incomplete);
+        match &self.object {
+            Some(object) => drop(object.body.end(Err(BodyError::Incomplete))),
+            None => self.shared.set_result(Err(reason)),
+        }
+        self.cache.remove_fill(&self.shared, Some(reason));
+    }
+
+    fn release(&mut self) {
+        self.cache.release(std::mem::take(&mut self.reserved_bytes));
+    }
+}
+
+impl Drop for Fill {
+    fn drop(&mut self) {
+        self.end(Err(NotStored::Incomplete));
+    }
+}
+
+/// A request that waits for the head of a fill.
+#[derive(Debug)]
+pub struct FillWaiter {
+    cache: Arc<Cache>,
+    shared: Arc<FillShared>,
+    number: u64,
+}
+
+impl FillWaiter {
+    /// Registers a request. `None`: the fill has the maximum number of waiting requests.
+    pub(crate) fn new(cache: Arc<Cache>, shared: Arc<FillShared>, waiters_max: usize) -> Option<Self> {
+        let number = {
+            let mut state = lock(&shared.state);
+            if state.waiters >= waiters_max {
+                return None;
+            }
+            state.waiters += 1;
+            state.next_number += 1;
+            state.next_number
+        };
+        cache.add_waiters(1);
+        Some(Self { cache, shared, number })
+    }
+
+    /// Returns the result for a request with these headers. Wakes the task when there is one.
+    pub fn poll_result(&mut self, headers: &[Header<'_>], context: &mut Context<'_>) -> Poll<FillResult> {
+        let mut state = lock(&self.shared.state);
+        let result = match &state.result {
+            None => {
+                state.wakers.insert(self.number, context.waker().clone());
+                return Poll::Pending;
+            }
+            Some(Err(reason)) => FillResult::NotStored(*reason),
+            Some(Ok(object)) if state.is_closed && object.body().chunks().is_none() => {
+                FillResult::NotStored(NotStored::TooLarge)
+            }
+            Some(Ok(object)) => match secondary_key(&object.storable.vary, headers) == object.variant {
+                true => FillResult::Object(Arc::clone(object)),
+                false => FillResult::OtherVariant,
+            },
+        };
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for FillWaiter {
+    fn drop(&mut self) {
+        {
+            let mut state = lock(&self.shared.state);
+            state.waiters -= 1;
+            state.wakers.remove(&self.number);
+        }
+        self.cache.remove_waiters(1);
+    }
+}
+
+/// Joins the pieces of a small body, and those of a body that came in small pieces.
+fn joined(chunks: Vec<Chunk>) -> Vec<Chunk> {
+    let length: usize = chunks.iter().map(|chunk| chunk.len()).sum();
+    if chunks.len() <= 1 || (length > JOINED_BYTES_MAX && length / chunks.len() >= CHUNK_BYTES / 2) {
+        return chunks;
+    }
+    let mut joined = Vec::with_capacity(length.div_ceil(JOINED_BYTES_MAX));
+    let mut buffer = Vec::with_capacity(length.min(JOINED_BYTES_MAX));
+    for chunk in chunks {
+        let mut rest: &[u8] = &chunk;
+        while !rest.is_empty() {
+            let (now, after) = rest.split_at(rest.len().min(JOINED_BYTES_MAX - buffer.len()));
+            buffer.extend_from_slice(now);
+            rest = after;
+            if buffer.len() == JOINED_BYTES_MAX {
+                joined.push(Chunk::new(std::mem::take(&mut buffer).into()));
+            }
+        }
+    }
+    if !buffer.is_empty() {
+        joined.push(Chunk::new(buffer.into()));
+    }
+    joined
+}
+
+/// Locks a fill; each statement under the lock leaves it valid.
+fn lock(state: &Mutex<FillState>) -> MutexGuard<'_, FillState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,158 @@
+//! Requests that wait for a stored response: for its head on disk, or for the response to an equal request.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use cache::{FillResult, Freshness, Object};
+use rt::clock::MonotonicTime;
+
+use super::StepResult;
+use super::cache_lookup::{CachedRequest, Step, begin_fill_at_once};
+use super::suspended::Resumed;
+use crate::caching::{CacheRole, CacheStage, CacheWait, Forwarded, StatusField, WaitSource, unix_now};
+use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::core::PollContext;
+use crate::exchange_state::{Exchange, ExchangeStage};
+use crate::outcome::{CacheResult, EndReason};
+use crate::plan::PoolId;
+
+/// Result of a wait.
+enum WaitResult {
+    Disk(Option<Arc<Object>>),
+    Fill(FillResult),
+    /// The time is over.
+    Late,
+}
+
+impl Exchange {
+    /// Waits for a stored response, or for the response to an equal request.
+    pub(super) fn poll_cache_wait(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        input: &mut [u8],
+    ) -> StepResult {
+        let stage = std::mem::replace(&mut self.stage, ExchangeStage::Unused);
+        let ExchangeStage::Cached(mut stage) = stage else { return StepResult::Progressed };
+        let CacheStage::Waiting(wait) = &mut *stage else { return StepResult::Progressed };
+        let answer = match self.poll_wait_source(ctx, client, wait) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => {
+                self.stage = ExchangeStage::Cached(stage);
+                return self.check_waiting_client(ctx, client, input);
+            }
+        };
+        // The client may have left just when the response came.
+        match self.check_waiting_client(ctx, client, input) {
+            StepResult::Blocked => {}
+            result => return result,
+        }
+        client.disarm();
+        let CacheStage::Waiting(wait) = *stage else { return StepResult::Progressed };
+        let (suspended, pool, due) = (wait.request, wait.pool, wait.due);
+        let is_resumed = self.resume_request(ctx, client, &suspended, |exchange, ctx, client, resumed| {
+            exchange.go_on_with_cache(ctx, client, &resumed, (pool, due), answer);
+        });
+        if !is_resumed {
+            self.reject(ctx, client, EndReason::NoServer);
+        }
+        StepResult::Progressed
+    }
+
+    /// Returns the result of a wait; an error: the time is over.
+    fn poll_wait_source(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        wait: &mut CacheWait,
+    ) -> Poll<WaitResult> {
+        match &mut wait.source {
+            WaitSource::Disk(open) => open.poll_object(ctx.cx).map(WaitResult::Disk),
+            WaitSource::Fill(waiter) => {
+                let mut slots = wire::header_slots();
+                let fields = wait.request.headers(&mut slots);
+                if let Poll::Ready(result) = waiter.poll_result(fields, ctx.cx) {
+                    return Poll::Ready(WaitResult::Fill(result));
+                }
+                let due = wait.due.min(self.total_due());
+                let wait_ns = due.since(ctx.core.ticks.now.get()).max(1);
+                match client.has_timed_out(ctx, TimeoutKind::Coalesced, wait_ns) {
+                    true => Poll::Ready(WaitResult::Late),
+                    false => Poll::Pending,
+                }
+            }
+        }
+    }
+
+    /// Goes on with a request after its wait.
+    fn go_on_with_cache(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        resumed: &Resumed<'_>,
+        (pool, due): (PoolId, MonotonicTime),
+        answer: WaitResult,
+    ) {
+        let (generation, request) = (resumed.generation, resumed.request);
+        let (Some(route), Some(plan)) = (self.outcome.route, resumed.own.cache.as_ref()) else {
+            return self.reject(ctx, client, EndReason::NoServer);
+        };
+        let now = MonotonicTime::now();
+        let prepared = plan.cache.store.get().and_then(|store| {
+            self.prepare_cached(client, generation, (route, pool), request, (plan, store), due)
+        });
+        let is_taken = match prepared {
+            None => false,
+            Some((cached, _)) => {
+                let step = self.step_after_wait(ctx, client, &cached, answer);
+                self.take_step(ctx, client, &cached, step)
+            }
+        };
+        if !is_taken {
+            self.forward_behind_cache(ctx, client, generation, (route, pool), request, now);
+        }
+    }
+
+    fn step_after_wait(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        cached: &CachedRequest<'_>,
+        answer: WaitResult,
+    ) -> Step {
+        match answer {
+            WaitResult::Disk(Some(object)) => self.use_object(ctx, client, cached, object),
+            WaitResult::Disk(None) => self.miss(ctx, client, cached, true),
+            WaitResult::Fill(FillResult::Object(object)) => self.use_coalesced(ctx, client, cached, &object),
+            // Its response is known to be one that is not stored, so the requests for it do not wait for each other.
+            WaitResult::Fill(FillResult::NotStored(reason)) if reason.is_lasting() => {
+                begin_fill_at_once(cached, Forwarded::Miss)
+            }
+            WaitResult::Fill(_) => self.look_up(ctx, client, cached),
+            WaitResult::Late => Step::Forward(CacheRole::Forward, Forwarded::Miss),
+        }
+    }
+
+    /// Answers a request with the response to an equal one.
+    fn use_coalesced(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        cached: &CachedRequest<'_>,
+        object: &Arc<Object>,
+    ) -> Step {
+        let now = unix_now();
+        match object.storable().freshness(now, &cached.policy) {
+            Freshness::MustValidate { may_answer_errors: false } => {
+                begin_fill_at_once(cached, Forwarded::Miss)
+            }
+            // Its server has just failed, or has just sent it.
+            _ => {
+                self.outcome.cache = Some(CacheResult::Coalesced);
+                let status = StatusField::collapsed(object, now);
+                self.serve(ctx, client, cached.request, (object, status), None);
+                Step::Taken
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Sending of a stored response, whose body may still arrive: piece by piece, without a copy of the pieces in memory
+//! and, if its route compresses, in a coding of its own.
+
+use std::task::Poll;
+
+use cache::BodyError;
+use content::body::SLICE_BYTES;
+
+use super::{StepResult, Wait};
+use crate::caching::{CacheStage, CachedBody};
+use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::core::PollContext;
+use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress};
+use crate::outcome::{EndPhase, EndReason};
+use crate::profile::ProfilePhase;
+
+/// Maximum number of bytes that are encoded at a time, which takes about a millisecond.
+const ENCODED_SLICE_BYTES: usize = 32 * 1024;
+
+impl Exchange {
+    /// Waits for a stored response, or sends it, at most so many bytes of its content at a time.
+    #[cold]
+    pub(super) fn poll_cached(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        input: &mut [u8],
+        bytes_max: usize,
+    ) -> StepResult {
+        let ExchangeStage::Cached(stage) = &self.stage else { return StepResult::Progressed };
+        let (is_waiting, has_begun) = match &**stage {
+            CacheStage::Waiting(_) => (true, false),
+            CacheStage::Sending(body) => (false, body.has_begun),
+        };
+        if is_waiting {
+            return self.poll_cache_wait(ctx, client, input);
+        }
+        let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
+        // The head goes out with the first piece.
+        if (has_begun || self.response == ResponseProgress::Done)
+            && let Some(result) = self.flush_cached(ctx, client)
+        {
+            return result;
+        }
+        if self.response == ResponseProgress::Done {
+            return StepResult::Finished(self.finish(ctx, client));
+        }
+        self.progress.client_write.stop();
+        // Taken out, so that the rest of the exchange can be used beside it.
+        let stage = std::mem::replace(&mut self.stage, ExchangeStage::Unused);
+        let ExchangeStage::Cached(mut stage) = stage else { return StepResult::Progressed };
+        let CacheStage::Sending(body) = &mut *stage else { return StepResult::Progressed };
+        let result = self.send_cached(ctx, client, input, body, bytes_max);
+        if matches!(self.stage, ExchangeStage::Unused) && !matches!(result, StepResult::Finished(_)) {
+            self.stage = ExchangeStage::Cached(stage);
+        }
+        result
+    }
+
+    /// Sends what was processed before. `None`: all of it is sent.
+    fn flush_cached(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+    ) -> Option<StepResult> {
+        let bytes_before = self.outcome.bytes_out;
+        let wait = Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
+        match self.response_relay.poll_flush(ctx.cx, &mut client.stream, &mut self.outcome.bytes_out) {
+            Poll::Ready(Ok(())) => None,
+            Poll::Ready(Err(_)) => Some(self.fail_client_gone(ctx, client)),
+            Poll::Pending if self.outcome.bytes_out > bytes_before => Some(StepResult::Progressed),
+            Poll::Pending if self.expired_timeout(ctx, client, wait).is_some() => {
+                Some(self.fail(ctx, client, EndReason::WriteTimeout, EndPhase::Data))
+            }
+            Poll::Pending => Some(StepResult::Blocked),
+        }
+    }
+
+    /// Sends the next piece.
+    fn send_cached(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        input: &mut [u8],
+        body: &mut CachedBody,
+        bytes_max: usize,
+    ) -> StepResult {
+        if body.codec.as_ref().is_some_and(|codec| codec.has_output()) {
+            return self.push_coded(ctx, client, body);
+        }
+        if body.rest.is_empty() {
+            match body.reader.poll_next(ctx.cx) {
+                Poll::Ready(Some(Ok(piece))) => body.rest.set(piece),
+                Poll::Ready(Some(Err(error))) => return self.fail_cached(ctx, client, error),
+                Poll::Ready(None) => return self.end_cached(ctx, client, body),
+                Poll::Pending if !body.has_begun => {
+                    body.has_begun = true;
+                    return StepResult::Progressed;
+                }
+                Poll::Pending => {
+                    // What the codec holds must not wait for the server.
+                    if let Some(codec) = &mut body.codec
+                        && codec.flush().is_ok_and(|has_output| has_output)
+                    {
+                        return self.push_coded(ctx, client, body);
+                    }
+                    return self.check_waiting_client(ctx, client, input);
+                }
+            }
+        }
+        body.has_begun = true;
+        let slice_max = if body.codec.is_some() { ENCODED_SLICE_BYTES } else { SLICE_BYTES };
+        let piece = body.rest.take(slice_max.min(bytes_max));
+        if let Some(codec) = &mut body.codec {
+            if codec.write(&piece).is_err() {
+                return self.fail(ctx, client, EndReason::BadResponse, EndPhase::Data);
+            }
+            let result = self.push_coded(ctx, client, body);
+            // An encoder takes long, and other connections have their turn between two slices.
+            rt::cores::yield_turn(ctx.cx);
+            return match result {
+                StepResult::Progressed => StepResult::Blocked,
+                other => other,
+            };
+        }
+        let Ok(batch) = self.response_relay.decode_batch(&piece) else {
+            return self.fail(ctx, client, EndReason::BadResponse, EndPhase::Data);
+        };
+        if batch.is_last {
+            self.response = ResponseProgress::Done;
+        }
+        let out = &mut self.outcome.bytes_out;
+        let sent = self.response_relay.poll_send(ctx.cx, &mut client.stream, &piece, &batch, out);
+        body.note_sent(piece.len() as u64);
+        match sent {
+            Poll::Ready(Err(_)) => self.fail_client_gone(ctx, client),
+            Poll::Ready(Ok(())) | Poll::Pending => StepResult::Progressed,
+        }
+    }
+
+    /// Ends a response whose body was read.
+    fn end_cached(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        body: &mut CachedBody,
+    ) -> StepResult {
+        if let Some(codec) = &mut body.codec {
+            codec.end_input();
+            return self.push_coded(ctx, client, body);
+        }
+        // A body of known length ends with its last byte.
+        if self.response_relay.take_eof().is_err() {
+            return self.fail(ctx, client, EndReason::ServerClosed, EndPhase::Data);
+        }
+        self.response = ResponseProgress::Done;
+        self.response_relay.end();
+        StepResult::Progressed
+    }
+
+    /// Moves output of the codec to the client.
+    fn push_coded(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        body: &mut CachedBody,
+    ) -> StepResult {
+        let Some(codec) = &mut body.codec else { return StepResult::Progressed };
+        let mut content = Vec::new();
+        let Ok(is_last) = codec.take_output(&mut content) else {
+            return self.fail(ctx, client, EndReason::BadResponse, EndPhase::Data);
+        };
+        if is_last {
+            self.response = ResponseProgress::Done;
+        }
+        self.response_relay.push_recoded(&content, is_last);
+        StepResult::Progressed
+    }
+
+    /// Ends a response whose body cannot be read to its end: the client must notice that bytes are missing.
+    #[cold]
+    fn fail_cached(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        error: BodyError,
+    ) -> StepResult {
+        let end = match error {
+            BodyError::Incomplete => EndReason::ServerClosed,
+            BodyError::Overtaken => EndReason::WriteTimeout,
+            BodyError::Disk => EndReason::FileFailed,
+        };
+        self.fail(ctx, client, end, EndPhase::Data)
+    }
+}
