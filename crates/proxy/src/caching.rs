@@ -206,6 +206,8 @@ pub(crate) struct CachedBody {
     pub(crate) codec: Option<Recoding>,
     /// False while the head waits for the first piece, to be sent with it.
     pub(crate) has_begun: bool,
+    /// The request, if its file may turn out to be damaged: it goes to the server then, unless something was sent.
+    pub(crate) request: Option<SuspendedRequest>,
     /// Progress of the client whose request fills the cache.
     pub(crate) progress: Option<Rc<ClientProgress>>,
 }

@@ -429,6 +429,7 @@ impl Exchange {
             rest: PieceRest::default(),
             codec,
             has_begun: false,
+            request: object.body().is_on_disk().then(|| SuspendedRequest::new(request)),
             progress,
         };
         self.stage = ExchangeStage::Cached(Box::new(CacheStage::Sending(body)));

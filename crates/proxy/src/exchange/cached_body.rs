@@ -91,7 +91,12 @@ impl Exchange {
         if body.rest.is_empty() {
             match body.reader.poll_next(ctx.cx) {
                 Poll::Ready(Some(Ok(piece))) => body.rest.set(piece),
-                Poll::Ready(Some(Err(error))) => return self.fail_cached(ctx, client, error),
+                Poll::Ready(Some(Err(error))) => match body.request.take().filter(|_| !body.has_begun) {
+                    Some(request) if error == BodyError::Disk => {
+                        return self.forward_unread(ctx, client, &request);
+                    }
+                    _ => return self.fail_cached(ctx, client, error),
+                },
                 Poll::Ready(None) => return self.end_cached(ctx, client, body),
                 Poll::Pending if !body.has_begun => {
                     body.has_begun = true;
