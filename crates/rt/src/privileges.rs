@@ -201,7 +201,6 @@ fn restrict_files(files: &AllowedFiles) -> Result<Confinement, PrivilegeError> {
         | AccessFs::WriteFile
         | AccessFs::Truncate
         | AccessFs::MakeReg
-        | AccessFs::MakeDir
         | AccessFs::MakeSock
         | AccessFs::RemoveFile
         | AccessFs::Refer;
