@@ -24,7 +24,7 @@ LOG_BYTES, LOG_FILES = 4 << 20, 3
 RATE = 250
 # Allowed growth from the second quarter of a process to its last one: memory that the allocator keeps.
 GROWTH_MAX, GROWTH_BYTES_MAX = 0.05, 2 << 20
-OBJECTS = 2_000
+OBJECTS = 600
 
 CONF = """
 threads = 2
@@ -72,7 +72,7 @@ CACHE = """
 memory = "4m"
 disk = {{ directory = "{folder}/cache", size = "16m" }}
 """
-CACHED = 'cache = { use = "site", valid = [{ status = "200", for = "20s" }] }'
+CACHED = 'cache = { use = "site", valid = [{ status = "200", for = "40s" }] }'
 
 
 class Collector(http.server.BaseHTTPRequestHandler):
@@ -112,7 +112,7 @@ class Subject:
         self.round += 1
         text = CONF.format(admin=self.admin, folder=self.folder, drain=DRAIN_S, port=self.port, round=self.round,
                            log_bytes=LOG_BYTES, log_files=LOG_FILES, collector=self.collector,
-                           cache="", cached="", weight=self.round % 3 + 1,
+                           cache=CACHE.format(folder=self.folder), cached=CACHED, weight=self.round % 3 + 1,
                            first=self.origins[0].port, second=self.origins[1].port)
         with open(self.conf + ".new", "w") as file:
             file.write(text)

@@ -119,7 +119,7 @@ impl Body {
     }
 
     /// Returns whether the body stays on disk.
-    pub(crate) fn is_on_disk(&self) -> bool {
+    pub fn is_on_disk(&self) -> bool {
         matches!(self.kind, BodyKind::Disk(_))
     }
 

@@ -32,7 +32,7 @@ use crate::exchange_state::Exchange;
 use crate::log::{self, CapturedValue, CoreLog, LoadCounts};
 use crate::metrics::{Metrics, ServerSlots, Snapshot};
 use crate::mirror::MirrorLoad;
-use crate::outcome::{Outcome, RejectReason, RequestTrace};
+use crate::outcome::{NeededFields, Outcome, RejectReason, RequestTrace};
 use crate::plan::{ListenerPlan, Plan};
 use crate::pool::{CrossCoreState, Pool};
 use crate::profile::{Profile, ProfilePhase};
@@ -75,7 +75,7 @@ pub(crate) struct Core {
     logs: CoreLogs,
     traces: CoreTraces,
     /// True if a log or a trace needs more of a request than its first line.
-    needs_header_fields: Cell<bool>,
+    needed_fields: Cell<NeededFields>,
     pub(crate) timers: Timers,
     pub(crate) deadlines: Deadlines,
     pub(crate) ticks: Ticks,
@@ -226,7 +226,7 @@ impl Core {
             generations: Generations::new(generation),
             listener_settings: RefCell::default(),
             logs: CoreLogs::new(log),
-            needs_header_fields: Cell::new(log_needs_fields || traces.is_on()),
+            needed_fields: Cell::new(NeededFields::new(log_needs_fields, traces.is_on())),
             traces,
             timers: Timers::start()?,
             deadlines: Deadlines::default(),
@@ -364,8 +364,8 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn needs_header_fields(&self) -> bool {
-        self.needs_header_fields.get()
+    pub(crate) fn needed_fields(&self) -> NeededFields {
+        self.needed_fields.get()
     }
 
     /// Returns the values that a log captures from a request's head.
@@ -487,7 +487,7 @@ impl Core {
     pub(crate) fn change_outputs(&self, log: log::LogSender, traces: TraceSender) {
         self.logs.change(log, self.id.index);
         self.traces.change(traces);
-        self.needs_header_fields.set(self.logs.needs_header_fields() || self.traces.is_on());
+        self.needed_fields.set(NeededFields::new(self.logs.needs_header_fields(), self.traces.is_on()));
     }
 
     /// Hands log lines and spans over to their threads.

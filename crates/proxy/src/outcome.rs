@@ -302,6 +302,25 @@ pub(crate) struct Times {
 /// Maximum number of attempts that are kept.
 pub(crate) const ATTEMPTS_MAX: usize = 16;
 
+/// Parts of a request that logs and traces need of its head, beside the request line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NeededFields {
+    None,
+    /// The host and `User-Agent`.
+    ForTraces,
+    All,
+}
+
+impl NeededFields {
+    pub(crate) fn new(logs_need: bool, has_traces: bool) -> Self {
+        match (logs_need, has_traces) {
+            (true, _) => Self::All,
+            (false, true) => Self::ForTraces,
+            (false, false) => Self::None,
+        }
+    }
+}
+
 /// Trace of a request, and the attempts before its last one.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestTrace {

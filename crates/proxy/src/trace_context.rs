@@ -11,16 +11,35 @@ const TRACEPARENT_BYTES: usize = 55;
 /// Flag of a request whose caller records it.
 const SAMPLED: u8 = 1;
 
+/// Id of a trace, which is not 0. In two parts, because the alignment of a `u128` makes an allocation expensive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TraceId {
+    high: u64,
+    low: u64,
+}
+
+impl TraceId {
+    pub(crate) const fn new(id: NonZero<u128>) -> Self {
+        Self { high: (id.get() >> 64) as u64, low: id.get() as u64 }
+    }
+
+    pub(crate) fn get(self) -> u128 {
+        u128::from(self.high) << 64 | u128::from(self.low)
+    }
+}
+
 /// Identity of a request among those of its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TraceContext {
-    pub(crate) trace_id: NonZero<u128>,
+    pub(crate) trace_id: TraceId,
     /// Span of this proxy: the parent of the server's.
     pub(crate) span_id: NonZero<u64>,
     /// Span of the caller; `None`: the trace begins here.
     pub(crate) parent_id: Option<NonZero<u64>>,
     /// True if the trace was chosen at its beginning.
     pub(crate) is_sampled: bool,
+    /// True if the request has a field of a context, valid or not.
+    pub(crate) replaces_fields: bool,
 }
 
 impl TraceContext {
@@ -34,61 +53,77 @@ impl TraceContext {
     ) -> Self {
         // One in 2^64 is zero, which is no id.
         let span_id = NonZero::new(rng.u64(..)).unwrap_or(NonZero::<u64>::MIN);
-        if let Some(received) = received(view).filter(|_| is_continued) {
+        let replaces_fields = has_fields(view);
+        if replaces_fields
+            && is_continued
+            && let Some(received) = received(view)
+        {
             let is_sampled = match view.is_trusted {
                 true => received.flags & SAMPLED != 0,
                 // A stranger chooses its trace, but not how much work that is.
                 false => is_chosen(received.trace_id, sample),
             };
             let parent_id = Some(received.parent_id);
-            return Self { trace_id: received.trace_id, span_id, parent_id, is_sampled };
+            return Self { trace_id: received.trace_id, span_id, parent_id, is_sampled, replaces_fields };
         }
-        let trace_id = NonZero::new(rng.u128(..)).unwrap_or(NonZero::<u128>::MIN);
-        Self { trace_id, span_id, parent_id: None, is_sampled: is_chosen(trace_id, sample) }
+        let trace_id = TraceId::new(NonZero::new(rng.u128(..)).unwrap_or(NonZero::<u128>::MIN));
+        let is_sampled = is_chosen(trace_id, sample);
+        Self { trace_id, span_id, parent_id: None, is_sampled, replaces_fields }
     }
 
     pub(crate) fn trace_id_text(&self) -> [u8; 32] {
         let mut text = [0; 32];
-        write_hexadecimal(self.trace_id.get(), &mut text);
+        write_hexadecimal(self.trace_id.high, &mut text[..16]);
+        write_hexadecimal(self.trace_id.low, &mut text[16..]);
         text
     }
 
     pub(crate) fn span_id_text(&self) -> [u8; 16] {
         let mut text = [0; 16];
-        write_hexadecimal(self.span_id.get().into(), &mut text);
-        text
-    }
-
-    /// Returns the field for servers.
-    fn traceparent(&self) -> [u8; TRACEPARENT_BYTES] {
-        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        write_hexadecimal(self.trace_id.get(), &mut text[3..35]);
-        write_hexadecimal(self.span_id.get().into(), &mut text[36..52]);
-        text[54] += u8::from(self.is_sampled);
+        write_hexadecimal(self.span_id.get(), &mut text);
         text
     }
 
     /// Replaces the fields of the context in a head for a server, which ends with an empty line. `tracestate` stays
-    /// in a trace that is continued (W3C Trace Context §3.3).
+    /// in a trace that is continued (W3C Trace Context §3.3). `has_changes`: the route may have added such fields.
+    pub(crate) fn write_fields(&self, has_changes: bool, head: &mut Vec<u8>) {
+        if self.replaces_fields || has_changes {
+            self.remove_fields(head);
+        }
+        // The writer of heads has ended it.
+        head.truncate(head.len() - 2);
+        let mut line = *b"traceparent: 00-00000000000000000000000000000000-0000000000000000-00\r\n\r\n";
+        write_hexadecimal(self.trace_id.high, &mut line[16..32]);
+        write_hexadecimal(self.trace_id.low, &mut line[32..48]);
+        write_hexadecimal(self.span_id.get(), &mut line[49..65]);
+        line[67] += u8::from(self.is_sampled);
+        head.extend_from_slice(&line);
+    }
+
     #[cold]
-    pub(crate) fn write_fields(&self, head: &mut Vec<u8>) {
+    fn remove_fields(&self, head: &mut Vec<u8>) {
         remove_field(head, b"traceparent");
         if self.parent_id.is_none() {
             remove_field(head, b"tracestate");
         }
-        // The writer of heads has ended it.
-        head.truncate(head.len() - 2);
-        wire::encode::field(head, "traceparent", &self.traceparent());
-        wire::encode::end_of_head(head);
     }
 }
 
 /// Context that a caller sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Received {
-    trace_id: NonZero<u128>,
+    trace_id: TraceId,
     parent_id: NonZero<u64>,
     flags: u8,
+}
+
+/// Returns whether a request has a field of a context.
+fn has_fields(view: &RequestView<'_>) -> bool {
+    view.head.headers.iter().any(|header| match header.name.len() {
+        10 => header.name.eq_ignore_ascii_case("tracestate"),
+        11 => header.name.eq_ignore_ascii_case("traceparent"),
+        _ => false,
+    })
 }
 
 /// Returns the context that a caller sent: one valid field.
@@ -110,7 +145,7 @@ fn parse(value: &[u8]) -> Option<Received> {
         return None;
     }
     Some(Received {
-        trace_id: NonZero::new(hexadecimal(&known[3..35])?)?,
+        trace_id: TraceId::new(NonZero::new(hexadecimal(&known[3..35])?)?),
         // 16 and 2 digits fit.
         parent_id: NonZero::new(hexadecimal(&known[36..52])? as u64)?,
         flags: hexadecimal(&known[53..55])? as u8,
@@ -129,19 +164,30 @@ fn hexadecimal(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// Writes the last digits of a number.
-fn write_hexadecimal(mut number: u128, digits: &mut [u8]) {
-    for digit in digits.iter_mut().rev() {
-        *digit = b"0123456789abcdef"[(number & 0xf) as usize];
-        number >>= 4;
+/// Digits of each byte.
+const HEXADECIMAL: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < pairs.len() {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 0xf]];
+        byte += 1;
+    }
+    pairs
+};
+
+/// Writes the 16 digits of a number.
+fn write_hexadecimal(number: u64, digits: &mut [u8]) {
+    for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(number.to_be_bytes()) {
+        *pair = HEXADECIMAL[usize::from(byte)];
     }
 }
 
 /// Decides by the random part of the id, as the OpenTelemetry sampler of ratios does, so that all proxies of a trace
 /// decide alike.
-fn is_chosen(trace_id: NonZero<u128>, fraction: f64) -> bool {
+fn is_chosen(trace_id: TraceId, fraction: f64) -> bool {
     const RANDOM_BITS: u32 = 56;
-    let random = trace_id.get() as u64 & ((1 << RANDOM_BITS) - 1);
+    let random = trace_id.low & ((1 << RANDOM_BITS) - 1);
     (random as f64) < fraction * (1u64 << RANDOM_BITS) as f64
 }
 
@@ -218,7 +264,7 @@ mod tests {
     fn a_fraction_of_the_traces_is_chosen() {
         let mut rng = fastrand::Rng::with_seed(7);
         for fraction in [0.0, 0.01, 0.5, 1.0] {
-            let ids = (0..100_000).map(|_| NonZero::new(rng.u128(1..)).unwrap());
+            let ids = (0..100_000).map(|_| TraceId::new(NonZero::new(rng.u128(1..)).unwrap()));
             let share = ids.filter(|&id| is_chosen(id, fraction)).count() as f64 / 100_000.0;
             assert!((share - fraction).abs() < 0.01, "{share} of {fraction}");
         }
@@ -229,14 +275,15 @@ mod tests {
         let received = "GET / HTTP/1.1\r\nHost: traceparent: x\r\nTraceParent: a\r\ntracestate: b=1\r\n\
                         X-Traceparent: c\r\ntraceparent:d\r\n\r\n";
         let mut context = TraceContext {
-            trace_id: NonZero::new(0xabc).unwrap(),
+            trace_id: TraceId::new(NonZero::new(0xabc).unwrap()),
             span_id: NonZero::new(0x12).unwrap(),
             parent_id: None,
             is_sampled: true,
+            replaces_fields: true,
         };
         let written = |context: &TraceContext| {
             let mut head = received.as_bytes().to_vec();
-            context.write_fields(&mut head);
+            context.write_fields(false, &mut head);
             String::from_utf8(head).unwrap()
         };
         let kept = "GET / HTTP/1.1\r\nHost: traceparent: x\r\n";

@@ -14,7 +14,7 @@ use crate::field_names::has_underscore;
 use crate::forward::{
     ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
 };
-use crate::outcome::EndReason;
+use crate::outcome::{EndReason, NeededFields};
 use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Sticky, Underscores};
 use crate::profile::ProfilePhase;
 use crate::request_view::{CertificateField, RequestView};
@@ -139,9 +139,12 @@ impl Exchange {
     /// Notes the parts of the head that a log may need.
     #[inline]
     fn note_for_logs(&mut self, core: &Core, client: &ClientStream, view: &RequestView<'_>) {
-        let needs_fields = core.needs_header_fields();
-        self.outcome.note_request(view, client.protocol(view.head.version), needs_fields);
-        if needs_fields {
+        let needed = core.needed_fields();
+        self.outcome.note_request(view, client.protocol(view.head.version), needed);
+        if needed != NeededFields::None {
+            self.outcome.trace = core.begin_trace(view);
+        }
+        if needed == NeededFields::All {
             self.capture_for_logs(core, client, view);
         }
     }
@@ -406,7 +409,7 @@ impl Exchange {
         let id = write_request(view, origin, parts, out);
         self.outcome.note_request_id(&out[id]);
         if let Some(trace) = &self.outcome.trace {
-            trace.context.write_fields(out);
+            trace.context.write_fields(!changes.is_empty(), out);
         }
         self.request_relay.keep_sent();
         true

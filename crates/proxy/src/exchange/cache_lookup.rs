@@ -28,7 +28,6 @@ use crate::request_view::{AuthenticatedFacts, RequestView};
 use crate::route::RouteRequest;
 use crate::route::conditions::ComparedPath;
 use crate::route::when::holds;
-use crate::suspended_request::SuspendedRequest;
 
 /// Fields whose conditions only a server can evaluate.
 const SERVER_CONDITIONS: [&str; 2] = ["if-match", "if-unmodified-since"];
@@ -345,7 +344,7 @@ impl Exchange {
                 let validators = stale.as_ref().filter(|object| object.storable().has_validator());
                 let fill = CacheFill {
                     fill,
-                    request: SuspendedRequest::new(cached.request),
+                    request: cached.request.suspended(),
                     validates: validators.is_some(),
                     stale: stale.clone(),
                     may_answer_errors,
@@ -365,7 +364,7 @@ impl Exchange {
 
     fn wait_for_cache(&mut self, cached: &CachedRequest<'_>, source: WaitSource) {
         self.stage = ExchangeStage::Cached(Box::new(CacheStage::Waiting(CacheWait {
-            request: SuspendedRequest::new(cached.request),
+            request: cached.request.suspended(),
             pool: cached.pool,
             source,
             due: cached.due,

@@ -12,9 +12,10 @@ use super::suspended::Resumed;
 use crate::caching::{CacheRole, CacheStage, CacheWait, Forwarded, StatusField, WaitSource, unix_now};
 use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::core::PollContext;
-use crate::exchange_state::{Exchange, ExchangeStage};
+use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress};
 use crate::outcome::{CacheResult, EndReason};
-use crate::plan::PoolId;
+use crate::plan::{Action, PoolId};
+use crate::suspended_request::SuspendedRequest;
 
 /// Result of a wait.
 enum WaitResult {
@@ -111,6 +112,42 @@ impl Exchange {
         if !is_taken {
             self.forward_behind_cache(ctx, client, generation, (route, pool), request, now);
         }
+    }
+
+    /// Goes on with a request whose stored response cannot be read, before any of it was sent.
+    pub(super) fn forward_unread(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        request: &SuspendedRequest,
+    ) -> StepResult {
+        self.response_relay.reset();
+        self.response = ResponseProgress::Head;
+        self.outcome.status = 0;
+        self.outcome.until_close = false;
+        let is_resumed = self.resume_request(ctx, client, request, |exchange, ctx, client, resumed| {
+            let action = exchange.outcome.route.map(|route| &resumed.generation.plan.routes[route].action);
+            let pool = match action {
+                Some(Action::Forward(pool)) => *pool,
+                Some(Action::Split(split)) => exchange.split_pool(split),
+                _ => return exchange.reject(ctx, client, EndReason::NoServer),
+            };
+            // The first head has used the values of its texts.
+            if let Some((route, texts)) = exchange
+                .outcome
+                .route
+                .and_then(|route| Some((route, resumed.generation.plan.routes[route].texts.as_deref()?)))
+            {
+                let (generation, request) = (resumed.generation, resumed.request);
+                exchange.keep_values((generation, route), texts, client, request, &mut ctx.work.rng);
+            }
+            let due = MonotonicTime::now();
+            exchange.go_on_with_cache(ctx, client, &resumed, (pool, due), WaitResult::Disk(None));
+        });
+        if !is_resumed {
+            self.reject(ctx, client, EndReason::NoServer);
+        }
+        StepResult::Progressed
     }
 
     fn step_after_wait(

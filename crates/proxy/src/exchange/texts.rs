@@ -16,6 +16,7 @@ use crate::forward::{
     Origin, RequestParts, ResponseParts, write_request, write_response, write_response_changes,
 };
 use crate::log::append_captured;
+use crate::outcome::NeededFields;
 use crate::plan::{ResponseRule, RouteTexts, Text};
 use crate::request_view::{AuthenticatedFacts, ClientFacts, RequestView};
 use crate::route::RouteRequest;
@@ -25,10 +26,9 @@ use crate::route::when::holds;
 use crate::template::{Escape, TextTooLong, Values as _};
 
 impl Exchange {
-    /// Copies the values of the head that the formats of logs have, and begins the trace.
+    /// Copies the values of the head that the formats of logs have.
     #[cold]
     pub(super) fn capture_for_logs(&mut self, core: &Core, client: &ClientStream, view: &RequestView<'_>) {
-        self.outcome.trace = core.begin_trace(view);
         let captured = core.captured_log_values();
         if captured.is_empty() {
             return;
@@ -58,7 +58,7 @@ impl Exchange {
         client: &ClientStream,
         request: &RouteRequest<'_>,
     ) {
-        if !core.needs_header_fields() {
+        if core.needed_fields() != NeededFields::All {
             return;
         }
         let captured = core.captured_log_values();
@@ -117,7 +117,7 @@ impl Exchange {
         let is_complete = !values.has_overflow();
         self.outcome.note_request_id(&relay[id]);
         if let Some(trace) = &self.outcome.trace {
-            trace.context.write_fields(&mut relay);
+            trace.context.write_fields(true, &mut relay);
         }
         *self.request_relay.head_buffer() = relay;
         self.request_relay.keep_sent();

@@ -3,7 +3,8 @@
 use rt::clock::MonotonicTime;
 
 use crate::outcome::{
-    CacheResult, EndPhase, EndReason, HedgeEvent, LoggedRequest, Protocol, RequestTrace, StickyLookup, Times,
+    CacheResult, EndPhase, EndReason, HedgeEvent, LoggedRequest, NeededFields, Protocol, RequestTrace,
+    StickyLookup, Times,
 };
 use crate::plan::{PoolId, ServerId};
 use crate::request_view::RequestView;
@@ -99,16 +100,19 @@ impl OutcomeBuilder {
     }
 
     /// Copies the parts of the head that a log may need later.
-    pub(crate) fn note_request(&mut self, view: &RequestView<'_>, protocol: Protocol, with_fields: bool) {
+    pub(crate) fn note_request(&mut self, view: &RequestView<'_>, protocol: Protocol, needed: NeededFields) {
         let head = view.head;
         self.protocol = Some(protocol);
-        let field = |name: &str| match with_fields {
+        let field = |is_needed, name| match is_needed {
             true => view.ordinary_value(name).unwrap_or_default(),
             false => &[],
         };
-        let host = if with_fields { head.host.unwrap_or_default().as_bytes() } else { &[] };
+        let has_fields = needed != NeededFields::None;
+        let host = if has_fields { head.host.unwrap_or_default().as_bytes() } else { &[] };
+        let referer = field(needed == NeededFields::All, "referer");
+        let user_agent = field(has_fields, "user-agent");
         let texts: [&[u8]; TEXT_COUNT - 2] =
-            [head.method.as_bytes(), head.target.as_bytes(), host, field("referer"), field("user-agent")];
+            [head.method.as_bytes(), head.target.as_bytes(), host, referer, user_agent];
         for (at, text) in texts.iter().enumerate() {
             // Most are empty without a log.
             if !text.is_empty() {

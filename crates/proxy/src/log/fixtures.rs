@@ -12,7 +12,7 @@ use crate::plan::{
     Reuse, RoutePlan, ServerHttp, ServerHttp2Plan, ServerId, ServerPlan, ServerTimeouts, Underscores,
 };
 use crate::test_time::at;
-use crate::trace_context::TraceContext;
+use crate::trace_context::{TraceContext, TraceId};
 
 /// Returns a plan with listeners `web` and `raw` (TCP), and the given routes and pools. The servers
 /// of a pool follow its colon: `app: a b`.
@@ -157,10 +157,11 @@ pub(crate) const MS: u64 = 1_000_000;
 /// Trace of that request.
 static TRACE: RequestTrace = RequestTrace {
     context: TraceContext {
-        trace_id: NonZero::new(0xabc).unwrap(),
+        trace_id: TraceId::new(NonZero::new(0xabc).unwrap()),
         span_id: NonZero::new(7).unwrap(),
         parent_id: NonZero::new(9),
         is_sampled: true,
+        replaces_fields: false,
     },
     attempts: Vec::new(),
 };

@@ -4,7 +4,7 @@ use std::num::NonZero;
 
 use crate::outcome::RequestTrace;
 use crate::plan::{Collector, TraceTrust, TracingPlan};
-use crate::trace_context::TraceContext;
+use crate::trace_context::{TraceContext, TraceId};
 
 pub(super) fn plan() -> TracingPlan {
     let collector = Collector {
@@ -30,10 +30,11 @@ pub(super) fn plan() -> TracingPlan {
 
 pub(super) fn trace() -> RequestTrace {
     let context = TraceContext {
-        trace_id: NonZero::new(0xabc).unwrap(),
+        trace_id: TraceId::new(NonZero::new(0xabc).unwrap()),
         span_id: NonZero::new(7).unwrap(),
         parent_id: NonZero::new(9),
         is_sampled: true,
+        replaces_fields: false,
     };
     RequestTrace { context, attempts: Vec::new() }
 }

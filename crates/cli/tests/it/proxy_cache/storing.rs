@@ -1,4 +1,4 @@
-//! What is stored and shared, and how it answers requests.
+//! Stored and shared responses, and their use for requests.
 
 use super::{NOT_STORED, RESULTS, RecordingServer, cache_status, config, get, response, start, text};
 use crate::support::faulty_origins::field;
