@@ -147,7 +147,9 @@ impl Exchange {
         };
         let retry_after = [("Retry-After", seconds.format(wait_s).as_bytes())];
         let fields = if wait_s > 0 { &retry_after[..] } else { &[] };
-        if self.write_error_page(core, client, status, fields) {
+        if self.write_maintenance_page(core, client, status, fields)
+            || self.write_error_page(core, client, status, fields)
+        {
             return;
         }
         let response = OwnResponse { status, content_type: "text/plain", body: body.as_bytes(), fields };
