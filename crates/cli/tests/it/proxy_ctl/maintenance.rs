@@ -183,3 +183,79 @@ fn files_that_are_no_page_are_refused_with_the_reason() {
     ctl_output(&proxy, &format!("maintenance on --body {largest}"));
     assert_eq!(get(&proxy, "/x").body.len(), 64 << 10);
 }
+
+#[test]
+fn sticky_clients_of_a_split_come_back_to_their_servers_after_maintenance() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let page = directory.path().join("page.html");
+    fs::write(&page, "<p>back at noon").unwrap();
+    let names = ["stable1", "stable2", "canary1", "canary2"];
+    let servers = names.map(echoing_server);
+    let pool = |name: &str, servers: &[ScriptedServer]| {
+        let servers: Vec<&str> = servers.iter().map(|server| &*server.authority).collect();
+        format!(
+            "[pool.{name}]\nbalance = \"round-robin\"\nservers = {servers:?}\n\
+             sticky = {{ cookie = \"{name}\", key = \"0123456789abcdef\" }}\n"
+        )
+    };
+    let text = |fallback: bool| {
+        format!(
+            "threads = 1\nadmin = \"127.0.0.1:0\"\ncontrol = \"HOME/weir.sock\"\n\
+             [listener.web]\nbind = \"127.0.0.1:0\"\n\
+             [[route]]\nsplit = {{ pools = {{ stable = 50, canary = 50 }}, key = \"cookie.user\", fallback = {fallback} }}\n\
+             {}{}",
+            pool("stable", &servers[..2]),
+            pool("canary", &servers[2..])
+        )
+    };
+    let proxy = ProxyUnderTest::weir(&text(true));
+    // Each user has a jar: the cookie of the split's key, and those that the pools gave.
+    let users = 24;
+    let mut jars: Vec<Vec<String>> = (0..users).map(|user| vec![format!("user=u{user}")]).collect();
+    let mut client = proxy.client();
+    let mut visit = |jar: &mut Vec<String>| {
+        let response = client.get_with_fields("/", &format!("Host: t\r\nCookie: {}\r\n", jar.join("; ")));
+        if let Some(cookie) = field(&response.head, "set-cookie") {
+            let cookie = cookie.split(';').next().unwrap().to_owned();
+            let name = cookie.split('=').next().unwrap().to_owned();
+            jar.retain(|known| !known.starts_with(&format!("{name}=")));
+            jar.push(cookie);
+        }
+        let body = String::from_utf8(response.body).unwrap();
+        (response.status, body.lines().next().unwrap_or_default().to_owned())
+    };
+    let mut visit_all = || jars.iter_mut().map(&mut visit).collect::<Vec<_>>();
+    let before = visit_all();
+    assert!(names.iter().all(|name| before.contains(&(200, (*name).to_owned()))), "{before:?}");
+    assert_eq!(visit_all(), before, "each user has a server");
+    // The users of the canary get the stable pool meanwhile, and keep a server there.
+    ctl_output(&proxy, "pool canary maint");
+    let meanwhile = visit_all();
+    for (before, now) in before.iter().zip(&meanwhile) {
+        assert!(now.0 == 200 && now.1.starts_with("stable"), "{now:?}");
+        assert!(before.1.starts_with("canary") || before == now, "{before:?} {now:?}");
+    }
+    assert_eq!(visit_all(), meanwhile);
+    ctl_output(&proxy, "pool canary ready");
+    assert_eq!(visit_all(), before);
+    // Maintenance of all, with a page, takes no cookie away.
+    ctl_output(&proxy, &format!("maintenance on --body {}", page.display()));
+    assert!(visit_all().iter().all(|(status, body)| (*status, &**body) == (503, "<p>back at noon")));
+    ctl_output(&proxy, "maintenance off");
+    assert_eq!(visit_all(), before);
+    // Without a fallback, the page is for the users of the pool alone.
+    proxy.reload(&text(false));
+    ctl_output(&proxy, "reload");
+    ctl_output(&proxy, &format!("maintenance on --body {}", page.display()));
+    ctl_output(&proxy, "pool stable ready");
+    for (before, now) in before.iter().zip(visit_all()) {
+        match before.1.starts_with("canary") {
+            true => assert_eq!(now, (503, "<p>back at noon".to_owned())),
+            false => assert_eq!(now, *before),
+        }
+    }
+    ctl_output(&proxy, "maintenance off");
+    assert_eq!(visit_all(), before);
+    proxy.assert_all_returned();
+}
