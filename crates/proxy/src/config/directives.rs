@@ -335,7 +335,7 @@ directives! {
         "basic", Table("listener.*.auth.basic"), Unset("another method"), "{ users-file = '/etc/weir/users' }", "{ users-file = '/no/such/file' }", "Names and passwords of a file.";
         "jwt", Table("listener.*.auth.jwt"), Unset("another method"), "{ keys-url = 'https://localhost/jwks.json' }", "{ keys-url = 'localhost' }", "JSON Web Tokens.";
         "request", Table("listener.*.auth.request"), Unset("another method"), "{ pool = 'app', path = '/verify' }", "{ pool = 'ap', path = '/verify' }", "A request to a pool for each request.";
-        "forward-credentials", Bool, Literal("false"), "true", "1", "Forwards `Authorization`, or the field of the token, to servers. Otherwise it is removed, since it is for the proxy.";
+        "forward-credentials", Bool, Unset("a field is removed, a cookie stays"), "true", "1", "`true`: forwards `Authorization`, or the field of the token, to servers. Otherwise it is removed, since it is for the proxy. `false`: removes the cookie of the token (`token = 'cookie:NAME'`), too, and keeps the others.";
         "cache-time", Time, Literal("'5m'"), "'1m'", "5", "Maximum time that a thread uses a result that allows a request again: for a password until its user has another one, for a token until it expires, for a request with a `cache-key`. Keys of results are keyed hashes of the credentials.";
         "cache-entries", Count(0, 1_000_000), Literal("1000"), "'10k'", "-1", "Maximum number of such results on each thread; the oldest one makes room. A token takes the memory of its claims.";
     }

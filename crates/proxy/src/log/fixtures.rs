@@ -205,6 +205,7 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         hedge: None,
         tls_names: None,
         server_name: None,
+        user: "",
         tls_error: None,
         trace: Some(&TRACE),
     }
