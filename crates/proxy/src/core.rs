@@ -385,7 +385,10 @@ impl Core {
         let _section = self.profile.enter(ProfilePhase::Log);
         self.logs.record(outcome, &generation.log_names, || self.load_counts(generation, outcome));
         if self.traces.is_on() {
-            self.traces.record(outcome, &generation.log_names, self.logs.wall_clock());
+            let clock = self.logs.wall_clock();
+            if self.traces.record(outcome, &generation.log_names, clock) {
+                generation.metrics.record_exemplar(outcome, clock.to_unix_ns(outcome.times.end.as_ns()));
+            }
         }
     }
 
