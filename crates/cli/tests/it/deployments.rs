@@ -384,8 +384,8 @@ fn blue_and_green_are_switched_while_sessions_finish_and_rolled_back() {
     // Back before blue is off: nothing has happened to its sessions, and those of green finish there.
     let (_, new_session) = get("");
     release.operate("server app/blue ready");
-    release.operate("server app/blue weight 1");
-    release.operate("server app/green weight 0");
+    release.operate("server app/blue weight default");
+    release.operate("server app/green weight default");
     assert_eq!(
         (get("").0, get(&old_session).0, get(&new_session).0),
         ("blue".into(), "blue".into(), "green".into())
@@ -401,8 +401,8 @@ fn blue_and_green_are_switched_while_sessions_finish_and_rolled_back() {
     assert_eq!(get("").0, "green", "it stays over a reload");
     // And back, although blue was off.
     release.operate("server app/blue ready");
-    release.operate("server app/blue weight 1");
-    release.operate("server app/green weight 0");
+    release.operate("server app/blue weight default");
+    release.operate("server app/green weight default");
     assert!(new_clients().iter().all(|server| server == "blue"));
     assert!(release.operate("show servers").contains("app/green"));
     release.assert_page_was_followed("Blue and green");

@@ -66,11 +66,14 @@ impl<'a> CookieChanges<'a> {
         }
     }
 
-    fn removes(&self, cookie: &[u8]) -> bool {
-        self.changes.iter().any(|change| match change {
-            RouteChange::RemoveRequestCookie(name) => name.as_bytes() == cookie,
-            _ => false,
-        })
+    fn write_field(&self, header: &Header<'_>, out: &mut Vec<u8>) {
+        let is_removed = |cookie: &[u8]| {
+            self.changes.iter().any(|change| match change {
+                RouteChange::RemoveRequestCookie(name) => name.as_bytes() == cookie,
+                _ => false,
+            })
+        };
+        write_cookie_field(self.sticky, is_removed, header, out);
     }
 }
 
@@ -107,12 +110,10 @@ pub(crate) fn write_request(
             FieldDisposition::Keep => {}
         }
         match field_action(parts.changes, header.name, true) {
-            FieldAction::Keep if parts.cookies.is_some() && is_cookie_field(header.name) => {
-                parts.cookies.inspect(|cookies| {
-                    write_cookie_field(cookies.sticky, |name| cookies.removes(name), header, out);
-                });
-            }
-            FieldAction::Keep => encode::field(out, header.name, forwarded_value(header)),
+            FieldAction::Keep => match parts.cookies {
+                Some(cookies) if is_cookie_field(header.name) => cookies.write_field(header, out),
+                _ => encode::field(out, header.name, forwarded_value(header)),
+            },
             FieldAction::Drop => id_range = if id_range.end > out.len() { 0..0 } else { id_range },
         }
     }

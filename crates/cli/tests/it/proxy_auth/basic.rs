@@ -381,12 +381,12 @@ fn logs_have_the_user_that_was_found_or_refused() {
 fn users_keep_their_pool_of_a_split_and_strangers_reach_none() {
     let _shared = shared_machine();
     let servers = ["stable", "canary"].map(echoing_server);
-    let [stable, canary] = servers.each_ref().map(|server| &*server.authority);
+    let [stable, next] = servers.each_ref().map(|server| &*server.authority);
     let config = format!(
         "[listener.web]\nbind = \"127.0.0.1:0\"\nauth = {{ basic = {{ users-file = 'FILES/users' }} }}\n\
          [[route]]\nsplit = {{ pools = {{ stable = 50, canary = 50 }}, key = 'cookie.user' }}\n\
          set-request-header = {{ x-user = '{{auth.user}}', x-pool = '{{pool}}' }}\n\
-         [pool.stable]\nservers = ['{stable}']\n[pool.canary]\nservers = ['{canary}']\n"
+         [pool.stable]\nservers = ['{stable}']\n[pool.canary]\nservers = ['{next}']\n"
     );
     let (proxy, _origin) = start(&config, &[("users", USERS)]);
     let pool_of = |user: &str| {
@@ -400,14 +400,14 @@ fn users_keep_their_pool_of_a_split_and_strangers_reach_none() {
     let first: Vec<String> = (0..20).map(|number| pool_of(&format!("user{number}"))).collect();
     let again: Vec<String> = (0..20).map(|number| pool_of(&format!("user{number}"))).collect();
     assert_eq!(first, again);
-    let canaries = first.iter().filter(|pool| *pool == "canary").count();
-    assert!((1..20).contains(&canaries), "{first:?}");
+    let of_next = first.iter().filter(|pool| *pool == "canary").count();
+    assert!((1..20).contains(&of_next), "{first:?}");
     for fields in [String::new(), basic_field("ann", "wrong"), basic_field("nobody", "secret")] {
         assert_eq!(get(&proxy, "/", &format!("Cookie: user=user0\r\n{fields}")).status, 401);
     }
     let metrics = proxy.metrics();
     let served = |pool| metrics.sum("weir_server_requests_total", &[("pool", pool)]);
     assert_eq!(served("stable") + served("canary"), 40.0);
-    assert_eq!(served("canary"), 2.0 * canaries as f64);
+    assert_eq!(served("canary"), 2.0 * of_next as f64);
     proxy.assert_all_returned();
 }

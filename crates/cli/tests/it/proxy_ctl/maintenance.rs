@@ -68,7 +68,7 @@ fn the_page_of_a_file_is_sent_for_pools_in_maintenance_alone() {
     let shown = ctl_json(&proxy, "maintenance");
     let shown = &shown["maintenance"];
     assert_eq!((&shown["maintenance"], &shown["pools_in_maintenance"]), (&"some pools".into(), &1.into()));
-    assert_eq!((&shown["page"], &shown["page_bytes"]), (&"html".into(), &18.0.into()), "{shown}");
+    assert_eq!((&shown["page_form"], &shown["page_bytes"]), (&"html".into(), &18.0.into()), "{shown}");
     // A head alone, HTTP/2, and a coding.
     let mut client = proxy.client();
     client.send(b"HEAD /x HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
@@ -96,7 +96,7 @@ fn the_page_of_a_file_is_sent_for_pools_in_maintenance_alone() {
     assert_eq!(get(&proxy, "/x").status, 200);
     let shown = ctl_json(&proxy, "maintenance");
     assert_eq!(
-        (&shown["maintenance"]["maintenance"], &shown["maintenance"]["page"]),
+        (&shown["maintenance"]["maintenance"], &shown["maintenance"]["page_form"]),
         (&"off".into(), &Value::Null)
     );
     ctl_output(&proxy, "pool a maint");

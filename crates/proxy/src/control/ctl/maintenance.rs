@@ -45,7 +45,7 @@ fn show(request: &CommandRequest<'_>) -> CommandResult {
     let active = request.context.active_config()?;
     let mut table = OutputTable::new(
         "maintenance",
-        &["maintenance", "pools", "pools_in_maintenance", "page", "page_bytes", "page_values"],
+        &["maintenance", "pools", "pools_in_maintenance", "page_form", "page_bytes", "page_values"],
     );
     let pools = active.plan.pools.len();
     let states = active.shared.pools.iter().map(|pool| pool.operator_state());
