@@ -169,7 +169,7 @@ impl Exchange {
             }
             None => {
                 let host = request.host.unwrap_or_default();
-                for part in [&*generation.plan.pools[pool].name, "|", scheme(client), "|"] {
+                for part in [&*generation.plan.pools[pool].name, "|", scheme(client, request.view), "|"] {
                     text.extend_from_slice(part.as_bytes());
                 }
                 text.extend(host.bytes().map(|byte| byte.to_ascii_lowercase()));
@@ -189,7 +189,7 @@ impl Exchange {
         Invalidation {
             key: cached.key.clone(),
             default_key,
-            scheme: scheme(client),
+            scheme: scheme(client, request.view),
             authority: request.host.unwrap_or_default().into(),
         }
     }
@@ -417,8 +417,15 @@ fn request_target<'a>(request: &RouteRequest<'a>) -> Cow<'a, [u8]> {
     origin_form(request.method, request.target)
 }
 
-fn scheme(client: &ClientStream) -> &'static str {
-    if client.is_tls() { "https" } else { "http" }
+/// Returns the scheme of the client's URL: that of its connection, or the statement of a trusted peer in front of it.
+fn scheme(client: &ClientStream, view: &RequestView<'_>) -> &'static str {
+    let stated = view.value("x-forwarded-proto").filter(|_| view.is_trusted);
+    match stated {
+        Some(b"https") => "https",
+        Some(b"http") => "http",
+        _ if client.is_tls() => "https",
+        _ => "http",
+    }
 }
 
 /// Returns the fields of a request that are for its server.
