@@ -450,3 +450,86 @@ fn an_object_that_waits_to_be_written_is_found() {
     cache.wait_for_disk();
     assert!(read(&hit(&cache, "large", &[]).unwrap(), None).unwrap() == body(3_000_000));
 }
+
+/// Works on a few keys at random, and checks that each body is one of its key.
+fn work(cache: &Arc<Cache>, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..400 {
+        let key = random.u32(0..20);
+        let text = key.to_string();
+        match random.u32(0..12) {
+            0 => _ = cache.purge(&cache.key(text.as_bytes())),
+            1 => _ = cache.purge_prefix(text.as_bytes()),
+            2 => _ = cache.purge_tag(b"x"),
+            3..6 => {
+                let length = random.usize(0..400_000);
+                let BeginFill::Leader(mut fill) = cache.begin_fill(&cache.key(text.as_bytes()), &[], false)
+                else {
+                    continue;
+                };
+                let head = StoredHead::new(200, &headers(&TAGGED));
+                if fill.store_head(head, decide(&TAGGED).unwrap(), &[], None).is_err() {
+                    continue;
+                }
+                let _ = fill.push(&vec![key as u8; length]);
+                if random.u32(0..10) > 0 {
+                    let _ = fill.finish();
+                }
+            }
+            6 => {
+                if let Some(object) = hit(cache, &text, &[]) {
+                    let fields = headers(&TAGGED);
+                    cache.refresh(&object, &request(&[]), &fields, times(NOW), &CacheRules::default());
+                }
+            }
+            _ => {
+                if let Some(object) = hit(cache, &text, &[]) {
+                    // A file may be removed while it is read; its descriptor stays.
+                    let bytes = read(&object, None).unwrap();
+                    assert!(bytes.iter().all(|byte| *byte == key as u8), "{key}");
+                    assert_eq!(object.body_bytes(), Some(bytes.len() as u64));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_share_a_cache() {
+    for seed in 0..4 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut plan = plan(directory.path(), 2 * MIB);
+        if let Some(disk) = &mut plan.disk {
+            disk.bytes_max = 3 * MIB;
+        }
+        let cache = start(plan.clone());
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let cache = &cache;
+                scope.spawn(move || work(cache, 10 * seed + number));
+            }
+        });
+        cache.wait_for_disk();
+        let listed: u64 = cache.largest(usize::MAX, NOW).iter().map(|one| one.bytes).sum();
+        assert_eq!(cache.stats().memory_bytes, listed, "seed {seed}");
+        assert_eq!((cache.stats().fills, cache.stats().waiters), (0, 0));
+        let paths = files(directory.path());
+        let size: u64 =
+            paths.iter().map(|path| fs::metadata(path).unwrap().len().next_multiple_of(4096)).sum();
+        let stats = disk(&cache);
+        assert_eq!((stats.bytes, stats.objects), (size, paths.len() as u64), "seed {seed}: {paths:?}");
+        assert_eq!((stats.errors, stats.damaged, stats.no_space), (0, 0, 0), "seed {seed}");
+        // The next process finds the same.
+        end(cache);
+        let cache = start(plan);
+        assert_eq!((disk(&cache).bytes, disk(&cache).damaged), (size, 0));
+        (0..20).filter_map(|key| Some((key, hit(&cache, &key.to_string(), &[])?))).for_each(
+            |(key, object)| {
+                assert!(read(&object, None).unwrap().iter().all(|byte| *byte == key as u8));
+            },
+        );
+        cache.purge_all();
+        cache.wait_for_disk();
+        assert!(files(directory.path()).is_empty() && cache.stats().memory_bytes == 0, "seed {seed}");
+    }
+}
