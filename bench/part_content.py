@@ -3,12 +3,15 @@
 The origin, `weir serve` with files, has a text of JSON and a page of HTML. All proxies have one thread and compress with gzip at
 the same level. nginx and weir use other implementations of it than HAProxy, so the lengths of the responses are printed, too."""
 
+import base64
+import hmac
 import json
 import os
 import random
 import statistics
 import subprocess
 import time
+import typing
 import urllib.request
 
 import harness
@@ -37,7 +40,7 @@ bind = "127.0.0.1:{port}"
 [[route]]
 {route}
 [pool.app]
-servers = ["127.0.0.1:{origin}"]
+servers = [{servers}]
 {pool}
 """
 HAPROXY = """
@@ -152,9 +155,11 @@ def _start(bench, name, origin, level):
     return _weir(bench, origin, f"pool = 'app'\n{compression}", port=port)
 
 
-def _weir(bench, origin, route, top="", pool="", port=None):
+def _weir(bench, origin, route, top="", pool="", port=None, servers=1):
     port = port or harness.free_port()
-    text = WEIR.format(admin=harness.free_port(), port=port, origin=origin.port, route=route, top=top, pool=pool)
+    # A name for each: they have one address.
+    addresses = ", ".join(f"{{ address = '127.0.0.1:{origin.port}', name = 's{number}' }}" for number in range(servers))
+    text = WEIR.format(admin=harness.free_port(), port=port, servers=addresses, route=route, top=top, pool=pool)
     argv = [peers.WEIR, "proxy", "--config", proxies.write(bench, f"weir-{port}.toml", text)]
     return proxies.Proxy(proxies.spawn("weir", argv, harness.SUBJECT_CPU, port), None)
 
@@ -211,10 +216,10 @@ def _length(proxy, path):
         connection.close()
 
 
-def _client(bench, proxy, path, connections):
+def _client(bench, proxy, path, connections, fields=()):
     seconds = 1 + bench.options.seconds + 2 * part_proxy.MARGIN_S + 0.3
     return [peers.WEIR, "load", "-t", "1", "--quiet", "-c", str(connections), "-s", "1s", "-d", f"{seconds:.1f}s",
-            "-w", "30s", "--expect-status", "200", *ACCEPT, proxy.url(path)]
+            "-w", "30s", "--expect-status", "200", *ACCEPT, *fields, proxy.url(path)]
 
 
 def _check(finished):
@@ -225,27 +230,67 @@ def _check(finished):
 
 # Memory.
 
-def _features(files):
-    """Returns the text of the route, of the top and of the pool for each feature."""
-    keys = os.path.join(os.path.dirname(files), "keys.map")
-    with open(keys, "w") as file:
-        file.write("".join(f"host{number}.example.org value{number}\n" for number in range(10_000)))
+# The hash of `secret` (bcrypt, cost 4), and the field of its user.
+USER = "ann:$2b$04$cs0U9g6q03b4/.l0hLcXx.p4FfnaGyG/5dFJkziqk4TQZoU.CyG5W\n"
+BASIC = ("-H", "Authorization: Basic " + base64.b64encode(b"ann:secret").decode())
+TOKEN_SECRET = "0123456789abcdef0123456789abcdef"
+
+
+class Feature(typing.NamedTuple):
+    """Text of the route, of the top and of the pool, fields of the requests, and number of servers."""
+    route: str = "pool = 'app'"
+    top: str = ""
+    pool: str = ""
+    fields: tuple = ()
+    servers: int = 1
+
+
+def _token():
+    """Returns a token of HS256 that ends in the year 2100."""
+    def text(part):
+        return base64.urlsafe_b64encode(part).rstrip(b"=")
+
+    claims = json.dumps({"sub": "ann", "exp": 4_102_444_800, "roles": ["user", "admin"]}).encode()
+    signed = text(b'{"alg":"HS256"}') + b"." + text(claims)
+    return (signed + b"." + text(hmac.digest(TOKEN_SECRET.encode(), signed, "sha256"))).decode()
+
+
+def _features(files, origin):
+    folder = os.path.dirname(files)
+
+    def write(name, text):
+        path = os.path.join(folder, name)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o600)
+        return path
+
+    keys = write("keys.map", "".join(f"host{number}.example.org value{number}\n" for number in range(10_000)))
+    users, token_secret = write("users", USER), write("secret", TOKEN_SECRET)
     secret = "a key of the bench, long enough"
+    shadow = f"[pool.shadow]\nservers = ['127.0.0.1:{origin.port}']"
+    app = "pool = 'app'\n"
     return {
-        "none": ("pool = 'app'", "", ""),
-        "compression": ("pool = 'app'\ncompression = { codings = 'gzip', min-size = 0 }", "", ""),
-        "files": (f"files = {{ root = '{files}' }}", "", ""),
-        "sticky cookie": ("pool = 'app'", "", f"sticky = {{ cookie = 'S', key = '{secret}' }}"),
-        "rate limit": ("pool = 'app'\nrate-limit = { rate = '1M/s', burst = 1000000, key = 'source' }", "", ""),
-        "map of 10,000 entries": ("set-request-header = { x-a = '{map.keys:-none}' }\npool = 'app'",
-                                  f"[map.keys]\nkey = 'host'\nfile = '{keys}'", ""),
-        "split": ("split = { pools = { app = 1 }, key = 'cookie.user' }", "", ""),
-        "limit of bytes": ("pool = 'app'\nlimit-rate = '1g/s'", "", ""),
+        "none": Feature(),
+        "compression": Feature(app + "compression = { codings = 'gzip', min-size = 0 }"),
+        "files": Feature(f"files = {{ root = '{files}' }}"),
+        "sticky cookie": Feature(pool=f"sticky = {{ cookie = 'S', key = '{secret}' }}"),
+        "rate limit": Feature(app + "rate-limit = { rate = '1M/s', burst = 1000000, key = 'source' }"),
+        "map of 10,000 entries": Feature(app + "set-request-header = { x-a = '{map.keys:-none}' }",
+                                         top=f"[map.keys]\nkey = 'host'\nfile = '{keys}'"),
+        "split": Feature("split = { pools = { app = 1, other = 1 }, key = 'cookie.user' }",
+                         top=shadow.replace("shadow", "other")),
+        "limit of bytes": Feature(app + "limit-rate = '1g/s'"),
+        "mirror": Feature(app + "mirror = { pool = 'shadow' }", top=shadow),
+        "hedge": Feature(app + "hedge = { after = 'p95' }", servers=2),
+        "basic": Feature(app + f"auth = {{ basic = {{ users-file = '{users}' }} }}", fields=BASIC),
+        "JWT": Feature(app + f"auth = {{ jwt = {{ secret-file = '{token_secret}' }} }}",
+                       fields=("-H", f"Authorization: Bearer {_token()}")),
     }
 
 
 def _measure_memory(bench, origin, files):
-    features, kept = _features(files), {}
+    features, kept = _features(files, origin), {}
     for _ in range(bench.options.times):
         for name in bench.shuffled(features):
             kept.setdefault(name, []).append(bench.attempt(_memory, origin, features[name]))
@@ -262,10 +307,9 @@ def _measure_memory(bench, origin, files):
 
 
 def _memory(bench, origin, feature):
-    route, top, pool = feature
-    with _weir(bench, origin, route, top, pool) as proxy:
+    with _weir(bench, origin, feature.route, feature.top, feature.pool, servers=feature.servers) as proxy:
         found = {"start": harness.memory_of(proxy.pid)[0]}
-        argv = _client(bench, proxy, "/content.html", MEMORY_CONNECTIONS)
+        argv = _client(bench, proxy, "/content.html", MEMORY_CONNECTIONS, feature.fields)
         with harness.Running(argv, harness.OTHER_CPU) as client:
             time.sleep(1 + part_proxy.MARGIN_S + bench.options.seconds / 2)
             found["busy"] = harness.memory_of(proxy.pid)[0]

@@ -9,14 +9,15 @@ use std::task::{Context, Poll, Waker};
 
 use wire::Header;
 
-use crate::body::{Body, BodyError, CHUNK_BYTES};
+use crate::body::{Body, CHUNK_BYTES};
+use crate::chunk::Chunk;
+use crate::file_body::BodyError;
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::memory::MemoryBudget;
-use crate::object::{Chunk, Object};
+use crate::object::Object;
 use crate::policy::NotStored;
 use crate::storable::Storable;
-use crate::store::Cache;
 use crate::variant::{Selection, VARIANT_BYTES_MAX, secondary_key};
 
 /// Bytes of a body that stay for the readers of a response that became too large to be stored.
@@ -24,6 +25,27 @@ const WINDOW_BYTES: u64 = 1024 * 1024;
 
 /// Length up to which the pieces of a stored body are joined.
 const JOINED_BYTES_MAX: usize = 256 * 1024;
+
+/// The cache, as a fill sees it.
+pub(crate) trait FillOwner: Send + Sync + std::fmt::Debug {
+    fn memory(&self) -> &Arc<MemoryBudget>;
+
+    /// Returns the maximum size of a body.
+    fn object_bytes_max(&self) -> u64;
+
+    /// Evicts until the memory is below its bound. False: there is nothing left to evict.
+    fn make_room(&self) -> bool;
+
+    /// Stores a complete response, and ends its fill.
+    fn store(&self, object: &Arc<Object>, fill: &Arc<FillShared>);
+
+    /// Ends a fill without a stored object; `reason` is that of a response that was not stored.
+    fn remove_fill(&self, fill: &Arc<FillShared>, reason: Option<NotStored>);
+
+    fn add_waiters(&self, count: u64);
+
+    fn remove_waiters(&self, count: u64);
+}
 
 /// Result of a fill for a request that waited.
 #[derive(Clone, Debug)]
@@ -36,14 +58,14 @@ pub enum FillResult {
     OtherVariant,
 }
 
-/// State that the leader and the waiting requests share.
+/// State of a fill, of its leader and of the waiting requests.
 #[derive(Debug)]
 pub(crate) struct FillShared {
     pub(crate) key: Key,
     /// Secondary key of the leader by the known `Vary`, if the key has been stored before.
     expected: Option<Selection>,
     state: Mutex<FillState>,
-    /// What it stores is outdated already: the key was purged.
+    /// The key was purged: a response is outdated before it is stored.
     is_purged: AtomicBool,
 }
 
@@ -110,7 +132,7 @@ impl FillShared {
 /// The right to store the response to one request. Dropping it without [`Fill::finish`] abandons it.
 #[derive(Debug)]
 pub struct Fill {
-    cache: Arc<Cache>,
+    cache: Arc<dyn FillOwner>,
     shared: Arc<FillShared>,
     object: Option<Arc<Object>>,
     /// The response cannot be stored any more, but others read it.
@@ -119,7 +141,7 @@ pub struct Fill {
 }
 
 impl Fill {
-    pub(crate) fn new(cache: Arc<Cache>, shared: Arc<FillShared>) -> Self {
+    pub(crate) fn new(cache: Arc<dyn FillOwner>, shared: Arc<FillShared>) -> Self {
         Self { cache, shared, object: None, refused: None, is_done: false }
     }
 
@@ -258,14 +280,18 @@ impl Drop for Fill {
 /// A request that waits for the head of a fill.
 #[derive(Debug)]
 pub struct FillWaiter {
-    cache: Arc<Cache>,
+    cache: Arc<dyn FillOwner>,
     shared: Arc<FillShared>,
     number: u64,
 }
 
 impl FillWaiter {
     /// Registers a request. `None`: the fill has the maximum number of waiting requests.
-    pub(crate) fn new(cache: Arc<Cache>, shared: Arc<FillShared>, waiters_max: usize) -> Option<Self> {
+    pub(crate) fn new(
+        cache: Arc<dyn FillOwner>,
+        shared: Arc<FillShared>,
+        waiters_max: usize,
+    ) -> Option<Self> {
         let number = {
             let mut state = lock(&shared.state);
             if state.waiters >= waiters_max {

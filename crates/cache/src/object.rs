@@ -1,6 +1,5 @@
 //! One stored response, and its body in pieces.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -13,67 +12,6 @@ use crate::storable::Storable;
 /// Memory that an object needs besides its key, its head and its body: its parts, its position in the queues of the
 /// store, and the entries of the tables, as measured.
 pub(crate) const OBJECT_OVERHEAD_BYTES: u64 = 640;
-
-/// Memory of a piece besides its bytes.
-pub(crate) const CHUNK_OVERHEAD_BYTES: u64 = 64;
-
-/// A piece of a body.
-#[derive(Clone, Debug)]
-pub struct Chunk {
-    bytes: Arc<ChunkBytes>,
-    start: usize,
-    end: usize,
-}
-
-#[derive(Debug)]
-struct ChunkBytes {
-    bytes: Box<[u8]>,
-    _charge: Charge,
-}
-
-impl Chunk {
-    pub(crate) fn new(bytes: Vec<u8>, budget: &Arc<MemoryBudget>) -> Self {
-        let charge = Charge::new(budget, bytes.len() as u64);
-        Self::charged(bytes, charge)
-    }
-
-    /// Takes bytes whose length is charged already.
-    pub(crate) fn charged(bytes: Vec<u8>, mut charge: Charge) -> Self {
-        charge.add(CHUNK_OVERHEAD_BYTES);
-        let end = bytes.len();
-        Self {
-            bytes: Arc::new(ChunkBytes { bytes: bytes.into_boxed_slice(), _charge: charge }),
-            start: 0,
-            end,
-        }
-    }
-
-    /// Returns a part of the piece.
-    #[must_use]
-    pub(crate) fn slice(&self, start: usize, end: usize) -> Self {
-        Self { bytes: Arc::clone(&self.bytes), start: self.start + start, end: self.start + end }
-    }
-}
-
-impl From<&[u8]> for Chunk {
-    fn from(bytes: &[u8]) -> Self {
-        Self::charged(bytes.to_vec(), Charge::default())
-    }
-}
-
-impl Deref for Chunk {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes.bytes[self.start..self.end]
-    }
-}
-
-impl AsRef<[u8]> for Chunk {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
 
 /// A stored response. It never changes; a validation replaces it by another one with the same body.
 #[derive(Debug)]

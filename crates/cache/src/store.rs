@@ -7,16 +7,16 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use wire::Header;
 
-use crate::disk::DiskPlan;
 use crate::disk::entry::DiskEntry;
 use crate::disk::pool::DiskPool;
 use crate::disk::reading::DiskOpen;
 use crate::disk::scan::LatePurge;
-use crate::fill::{Fill, FillShared, FillWaiter};
+use crate::disk::{DiskIndex, DiskPlan};
+use crate::fill::{Fill, FillOwner, FillShared, FillWaiter};
 use crate::key::{Key, KeyHasher};
 use crate::memory::MemoryBudget;
 use crate::object::Object;
@@ -132,7 +132,9 @@ impl Cache {
             plan,
         });
         if let Some(disk) = &cache.disk {
-            disk.start(&cache).map_err(CacheError::Threads)?;
+            let index: Weak<Self> = Arc::downgrade(&cache);
+            let index: Weak<dyn DiskIndex> = index;
+            disk.start(&index).map_err(CacheError::Threads)?;
         }
         Ok(cache)
     }
@@ -208,12 +210,16 @@ impl Cache {
             }
         };
         match shared {
-            Ok(shared) => BeginFill::Leader(Fill::new(Arc::clone(self), shared)),
-            Err(shared) => match FillWaiter::new(Arc::clone(self), shared, self.plan.waiters_max) {
+            Ok(shared) => BeginFill::Leader(Fill::new(self.owner(), shared)),
+            Err(shared) => match FillWaiter::new(self.owner(), shared, self.plan.waiters_max) {
                 Some(waiter) => BeginFill::Filling(waiter),
                 None => BeginFill::Busy,
             },
         }
+    }
+
+    fn owner(self: &Arc<Self>) -> Arc<dyn FillOwner> {
+        Arc::<Self>::clone(self)
     }
 
     /// Replaces a stored response by one with the fields of a 304 (RFC 9111 §4.3.4), and returns that. Its body is
@@ -352,27 +358,6 @@ impl Cache {
         summaries
     }
 
-    pub(crate) fn object_bytes_max(&self) -> u64 {
-        self.plan.object_bytes_max
-    }
-
-    pub(crate) fn memory(&self) -> &Arc<MemoryBudget> {
-        &self.memory
-    }
-
-    /// Stores a complete response, and ends its fill.
-    pub(crate) fn store(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {
-        self.store_in_memory(object, fill);
-        self.fills.fetch_sub(1, Ordering::Relaxed);
-        self.counters.stored.fetch_add(1, Ordering::Relaxed);
-        if fill.is_purged() {
-            self.purge_object(object);
-        } else {
-            self.write_to_disk(object);
-        }
-        self.make_room();
-    }
-
     fn store_in_memory(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {
         let replaced = {
             let mut shard = self.shard(&object.key);
@@ -400,8 +385,53 @@ impl Cache {
         true
     }
 
-    /// Ends a fill without a stored object; `reason` is that of a response that was not stored.
-    pub(crate) fn remove_fill(&self, fill: &Arc<FillShared>, reason: Option<NotStored>) {
+    /// Remembers that the responses of a key are not stored, so that requests do not wait for each other.
+    pub fn mark_uncacheable(&self, key: &Key, now: UnixTime) {
+        self.shard(key).set_uncacheable(key.hash(), now.plus_seconds(UNCACHEABLE_S));
+    }
+
+    fn remove(&self, object: &Arc<Object>) -> bool {
+        self.shard(&object.key).remove(object)
+    }
+
+    pub(crate) fn shards(&self) -> &[Mutex<Shard>] {
+        &self.shards
+    }
+
+    /// Returns the shards in turn.
+    pub(crate) fn next_shard(&self) -> &Mutex<Shard> {
+        &self.shards[self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len()]
+    }
+
+    pub(crate) fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
+        // Other bits than those of the table.
+        let index = (key.hash() >> 64) as u64 % self.shards.len() as u64;
+        lock(&self.shards[index as usize])
+    }
+}
+
+impl FillOwner for Cache {
+    fn object_bytes_max(&self) -> u64 {
+        self.plan.object_bytes_max
+    }
+
+    fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.memory
+    }
+
+    fn store(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {
+        self.store_in_memory(object, fill);
+        self.fills.fetch_sub(1, Ordering::Relaxed);
+        self.counters.stored.fetch_add(1, Ordering::Relaxed);
+        if fill.is_purged() {
+            self.purge_object(object);
+        } else {
+            self.write_to_disk(object);
+        }
+        self.make_room();
+    }
+
+    fn remove_fill(&self, fill: &Arc<FillShared>, reason: Option<NotStored>) {
         {
             let mut shard = self.shard(&fill.key);
             shard.remove_fill(fill);
@@ -412,25 +442,15 @@ impl Cache {
         }
     }
 
-    /// Remembers that the responses of a key are not stored, so that requests do not wait for each other.
-    pub fn mark_uncacheable(&self, key: &Key, now: UnixTime) {
-        self.shard(key).set_uncacheable(key.hash(), now.plus_seconds(UNCACHEABLE_S));
-    }
-
-    pub(crate) fn add_waiters(&self, count: u64) {
+    fn add_waiters(&self, count: u64) {
         self.counters.waiters.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(crate) fn remove_waiters(&self, count: u64) {
+    fn remove_waiters(&self, count: u64) {
         self.counters.waiters.fetch_sub(count, Ordering::Relaxed);
     }
 
-    fn remove(&self, object: &Arc<Object>) -> bool {
-        self.shard(&object.key).remove(object)
-    }
-
-    /// Evicts until the memory is below its bound. False: there is nothing left to evict.
-    pub(crate) fn make_room(&self) -> bool {
+    fn make_room(&self) -> bool {
         let (mut empty_shards, mut kept) = (0, 0);
         while self.memory.used() > self.plan.memory_bytes_max {
             if empty_shards >= self.shards.len() {
@@ -448,21 +468,6 @@ impl Cache {
             }
         }
         true
-    }
-
-    pub(crate) fn shards(&self) -> &[Mutex<Shard>] {
-        &self.shards
-    }
-
-    /// Returns the shards in turn.
-    pub(crate) fn next_shard(&self) -> &Mutex<Shard> {
-        &self.shards[self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len()]
-    }
-
-    pub(crate) fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
-        // Other bits than those of the table.
-        let index = (key.hash() >> 64) as u64 % self.shards.len() as u64;
-        lock(&self.shards[index as usize])
     }
 }
 

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::disk::DiskIndex;
 use crate::disk::directory::FileName;
 use crate::disk::entry::DiskEntry;
 use crate::disk::format::file_bytes;
 use crate::disk::pool::DiskPool;
 use crate::disk::scan::LatePurge;
+use crate::fill::FillOwner;
+use crate::key::Key;
 use crate::object::Object;
 use crate::shard::EvictedFile;
 use crate::store::{Cache, KEPT_MAX, lock};
@@ -97,66 +100,9 @@ impl Cache {
         is_removed
     }
 
-    /// Adds an object that was read from its file to the memory.
-    pub(crate) fn promote(&self, object: &Arc<Object>, entry: &DiskEntry) {
-        let replaced = {
-            let mut shard = self.shard(&object.key);
-            let is_there = shard
-                .get(object.key.hash())
-                .is_some_and(|set| set.iter().any(|other| other.key == object.key && entry.is_of(other)));
-            if is_there || entry.is_removed() {
-                return;
-            }
-            shard.insert(object)
-        };
-        drop(replaced);
-        self.make_room();
-    }
-
-    /// Adds an entry that a scan found. False: its file is older than what the cache has.
-    pub(crate) fn add_scanned(&self, entry: &Arc<DiskEntry>) -> bool {
-        let Some(disk) = &self.disk else { return false };
-        {
-            let mut shard = self.shard(&entry.key);
-            let hash = entry.key.hash();
-            let is_in_memory =
-                shard.get(hash).is_some_and(|set| set.iter().any(|object| entry.is_of(object)));
-            let is_indexed =
-                shard.files(hash).is_some_and(|files| files.iter().any(|other| other.name == entry.name));
-            if is_in_memory || is_indexed {
-                return false;
-            }
-            self.note_file(disk, entry, 1);
-            let replaced = shard.add_file(entry);
-            drop(shard);
-            for old in &replaced {
-                self.note_file(disk, old, -1);
-                disk.queue.push_removal(old);
-            }
-        }
-        self.make_room_on_disk();
-        true
-    }
-
-    /// Removes the file of an entry that is in no index, unless another entry has its name.
-    pub(crate) fn remove_file_unless_used(&self, entry: &Arc<DiskEntry>) {
-        if let Some(disk) = &self.disk
-            && !self.has_file_of(entry)
-        {
-            disk.queue.push_removal(entry);
-        }
-    }
-
     fn has_file_of(&self, entry: &DiskEntry) -> bool {
         let files = self.shard(&entry.key).files(entry.key.hash()).cloned();
         files.iter().flat_map(|files| files.iter()).any(|other| other.name == entry.name)
-    }
-
-    /// Returns whether a newer entry with the name of this one has its file already.
-    pub(crate) fn has_written_file(&self, entry: &DiskEntry) -> bool {
-        let files = self.shard(&entry.key).files(entry.key.hash()).cloned();
-        let mut others = files.iter().flat_map(|files| files.iter());
-        others.any(|other| other.name == entry.name && other.nonce != entry.nonce && other.is_written())
     }
 
     /// Remembers a purge for the files that a scan has not read yet.
@@ -165,23 +111,6 @@ impl Cache {
             && disk.is_scanning.load(Ordering::Acquire)
         {
             disk.late_purges.add(purge());
-        }
-    }
-
-    /// Evicts files until they are within their bounds.
-    pub(crate) fn make_room_on_disk(&self) {
-        let Some(disk) = &self.disk else { return };
-        let is_beyond = || {
-            disk.bytes.load(Ordering::Relaxed) > disk.plan.bytes_max
-                || disk.files.load(Ordering::Relaxed) > disk.plan.files_max
-        };
-        self.evict_files_while(disk, |_| is_beyond());
-    }
-
-    /// Evicts files of this size: the file system is full.
-    pub(crate) fn evict_from_disk(&self, bytes: u64) {
-        if let Some(disk) = &self.disk {
-            self.evict_files_while(disk, |evicted_bytes| evicted_bytes < bytes);
         }
     }
 
@@ -215,6 +144,84 @@ impl Cache {
                 disk.files.fetch_sub(1, Ordering::Relaxed);
                 disk.bytes.fetch_sub(bytes, Ordering::Relaxed);
             }
+        }
+    }
+}
+
+impl DiskIndex for Cache {
+    fn key(&self, text: &[u8]) -> Key {
+        Self::key(self, text)
+    }
+
+    fn remove_entry(&self, entry: &Arc<DiskEntry>) {
+        self.remove_from_disk(entry);
+    }
+
+    fn promote(&self, object: &Arc<Object>, entry: &DiskEntry) {
+        let replaced = {
+            let mut shard = self.shard(&object.key);
+            let is_there = shard
+                .get(object.key.hash())
+                .is_some_and(|set| set.iter().any(|other| other.key == object.key && entry.is_of(other)));
+            if is_there || entry.is_removed() {
+                return;
+            }
+            shard.insert(object)
+        };
+        drop(replaced);
+        self.make_room();
+    }
+
+    fn add_scanned(&self, entry: &Arc<DiskEntry>) -> bool {
+        let Some(disk) = &self.disk else { return false };
+        {
+            let mut shard = self.shard(&entry.key);
+            let hash = entry.key.hash();
+            let is_in_memory =
+                shard.get(hash).is_some_and(|set| set.iter().any(|object| entry.is_of(object)));
+            let is_indexed =
+                shard.files(hash).is_some_and(|files| files.iter().any(|other| other.name == entry.name));
+            if is_in_memory || is_indexed {
+                return false;
+            }
+            self.note_file(disk, entry, 1);
+            let replaced = shard.add_file(entry);
+            drop(shard);
+            for old in &replaced {
+                self.note_file(disk, old, -1);
+                disk.queue.push_removal(old);
+            }
+        }
+        self.make_room_on_disk();
+        true
+    }
+
+    fn remove_file_unless_used(&self, entry: &Arc<DiskEntry>) {
+        if let Some(disk) = &self.disk
+            && !self.has_file_of(entry)
+        {
+            disk.queue.push_removal(entry);
+        }
+    }
+
+    fn has_written_file(&self, entry: &DiskEntry) -> bool {
+        let files = self.shard(&entry.key).files(entry.key.hash()).cloned();
+        let mut others = files.iter().flat_map(|files| files.iter());
+        others.any(|other| other.name == entry.name && other.nonce != entry.nonce && other.is_written())
+    }
+
+    fn make_room_on_disk(&self) {
+        let Some(disk) = &self.disk else { return };
+        let is_beyond = || {
+            disk.bytes.load(Ordering::Relaxed) > disk.plan.bytes_max
+                || disk.files.load(Ordering::Relaxed) > disk.plan.files_max
+        };
+        self.evict_files_while(disk, |_| is_beyond());
+    }
+
+    fn evict_from_disk(&self, bytes: u64) {
+        if let Some(disk) = &self.disk {
+            self.evict_files_while(disk, |evicted_bytes| evicted_bytes < bytes);
         }
     }
 }

@@ -63,7 +63,7 @@ fn specificity(range: &[u8], form: PageForm) -> u8 {
 }
 
 /// Reads a weight, `q=0.8`, in thousandths. `None`: another parameter, or no number.
-fn quality(parameter: &[u8]) -> Option<u16> {
+pub(crate) fn quality(parameter: &[u8]) -> Option<u16> {
     let (name, value) = std::str::from_utf8(parameter).ok()?.trim().split_once('=')?;
     let weight: f64 = value.trim().parse().ok()?;
     let is_weight = name.trim_end().eq_ignore_ascii_case("q") && (0.0..=1.0).contains(&weight);

@@ -101,8 +101,8 @@ struct Slice {
 }
 
 impl Slice {
-    /// Returns the bytes that a message gets in addition because it is late. Messages are looked at in ticks, and those
-    /// that had to wait for one more would get less than others.
+    /// Returns the additional bytes of a slice that was collected after it was due, in proportion to the delay. A core
+    /// checks messages once per tick, so without them a message would lose up to a tick of its rate with each slice.
     fn late_bytes(&self, now: MonotonicTime) -> u64 {
         let (planned_ns, waited_ns) = (self.due.since(self.reserved_at), now.since(self.reserved_at));
         if planned_ns == 0 || waited_ns <= planned_ns {

@@ -30,6 +30,7 @@ use crate::auth::core_state::AuthCore;
 pub(crate) use crate::config_generation::ConfigGeneration;
 use crate::exchange_state::Exchange;
 use crate::log::{self, CapturedValue, CoreLog, LoadCounts};
+use crate::maintenance::MaintenancePage;
 use crate::metrics::{Metrics, ServerSlots, Snapshot};
 use crate::mirror::MirrorLoad;
 use crate::outcome::{NeededFields, Outcome, RejectReason, RequestTrace};
@@ -94,6 +95,8 @@ pub(crate) struct Core {
     pub(crate) auth: AuthCore,
     /// Current query to all connections.
     pub(crate) session_dump: SessionDump,
+    /// Page of an operator for pools in maintenance.
+    maintenance_page: RefCell<Option<Arc<MaintenancePage>>>,
 }
 
 /// Time of a core, at the resolution of its ticks.
@@ -241,6 +244,7 @@ impl Core {
             profile: Profile::default(),
             auth: AuthCore::default(),
             session_dump: SessionDump::default(),
+            maintenance_page: RefCell::default(),
         });
         let settings = core.create_settings(&core.current_generation());
         *core.listener_settings.borrow_mut() = settings;
@@ -383,7 +387,10 @@ impl Core {
         let _section = self.profile.enter(ProfilePhase::Log);
         self.logs.record(outcome, &generation.log_names, || self.load_counts(generation, outcome));
         if self.traces.is_on() {
-            self.traces.record(outcome, &generation.log_names, self.logs.wall_clock());
+            let clock = self.logs.wall_clock();
+            if self.traces.record(outcome, &generation.log_names, clock) {
+                generation.metrics.record_exemplar(outcome, clock.to_unix_ns(outcome.times.end.as_ns()));
+            }
         }
     }
 
@@ -432,6 +439,15 @@ impl Core {
 
     pub(crate) fn count_long_text(&self) {
         self.generations.current().metrics.count_long_text();
+    }
+
+    pub(crate) fn set_maintenance_page(&self, page: Option<Arc<MaintenancePage>>) {
+        *self.maintenance_page.borrow_mut() = page;
+    }
+
+    /// Returns the page of an operator for pools in maintenance.
+    pub(crate) fn maintenance_page(&self) -> Option<Arc<MaintenancePage>> {
+        self.maintenance_page.borrow().clone()
     }
 
     /// Returns whether a listener has the maximum number of connections of this core.

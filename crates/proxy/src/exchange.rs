@@ -39,6 +39,7 @@ mod grpc;
 mod hedging;
 mod limited;
 mod local_responses;
+mod maintenance;
 mod mirroring;
 mod own_coding;
 mod progress_limits;

@@ -5,7 +5,9 @@ mod request;
 mod response;
 mod trailers;
 
-pub(crate) use request::{Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request};
+pub(crate) use request::{
+    CookieChanges, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
+};
 pub(crate) use response::{
     ClientFraming, HSTS_FIELD, Persistence, ResponseParts, client_framing, write_response,
 };

@@ -420,7 +420,8 @@ fn check_forwarded_request(
     }
     let forwarded_form = origin_form(head.method, target_in_form);
     rewrite_target(changes, &String::from_utf8_lossy(&forwarded_form), &mut target);
-    let parts = RequestParts { target: &target, default_host: "server", changes, values: None, sticky: None };
+    let parts =
+        RequestParts { target: &target, default_host: "server", changes, values: None, cookies: None };
     let mut out = Vec::new();
     let id = write_request(&view, origin, parts, &mut out);
     if purpose == Purpose::Measure {
@@ -581,7 +582,7 @@ fn check_cookies(head: &RequestHead<'_, '_>, mode: StickyMode) {
     let sticky_result = tokens.find_in_cookies(&plan, head.headers, || 100);
     let mut out = b"GET / HTTP/1.1\r\nHost: h\r\n".to_vec();
     for header in head.headers.iter().filter(|header| is_cookie_field(header.name)) {
-        write_cookie_field(&plan, header, &mut out);
+        write_cookie_field(Some(&plan), |_| false, header, &mut out);
     }
     out.extend_from_slice(b"\r\n");
     let text = out.escape_ascii().to_string();

@@ -40,6 +40,7 @@ mod ipv4_fmt;
 mod key_digest;
 mod latency_window;
 mod log;
+pub mod maintenance;
 mod maps;
 pub mod metrics;
 mod mirror;

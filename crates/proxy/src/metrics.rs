@@ -13,6 +13,8 @@ mod auth;
 mod caching;
 mod codes;
 mod compression;
+mod exemplars;
+mod exposition;
 mod h2;
 pub(crate) mod h2_back_counters;
 mod h2_servers;
@@ -35,11 +37,12 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 pub(crate) use caching::CacheRefresh;
+pub(crate) use exposition::{MetricsFormat, render};
 pub(crate) use h2::{H2Count, H2Counters};
 pub(crate) use h2_servers::Http2Load;
 pub(crate) use histogram::FINE_BOUNDS_NS;
 pub(crate) use reload_results::ReloadResults;
-pub(crate) use snapshot::{SeriesValueRef, Snapshot, prometheus};
+pub(crate) use snapshot::{SeriesValueRef, Snapshot};
 pub use table::reference;
 pub(crate) use tls::{HandshakeResult, HelloResult};
 pub(crate) use traffic::{MirrorDrop, MirrorSide};
@@ -51,7 +54,8 @@ use crate::plan::{IdVec, Mode, Plan, PoolId, RoutePlan, ServerId};
 use auth::AuthCounters;
 use codes::{StatusCounters, status_class};
 use compression::CompressionCounters;
-use histogram::Histogram;
+use exemplars::{ClassExemplars, Exemplar, Exemplars};
+use histogram::{Histogram, HistogramSnapshot};
 use pool::PoolMetrics;
 use table::Metric;
 use tls::{HandshakeCounters, HelloCounters};
@@ -73,10 +77,21 @@ impl ClassHistograms {
     }
 
     fn add_to(&self, snapshot: &mut Snapshot, metric: Metric, labels: &[&str]) {
-        for (class, histogram) in CLASSES.iter().zip(&self.0) {
+        self.add_to_with(snapshot, metric, labels, |_| None);
+    }
+
+    fn add_to_with(
+        &self,
+        snapshot: &mut Snapshot,
+        metric: Metric,
+        labels: &[&str],
+        exemplars: impl Fn(usize) -> Option<Box<Exemplars>>,
+    ) {
+        for (index, (class, histogram)) in CLASSES.iter().zip(&self.0).enumerate() {
             if let Some(histogram) = histogram.get() {
                 let labels: Vec<&str> = labels.iter().chain([class]).copied().collect();
-                snapshot.add_times(metric, &labels, histogram.snapshot());
+                let times = HistogramSnapshot { exemplars: exemplars(index), ..histogram.snapshot() };
+                snapshot.add_times(metric, &labels, times);
             }
         }
     }
@@ -106,6 +121,7 @@ struct CommonMetrics {
     routes: Vec<RouteMetrics>,
     /// Times of requests without a route.
     no_route: ClassHistograms,
+    no_route_exemplars: ClassExemplars,
     rejected_from_clients: Vec<CounterCell>,
     rejected_from_servers: Vec<CounterCell>,
     refused: Vec<CounterCell>,
@@ -149,6 +165,7 @@ struct ListenerMetrics {
 struct RouteMetrics {
     name: Box<str>,
     total: ClassHistograms,
+    exemplars: ClassExemplars,
     /// `None`: its requests are neither copied nor sent twice, and no response is stored.
     traffic: Option<Box<TrafficMetrics>>,
 }
@@ -184,12 +201,14 @@ impl Metrics {
         let route = |route: &RoutePlan| RouteMetrics {
             name: route.name.clone(),
             total: ClassHistograms::default(),
+            exemplars: ClassExemplars::default(),
             traffic: TrafficMetrics::new(route),
         };
         let common = CommonMetrics {
             listeners: listeners.collect(),
             routes: plan.routes.iter().map(route).collect(),
             no_route: ClassHistograms::default(),
+            no_route_exemplars: ClassExemplars::default(),
             rejected_from_clients: new_counters(wire::RefusalKind::ALL.len()),
             rejected_from_servers: new_counters(wire::RefusalKind::ALL.len()),
             refused: new_counters(RejectReason::ALL.len()),
@@ -257,6 +276,18 @@ impl Metrics {
         if let Some(pool) = outcome.pool.and_then(|pool| self.pools.get(pool)) {
             pool.record(outcome, &timers, class);
         }
+    }
+
+    /// Records the trace of a request that [`Self::record`] has counted and whose spans are exported. `end_unix_ns` is
+    /// its end.
+    #[cold]
+    pub(crate) fn record_exemplar(&self, outcome: &Outcome<'_>, end_unix_ns: u64) {
+        let Some(trace) = outcome.trace else { return };
+        let route = outcome.route.and_then(|route| self.common.routes.get(route));
+        let exemplars = route.map_or(&self.common.no_route_exemplars, |route| &route.exemplars);
+        let time_ns = Timers::from_outcome(outcome).total_ns;
+        let exemplar = Exemplar { trace_id: trace.context.trace_id, time_ns, unix_ns: end_unix_ns };
+        exemplars.record(status_class(outcome.status), exemplar);
     }
 
     #[inline]
@@ -420,10 +451,12 @@ impl CommonMetrics {
             listener.add_to(snapshot);
         }
         for route in &self.routes {
-            route.total.add_to(snapshot, Metric::RequestSeconds, &[&route.name]);
+            let exemplars = |class| route.exemplars.snapshot(class);
+            route.total.add_to_with(snapshot, Metric::RequestSeconds, &[&route.name], exemplars);
             route.traffic.iter().for_each(|traffic| traffic.add_to(snapshot, &route.name));
         }
-        self.no_route.add_to(snapshot, Metric::RequestSeconds, &["-"]);
+        let exemplars = |class| self.no_route_exemplars.snapshot(class);
+        self.no_route.add_to_with(snapshot, Metric::RequestSeconds, &["-"], exemplars);
         let senders = [("client", &self.rejected_from_clients), ("server", &self.rejected_from_servers)];
         for (sender, rejected) in senders {
             for (kind, count) in wire::RefusalKind::ALL.iter().zip(rejected) {

@@ -231,6 +231,8 @@ pub(crate) struct Outcome<'a> {
     pub(crate) tls_names: Option<(&'static str, &'static str)>,
     /// Server name that the client asked for (SNI).
     pub(crate) server_name: Option<&'a str>,
+    /// User that authentication found or refused; empty: none.
+    pub(crate) user: &'a str,
     /// Fault of the TLS handshake that ended the request.
     pub(crate) tls_error: Option<&'a str>,
     /// Trace of the request; `None`: traces are off, or there was no head.

@@ -39,9 +39,9 @@ pub use acme::{
     TsigAlgorithm, TsigKeySource, UpdatePlan,
 };
 pub use auth::{
-    AccessPlan, AuthMethod, AuthPlan, BasicPlan, CorsOrigins, CorsPlan, FailureLimit, FileKeys, JwtAlgorithm,
-    JwtPlan, JwtRules, KeySource, OriginPattern, PasswordThreads, RequestPlan, TokenSource, UrlKeys,
-    UsersFile,
+    AccessPlan, AuthMethod, AuthPlan, BasicPlan, CorsOrigins, CorsPlan, Credentials, FailureLimit, FileKeys,
+    JwtAlgorithm, JwtPlan, JwtRules, KeySource, OriginPattern, PasswordThreads, RequestPlan, TokenSource,
+    UrlKeys, UsersFile,
 };
 pub use balance::{
     Balance, HashKey, HashPlan, SameSite, Secret, Sticky, StickyLimits, StickyMode, StickyPlan,
@@ -455,6 +455,8 @@ pub enum RouteChange {
     SetRequestHeader(Box<str>, Text),
     AddRequestHeader(Box<str>, Text),
     RemoveRequestHeader(Box<str>),
+    /// Removes a cookie of the request; the others of its field stay.
+    RemoveRequestCookie(Box<str>),
     SetResponseHeader(Box<str>, Text),
     AddResponseHeader(Box<str>, Text),
     RemoveResponseHeader(Box<str>),

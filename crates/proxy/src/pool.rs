@@ -186,6 +186,11 @@ impl Pool {
         &self.plan
     }
 
+    /// Returns the state that an operator gave to the pool.
+    pub(crate) fn operator_state(&self) -> AdminState {
+        self.shared.operator_state()
+    }
+
     /// Returns the network namespace of its servers, if it is not the proxy's own.
     pub(crate) fn namespace(&self) -> Option<Namespace> {
         self.shared.namespace()

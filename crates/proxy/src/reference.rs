@@ -487,6 +487,13 @@ The proxy's own error responses have one line of text. A page replaces it, and w
 servers' error responses, too. The pages of a route are tried before those of the whole config, in their order; the \
 client's `Accept` chooses the form. During `weir ctl maintenance on`, the page for 503 is the maintenance page.
 
+`weir ctl maintenance on --body FILE` gives another one, without a change of the config: the content of FILE, up to 64 KiB of text, \
+for all requests whose pool is in maintenance, before all `[[error-page]]`. `weir ctl` reads the file, so the proxy need not be able \
+to. Its media type is that of its name (`.html`, `.json`, `.txt`), else of its content. With `--values`, `{status}`, `{reason}`, \
+`{method}`, `{source}`, `{listener}`, `{route}`, `{pool}`, `{time}`, `{time.unix}` and `{time.http}` have their values. It outlives a \
+reload, and with `state-file` an upgrade and a restart. `maintenance on` without it and `maintenance off` forget it; \
+`weir ctl maintenance` shows it. What routes respond themselves (`return`, `deny`, rate limits) stays as it is, and calls of gRPC keep their own form of errors.
+
 ```toml
 [[error-page]]
 status = \"503\"

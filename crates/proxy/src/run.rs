@@ -185,6 +185,10 @@ async fn handle_commands(
                 core.apply_server_changes();
                 let _ = done.send(());
             }
+            Command::SetMaintenancePage(page, done) => {
+                core.set_maintenance_page(page);
+                let _ = done.send(());
+            }
             Command::Sessions(query, reply) => {
                 drop(reply.send(core.session_dump.run(&core.deadlines, query).await));
             }

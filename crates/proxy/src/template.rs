@@ -15,7 +15,7 @@ pub(crate) use location::append_encoded;
 pub(crate) use log_format::FORMAT_BYTES_MAX;
 pub use log_format::LogTemplate;
 pub use map::MapPlan;
-pub(crate) use parse::{KnownValues, Scope, TemplateError, parse, parse_value};
+pub(crate) use parse::{KnownValues, Scope, TemplateError, TemplateFault, parse, parse_value};
 
 /// Maximum length of a rendered text in bytes: as long as the largest head.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;

@@ -164,23 +164,26 @@ fn hexadecimal(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// Digits of each byte.
-const HEXADECIMAL: [[u8; 2]; 256] = {
-    let digits = b"0123456789abcdef";
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < pairs.len() {
-        pairs[byte] = [digits[byte >> 4], digits[byte & 0xf]];
-        byte += 1;
-    }
-    pairs
-};
-
 /// Writes the 16 digits of a number.
 fn write_hexadecimal(number: u64, digits: &mut [u8]) {
-    for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(number.to_be_bytes()) {
-        *pair = HEXADECIMAL[usize::from(byte)];
+    let (high, low) = ((number >> 32) as u32, number as u32);
+    let digits = digits.as_chunks_mut::<8>().0;
+    for (out, half) in digits.iter_mut().zip([high, low]) {
+        *out = hexadecimal_digits(half);
     }
+}
+
+/// Returns the 8 digits of a number, all at once: each byte becomes a digit of 4 bits, and then its letter.
+fn hexadecimal_digits(number: u32) -> [u8; 8] {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let spread = u64::from(number);
+    let spread = (spread | spread << 16) & 0x0000_ffff_0000_ffff;
+    let spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff;
+    let spread = (spread | spread << 4) & (EACH * 0xf);
+    // 1 for digits from 10 on, which carry into the next four bits.
+    let is_letter = ((spread + EACH * 6) >> 4) & EACH;
+    let to_letter = u64::from(b'a' - b'0' - 10);
+    (spread + EACH * u64::from(b'0') + is_letter * to_letter).to_be_bytes()
 }
 
 /// Decides by the random part of the id, as the OpenTelemetry sampler of ratios does, so that all proxies of a trace
@@ -267,6 +270,17 @@ mod tests {
             let ids = (0..100_000).map(|_| TraceId::new(NonZero::new(rng.u128(1..)).unwrap()));
             let share = ids.filter(|&id| is_chosen(id, fraction)).count() as f64 / 100_000.0;
             assert!((share - fraction).abs() < 0.01, "{share} of {fraction}");
+        }
+    }
+
+    #[test]
+    fn digits_are_those_of_the_standard_library() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        for number in [0, 0x0123_4567, 0x89ab_cdef, 0x9a9a_f0f0, u32::MAX]
+            .into_iter()
+            .chain((0..1_000).map(|_| rng.u32(..)))
+        {
+            assert_eq!(hexadecimal_digits(number), format!("{number:08x}").as_bytes());
         }
     }
 

@@ -10,8 +10,9 @@ use super::directory::{self, FILE_MODE};
 use super::format::{
     BLOCK_BYTES, BLOCK_CRC_BYTES, FormatError, PREAMBLE_BYTES, Preamble, Slots, encode_head,
 };
+use crate::chunk::Chunk;
 use crate::memory::MemoryBudget;
-use crate::object::{Chunk, Object};
+use crate::object::Object;
 
 /// First bytes of a file that are read at once: most heads are shorter.
 const FIRST_READ_BYTES: usize = 4096;

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use super::DiskPlan;
 use super::directory::{self, TEMPORARY};
 use super::entry::DiskEntry;
 use super::file::{self, FileError, OpenFile};
@@ -20,11 +19,12 @@ use super::format::BLOCK_BYTES;
 use super::queue::{Job, JobQueue};
 use super::reading::{DiskBody, OpenState};
 use super::scan::{self, LatePurges};
-use crate::body::{Body, BodyError};
+use super::{DiskIndex, DiskPlan};
+use crate::body::Body;
+use crate::file_body::BodyError;
 use crate::memory::MemoryBudget;
 use crate::object::Object;
 use crate::stats::DiskStats;
-use crate::store::Cache;
 
 /// Length up to which a body is read into memory as a whole.
 pub(crate) const PROMOTED_BYTES_MAX: u64 = 4 * BLOCK_BYTES;
@@ -99,12 +99,12 @@ impl DiskPool {
     }
 
     /// Starts the threads.
-    pub(crate) fn start(self: &Arc<Self>, cache: &Arc<Cache>) -> io::Result<()> {
+    pub(crate) fn start(self: &Arc<Self>, cache: &Weak<dyn DiskIndex>) -> io::Result<()> {
         for _ in 0..self.plan.threads {
-            let (pool, cache) = (Arc::clone(self), Arc::downgrade(cache));
+            let (pool, cache) = (Arc::clone(self), Weak::clone(cache));
             thread::Builder::new().name("cache-disk".to_owned()).spawn(move || run(&pool, &cache))?;
         }
-        let (pool, cache) = (Arc::clone(self), Arc::downgrade(cache));
+        let (pool, cache) = (Arc::clone(self), Weak::clone(cache));
         thread::Builder::new().name("cache-scan".to_owned()).spawn(move || scan::run(&pool, &cache))?;
         Ok(())
     }
@@ -214,7 +214,7 @@ impl Drop for DiskPool {
     }
 }
 
-fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
+fn run(pool: &Arc<DiskPool>, cache: &Weak<dyn DiskIndex>) {
     const NICE: i32 = 10;
     // On Linux the priority is that of the thread. Without it, the thread only competes.
     let _ = rustix::process::setpriority_process(None, NICE);
@@ -244,7 +244,7 @@ fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
 }
 
 /// Reads a head. A small body becomes an object in memory again.
-fn open(pool: &Arc<DiskPool>, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, state: &OpenState) {
+fn open(pool: &Arc<DiskPool>, cache: &Weak<dyn DiskIndex>, entry: &Arc<DiskEntry>, state: &OpenState) {
     let Some(cache) = cache.upgrade() else { return state.set(None) };
     let object = read_object(pool, &cache, entry);
     pool.counters.read.fetch_add(1, Ordering::Relaxed);
@@ -268,7 +268,7 @@ fn open(pool: &Arc<DiskPool>, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, state
 
 fn read_object(
     pool: &Arc<DiskPool>,
-    cache: &Arc<Cache>,
+    cache: &Arc<dyn DiskIndex>,
     entry: &Arc<DiskEntry>,
 ) -> Result<Object, FileError> {
     let OpenFile { file, preamble, slots } = file::open(&pool.path(entry))?;
@@ -286,31 +286,28 @@ fn read_object(
             let blocks = preamble.body_bytes.div_ceil(BLOCK_BYTES);
             Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks, &pool.memory)?])
         }
-        _ => Body::on_disk(DiskBody::new(
-            file,
-            preamble,
-            Arc::clone(entry),
-            Arc::clone(pool),
-            Arc::clone(cache),
-        )),
+        _ => {
+            let (entry, pool, index) = (Arc::clone(entry), Arc::clone(pool), Arc::clone(cache));
+            Body::in_file(Arc::new(DiskBody::new(file, preamble, entry, pool, index)))
+        }
     };
     let (key, body) = (entry.key.clone(), Arc::new(body));
     Ok(Object::new(&pool.memory, key, head.variant, head.head, head.storable, body))
 }
 
 /// Removes the entry of a file that cannot be read, or is not what was written.
-fn drop_unreadable(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, error: &FileError) {
+fn drop_unreadable(pool: &DiskPool, cache: &Weak<dyn DiskIndex>, entry: &Arc<DiskEntry>, error: &FileError) {
     if entry.is_removed() {
         return;
     }
     pool.note_error(error);
     if let Some(cache) = cache.upgrade() {
-        cache.remove_from_disk(entry);
+        cache.remove_entry(entry);
     }
 }
 
 /// Writes an object to a temporary name, and renames it. An entry that was removed meanwhile leaves no file.
-fn write(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &Arc<Object>) {
+fn write(pool: &DiskPool, cache: &Weak<dyn DiskIndex>, entry: &Arc<DiskEntry>, object: &Arc<Object>) {
     let Some(cache) = cache.upgrade() else { return };
     if entry.is_removed() {
         return;
@@ -330,7 +327,7 @@ fn write(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &
         Err(error) => {
             // Fails if it was not created.
             let _ = file::remove(&temporary);
-            cache.remove_from_disk(entry);
+            cache.remove_entry(entry);
             if pool.note_error(&error) {
                 cache.evict_from_disk(2 * entry.file_bytes);
             }
@@ -338,7 +335,7 @@ fn write(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &
     }
 }
 
-fn update_head(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &Arc<Object>) {
+fn update_head(pool: &DiskPool, cache: &Weak<dyn DiskIndex>, entry: &Arc<DiskEntry>, object: &Arc<Object>) {
     if entry.is_removed() || !entry.is_written() {
         return;
     }
@@ -346,7 +343,7 @@ fn update_head(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, obj
         Ok(true) => {}
         Ok(false) => {
             if let Some(cache) = cache.upgrade() {
-                cache.remove_from_disk(entry);
+                cache.remove_entry(entry);
             }
         }
         Err(error) => drop_unreadable(pool, cache, entry, &error),
@@ -354,7 +351,7 @@ fn update_head(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, obj
 }
 
 /// Removes the file of a removed entry, unless a newer one has its name already.
-fn remove(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>) {
+fn remove(pool: &DiskPool, cache: &Weak<dyn DiskIndex>, entry: &Arc<DiskEntry>) {
     let path = pool.path(entry);
     let is_others = match cache.upgrade() {
         Some(cache) => cache.has_written_file(entry),

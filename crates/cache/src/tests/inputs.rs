@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::disk::format::{Preamble, encode_head, file_bytes};
+use crate::fill::FillOwner as _;
 use crate::fuzzing;
 
 use super::*;

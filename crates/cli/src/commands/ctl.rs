@@ -5,10 +5,13 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use proxy::maintenance::{MaintenancePage, PAGE_BYTES_MAX, PageFault};
 use record::problem::InputProblem;
 
+use super::text_file::decode_text;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, SOCKET_DEFAULT};
+use crate::input_file::read_bytes;
 use crate::output::print;
 use crate::streams::print_with_controls;
 
@@ -36,8 +39,9 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if command_words.iter().any(|word| word.contains('\n')) {
         return Err(vec![InputProblem::new("COMMAND", "a command must be one line")].into());
     }
+    let page = maintenance_page(args, &command_words)?;
     let json = if args.is_set("json") { " --json" } else { "" };
-    let line = format!("{}{json}\n", command_words.join(" "));
+    let line = format!("{}{page}{json}\n", command_words.join(" "));
     let is_live = name == "top" && json.is_empty();
     if is_live && !args.is_set("once") && io::stdout().is_terminal() {
         loop {
@@ -48,6 +52,50 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     }
     print(&send_command(&socket, &line)?);
     Ok(Exit::Done)
+}
+
+/// Returns the page of `--body` as words of the command; empty: the flag is missing.
+fn maintenance_page(args: CommandArgs<'_>, command_words: &[String]) -> Result<String, Failure> {
+    let problem = |location: &str, text: &str| Failure::from(vec![InputProblem::new(location, text)]);
+    let Some(path) = args.text("body") else {
+        return match args.is_set("values") {
+            true => Err(problem("--values", "needs --body FILE: the page whose values it replaces")),
+            false => Ok(String::new()),
+        };
+    };
+    if command_words != ["maintenance", "on"] {
+        return Err(problem(
+            "--body",
+            "is the page of `maintenance on` (weir ctl maintenance on --body FILE)",
+        ));
+    }
+    let bytes =
+        read_bytes(&path, PAGE_BYTES_MAX as u64).map_err(|error| problem(&path, &unreadable_page(&error)))?;
+    let content = decode_text(&path, bytes).map_err(|fault| Failure::from(vec![fault]))?;
+    let form = MaintenancePage::form_of(&path, &content);
+    let page = MaintenancePage::new(form, &content, args.is_set("values")).map_err(|faults| {
+        let located = faults.iter().map(|fault| match fault {
+            PageFault::Value { line, column, text } => {
+                InputProblem::new(format!("{path}:{line}:{column}"), text.clone())
+            }
+            other => InputProblem::new(path.clone(), other.to_string()),
+        });
+        Failure::from(located.collect::<Vec<_>>())
+    })?;
+    Ok(format!(" page {}", page.words()))
+}
+
+fn unreadable_page(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file: write the page there, or leave out --body".to_owned(),
+        io::ErrorKind::FileTooLarge => {
+            "longer than 64 KiB: a page has at most 65,536 bytes; move styles and images out of it".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "permission denied: `weir ctl` reads the file, as the user that runs it".to_owned()
+        }
+        _ => format!("cannot be read: {error} (give a file with the page)"),
+    }
 }
 
 fn send_command(socket: &str, line: &str) -> Result<String, Failure> {

@@ -10,7 +10,7 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
     about: "Operate a running proxy: inspect, drain, reload",
     doc: "Connects to the proxy's control socket: the unix socket of `control` in its config, or \
           of its flag --control. Only root and the proxy's own user may use it. Changes at \
-          runtime (ready, drain, maint, weight, maxconn, added servers, percentages, splits) survive \
+          runtime (ready, drain, maint and its page, weight, maxconn, added servers, percentages, splits) survive \
           reloads. They end when the server is removed from the config, or with the process if \
           the config has no `state-file`. Exit code 2: the command or the config is invalid. \
           Exit code 1: the proxy does not respond.",
@@ -22,7 +22,12 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
             .default(SOCKET_DEFAULT)
             .values(&["/run/weir.sock"], &[])
             .doc("Control socket of the proxy"),
-        switch("json").doc("Print JSON, with units in the names; for show, top and profile"),
+        switch("json").doc("Print JSON, with units in the names; for show, maintenance, map, percent, split, top and profile"),
+        flag("body", "FILE").values(&["page.html"], &[]).doc(
+            "For `maintenance on`: file with the page of pools in maintenance, up to 64 KiB; `-` is \
+             stdin. Its media type follows its name (.html, .json, .txt), else its content",
+        ),
+        switch("values").doc("With --body: replace values of the request in the page, such as {time}"),
         switch("once").doc(
             "Print one sample of 1 s and exit; for top; the default if stdout is not a \
              terminal",
@@ -42,6 +47,11 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
         ("weir ctl --socket ctl.sock pool app drain", "the same for all servers of a pool"),
         ("weir ctl --socket ctl.sock pool app ready", "send requests to them again"),
         ("weir ctl --socket ctl.sock maintenance on", "send no request to any server"),
+        (
+            "weir ctl --socket ctl.sock maintenance on --body page.html",
+            "the same, with this page for its clients",
+        ),
+        ("weir ctl --socket ctl.sock maintenance", "the state of that, and its page"),
         ("weir ctl --socket ctl.sock maintenance off", "end that"),
         ("weir ctl --socket ctl.sock map list", "maps and lists of the config"),
         ("weir ctl --socket ctl.sock cache", "caches of responses"),

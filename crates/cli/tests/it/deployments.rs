@@ -11,8 +11,9 @@ use crate::support::faulty_origins::{echoing_server, field};
 use crate::support::peers::{Nginx, ScriptedServer};
 use crate::support::proxies::{ComparedProxy, is_installed};
 use crate::support::proxy_under_test::ProxyUnderTest;
+use crate::support::python_server::PythonSocketServer;
 use crate::support::tls_peers::Certificates;
-use crate::support::{Process, WEIR, run_weir, send_signal, shared_machine, temp_dir};
+use crate::support::{WEIR, run_weir, send_signal, shared_machine, temp_dir};
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
@@ -137,13 +138,8 @@ impl Deployment {
 }
 
 /// A server of WebSockets, which echoes messages, and of event streams, in Python.
-struct LiveServer {
-    _process: Process,
-    authority: String,
-}
-
 const LIVE_SERVER: &str = r#"
-import base64, hashlib, os, socket, sys, threading, time
+import base64, hashlib, socket, time
 
 def exactly(stream, length):
     data = stream.read(length)
@@ -193,29 +189,11 @@ def serve(connection):
     except (OSError, EOFError):
         pass
     connection.close()
-
-def end_with_stdin():
-    sys.stdin.read()
-    os._exit(0)
-
-listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-print(listener.getsockname()[1], flush=True)
-threading.Thread(target=end_with_stdin, daemon=True).start()
-while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 "#;
 
-impl LiveServer {
-    fn start() -> Option<Self> {
-        if !is_installed("python3", &["--version"]) {
-            return None;
-        }
-        let mut command = Command::new("python3");
-        command.args(["-c", LIVE_SERVER]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process::spawn(&mut command);
-        let authority = format!("127.0.0.1:{}", process.first_line().trim());
-        Some(Self { _process: process, authority })
-    }
+/// Starts the server; `None`: Python is missing.
+fn start_live_server() -> Option<PythonSocketServer> {
+    is_installed("python3", &["--version"]).then(|| PythonSocketServer::start(LIVE_SERVER, &[]))
 }
 
 fn has_curl() -> bool {
@@ -406,8 +384,8 @@ fn blue_and_green_are_switched_while_sessions_finish_and_rolled_back() {
     // Back before blue is off: nothing has happened to its sessions, and those of green finish there.
     let (_, new_session) = get("");
     release.operate("server app/blue ready");
-    release.operate("server app/blue weight 1");
-    release.operate("server app/green weight 0");
+    release.operate("server app/blue weight default");
+    release.operate("server app/green weight default");
     assert_eq!(
         (get("").0, get(&old_session).0, get(&new_session).0),
         ("blue".into(), "blue".into(), "green".into())
@@ -423,8 +401,8 @@ fn blue_and_green_are_switched_while_sessions_finish_and_rolled_back() {
     assert_eq!(get("").0, "green", "it stays over a reload");
     // And back, although blue was off.
     release.operate("server app/blue ready");
-    release.operate("server app/blue weight 1");
-    release.operate("server app/green weight 0");
+    release.operate("server app/blue weight default");
+    release.operate("server app/green weight default");
     assert!(new_clients().iter().all(|server| server == "blue"));
     assert!(release.operate("show servers").contains("app/green"));
     release.assert_page_was_followed("Blue and green");
@@ -473,7 +451,7 @@ fn streams_may_pause_and_a_site_beside_them_does_not() {
     if !has_curl() {
         return;
     }
-    let Some(live) = LiveServer::start() else { return };
+    let Some(live) = start_live_server() else { return };
     let site = echoing_server("site");
     let streams = Deployment::start(
         "streams",

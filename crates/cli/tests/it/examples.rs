@@ -307,6 +307,8 @@ fn the_other_examples_of_the_reference_work() {
         // For `weir proxy import`.
         ("nginx.conf", "server { location / { proxy_pass http://127.0.0.1:9001; } }\n".to_owned()),
         ("Caddyfile", ":8080 {\n  reverse_proxy 127.0.0.1:9001\n}\n".to_owned()),
+        // For `weir ctl maintenance`.
+        ("page.html", "<p>back soon\n".to_owned()),
         ("plan.toml", format!("urls = [\"http://{authority}/\"]\nrate = 100\n")),
     ] {
         fs::write(examples.path().join(name), text).unwrap();

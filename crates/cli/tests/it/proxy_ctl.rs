@@ -2,6 +2,7 @@
 //! command while requests flow. `proxy_config` tests the keys of a config.
 
 mod kept;
+mod maintenance;
 mod maps;
 mod profile;
 mod reloads;

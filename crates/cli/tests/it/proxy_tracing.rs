@@ -3,7 +3,7 @@
 
 #![expect(clippy::disallowed_types, reason = "threads of the test share what they have seen")]
 
-use std::io::{BufRead as _, BufReader, Lines};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -11,9 +11,11 @@ use std::sync::{Arc, mpsc};
 use serde_json::Value;
 
 use crate::proxy_interop::go_program;
+use crate::support::client::Client;
 use crate::support::faulty_origins::{RefusingPort, ok_response, respond_to_each, take_pipes};
 use crate::support::metrics::Metrics;
 use crate::support::peers::ScriptedServer;
+use crate::support::proxies::succeeds;
 use crate::support::proxy_under_test::ProxyUnderTest;
 use crate::support::{EVENT_TIMEOUT, Process, shared_machine, within};
 
@@ -226,4 +228,100 @@ fn requests_over_the_rate_have_no_spans() {
     (0..20).for_each(|_| drop(client.get("/")));
     // A core has one token from its start.
     assert!(counted(&proxy, "rate") >= 18.0);
+}
+
+/// Reads OpenMetrics with the parser of the Prometheus client; prints the exemplars, and the families by type.
+const READ_OPENMETRICS: &str = r#"
+import json, sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+found, types = [], {}
+for family in text_string_to_metric_families(sys.stdin.read()):
+    types[family.name] = family.type
+    for sample in family.samples:
+        if sample.exemplar:
+            found.append({"name": sample.name, "labels": sample.labels, "exemplar": sample.exemplar.labels,
+                          "value": sample.exemplar.value, "time": float(sample.exemplar.timestamp)})
+print(json.dumps({"exemplars": found, "types": types}))
+"#;
+
+/// Returns the head and the content of the metrics in OpenMetrics.
+fn openmetrics(proxy: &ProxyUnderTest) -> (String, String) {
+    let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+    let fields = format!("Host: localhost\r\nAccept: {accept}\r\n");
+    let response = Client::connect(proxy.admin()).get_with_fields("/metrics", &fields);
+    assert_eq!(response.status, 200, "{}", response.head);
+    (response.head, String::from_utf8(response.body).unwrap())
+}
+
+/// Returns what the parser found; `None`: it is not here.
+fn parsed(text: &str) -> Option<Value> {
+    let check = ["-c", "import prometheus_client.openmetrics.parser"];
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(|one| succeeds(one, &check)) else {
+        test_needs::skip("prometheus-client", "no Python with prometheus_client here");
+        return None;
+    };
+    let mut command = Command::new(python);
+    command
+        .args(["-c", READ_OPENMETRICS])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}\n{text}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn buckets_have_the_traces_of_recorded_requests_as_exemplars() {
+    let _shared = shared_machine();
+    let (server, collector) = (telling_server(), respond_to_each(|_, _| Some(ok_response(b""))));
+    let tracing = |sample: &str| format!("collector = \"{}\"\nsample = {sample}", collector.url());
+    let proxy = ProxyUnderTest::weir(&config(&tracing("0.0"), "", &[&server.authority]));
+    // A request that is not recorded is no exemplar; one that failed is recorded whatever the sample.
+    assert_eq!(proxy.get("/").status, 200);
+    assert!(!openmetrics(&proxy).1.contains(" # {"));
+    assert_eq!(proxy.get("/fail").status, 500);
+    reload(&proxy, &config(&tracing("1.0"), "", &[&server.authority]));
+    (0..5).for_each(|_| assert_eq!(proxy.get("/").status, 200));
+    let lines = proxy.wait_for_lines("json", 7);
+    let rows: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (head, text) = openmetrics(&proxy);
+    assert!(
+        head.to_ascii_lowercase().contains("content-type: application/openmetrics-text; version=1.0.0"),
+        "{head}"
+    );
+    let Some(found) = parsed(&text) else { return };
+    assert_eq!(
+        (&found["types"]["weir_requests"], &found["types"]["weir_request_seconds"]),
+        (&"counter".into(), &"histogram".into())
+    );
+    let exemplars = found["exemplars"].as_array().unwrap();
+    let count = |class: &str| exemplars.iter().filter(|one| one["labels"]["class"] == class).count();
+    assert!(count("2xx") >= 1 && count("5xx") == 1, "{exemplars:#?}");
+    for one in exemplars {
+        assert_eq!(
+            (&one["name"], &one["labels"]["route"]),
+            (&"weir_request_seconds_bucket".into(), &"main".into())
+        );
+        let row = rows.iter().find(|row| row["trace_id"] == one["exemplar"]["trace_id"]);
+        let row = row.unwrap_or_else(|| panic!("a trace of no request: {one} {rows:#?}"));
+        let status = row["status"].to_string();
+        assert!(one["labels"]["class"].as_str().unwrap().starts_with(&status[..1]), "{one} {row}");
+        let (value, bound) = (one["value"].as_f64().unwrap(), one["labels"]["le"].as_str().unwrap());
+        assert_eq!((value * 1e6) as u64, row["total_us"].as_u64().unwrap(), "{one} {row}");
+        assert!(bound == "+Inf" || value <= bound.parse().unwrap(), "{one}");
+        assert!(one["time"].as_f64().unwrap() > 1.6e9, "{one}");
+    }
+    // The first request was not recorded.
+    assert!(exemplars.iter().all(|one| one["exemplar"]["trace_id"] != rows[0]["trace_id"]));
+    // Neither the other format nor a proxy without traces has any.
+    let plain = Client::connect(proxy.admin()).get_with_fields("/metrics", "Host: localhost\r\n");
+    assert!(!String::from_utf8(plain.body).unwrap().contains(" # {"));
+    reload(&proxy, &config("", "", &[&server.authority]).replace("[tracing]\n", ""));
+    let (_, text) = openmetrics(&proxy);
+    assert!(!text.contains(" # {"));
+    assert!(parsed(&text).unwrap()["exemplars"].as_array().unwrap().is_empty());
 }

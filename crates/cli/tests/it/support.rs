@@ -9,6 +9,7 @@ pub(crate) mod metrics;
 pub(crate) mod peers;
 pub(crate) mod proxies;
 pub(crate) mod proxy_under_test;
+pub(crate) mod python_server;
 pub(crate) mod strict_parser;
 pub(crate) mod timing;
 pub(crate) mod tls_peers;

@@ -217,11 +217,20 @@ fn split_prefix(value: &[u8]) -> Option<(&Token, &[u8])> {
 }
 
 /// Writes a `Cookie` field of a request as the server gets it: without the proxy's cookie, or
-/// without the proxy's prefix in the application's cookie. Writes nothing if the field becomes
-/// empty.
-pub(crate) fn write_cookie_field(plan: &StickyPlan, header: &Header<'_>, out: &mut Vec<u8>) {
-    let is_sticky = |cookie: &Cookie<'_>| cookie.name == plan.cookie.as_bytes();
-    if !cookies_in_field(header.value).any(|cookie| is_sticky(&cookie)) {
+/// without the proxy's prefix in the application's cookie, and without removed cookies. Writes nothing if the
+/// field becomes empty.
+pub(crate) fn write_cookie_field(
+    plan: Option<&StickyPlan>,
+    is_removed: impl Fn(&[u8]) -> bool,
+    header: &Header<'_>,
+    out: &mut Vec<u8>,
+) {
+    let mode_of = |cookie: &Cookie<'_>| match plan {
+        _ if is_removed(cookie.name) => Some(StickyMode::Insert),
+        Some(plan) if cookie.name == plan.cookie.as_bytes() => Some(plan.mode),
+        _ => None,
+    };
+    if !cookies_in_field(header.value).any(|cookie| mode_of(&cookie).is_some()) {
         encode::field(out, header.name, header.value);
         return;
     }
@@ -234,15 +243,15 @@ pub(crate) fn write_cookie_field(plan: &StickyPlan, header: &Header<'_>, out: &m
         if cookie_start > value_start {
             out.extend_from_slice(b"; ");
         }
-        match (is_sticky(&cookie), plan.mode) {
-            (true, StickyMode::Insert) => out.truncate(cookie_start),
-            (true, StickyMode::Prefix) => {
+        match mode_of(&cookie) {
+            Some(StickyMode::Insert) => out.truncate(cookie_start),
+            Some(StickyMode::Prefix) => {
                 let value = split_prefix(cookie.value).map_or(cookie.value, |(_, own)| own);
                 out.extend_from_slice(cookie.name);
                 out.push(b'=');
                 out.extend_from_slice(value);
             }
-            (false, _) => out.extend_from_slice(cookie.pair),
+            None => out.extend_from_slice(cookie.pair),
         }
     }
     if out.len() == value_start {

@@ -12,8 +12,8 @@ use crate::auth::key_store::{FileKeys, RemoteKeys, RemoteSpec, UrlKeys};
 use crate::auth::users::{FILE_BYTES_MAX, Users};
 use crate::auth::watched_file::{Watched as _, WatchedFile};
 use crate::plan::{
-    AuthMethod, AuthPlan, BasicPlan, FailureLimit, IdVec, JwtAlgorithm, JwtPlan, JwtRules, KeySource,
-    PasswordThreads, PoolId, RequestPlan, TokenSource, UsersFile,
+    AuthMethod, AuthPlan, BasicPlan, Credentials, FailureLimit, IdVec, JwtAlgorithm, JwtPlan, JwtRules,
+    KeySource, PasswordThreads, PoolId, RequestPlan, TokenSource, UsersFile,
 };
 use crate::template::{KnownValues, Scope};
 
@@ -65,9 +65,13 @@ pub(super) fn parse_auth(
         problems.warn(offset, "'forward-credentials' has no effect with `request`, which removes none");
     }
     let cache = (section.size("cache-entries"), section.integer_or_zero("cache-time"));
-    let forwards_credentials = section.flag("forward-credentials");
+    let credentials = match section.key_offset("forward-credentials") {
+        None => Credentials::FieldRemoved,
+        Some(_) if section.flag("forward-credentials") => Credentials::Forwarded,
+        Some(_) => Credentials::Removed,
+    };
     // A fault has been reported, so that the config does not come into force without its authentication.
-    Some(method.map(|method| Arc::new(AuthPlan::new(method, forwards_credentials, cache))))
+    Some(method.map(|method| Arc::new(AuthPlan::new(method, credentials, cache))))
 }
 
 fn parse_basic(section: &Section, problems: &mut Problems) -> Option<BasicPlan> {

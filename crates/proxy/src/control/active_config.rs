@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::listeners::ListenAddressInfo;
+use crate::maintenance::MaintenancePage;
 use crate::metrics::ReloadResults;
 use crate::plan::Plan;
 use crate::pool::CrossCoreState;
@@ -15,6 +16,8 @@ pub(crate) struct ActiveConfig {
     pub(crate) listen_addresses: Vec<ListenAddressInfo>,
     pub(crate) reloads: u64,
     pub(crate) reload_results: ReloadResults,
+    /// Page of an operator for pools in maintenance.
+    pub(crate) maintenance_page: Option<Arc<MaintenancePage>>,
 }
 
 impl ActiveConfig {
@@ -24,7 +27,13 @@ impl ActiveConfig {
         listen_addresses: Vec<ListenAddressInfo>,
         reloads: u64,
     ) -> Self {
-        let reload_results = ReloadResults::default();
-        Self { plan: Arc::clone(plan), shared: Arc::clone(shared), listen_addresses, reloads, reload_results }
+        Self {
+            plan: Arc::clone(plan),
+            shared: Arc::clone(shared),
+            listen_addresses,
+            reloads,
+            reload_results: ReloadResults::default(),
+            maintenance_page: None,
+        }
     }
 }

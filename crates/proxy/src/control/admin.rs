@@ -18,7 +18,7 @@ use server_shell::web_ui::{self, JSON, PageSource, WebPage, with_timeout};
 use wire::RequestHead;
 
 use crate::control::active_config::ActiveConfig;
-use crate::metrics::{Snapshot, prometheus};
+use crate::metrics::{MetricsFormat, Snapshot, render};
 use crate::plan::AdminAccess;
 
 pub(crate) use backend::{AdminBackend, start};
@@ -45,7 +45,7 @@ const SNAPSHOT_TIMEOUT_NS: u64 = 5 * SECOND_NS;
 const PAGES: &[(&str, Page, &str)] = &[
     ("/", Page::Index, "status page: listeners, pools and servers"),
     ("/status.json", Page::Status, "data of the status page, as JSON"),
-    ("/metrics", Page::Metrics, "metrics in the Prometheus text format"),
+    ("/metrics", Page::Metrics, "metrics in the text format of Prometheus, or OpenMetrics by `Accept`"),
     ("/health", Page::Health, "200 while running, 503 while draining"),
 ];
 
@@ -56,8 +56,6 @@ enum Page {
     Metrics,
     Health,
 }
-
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves the admin pages on `listener` until the future is dropped. Must be called inside a core's
 /// runtime.
@@ -78,9 +76,9 @@ pub(crate) async fn serve<S: AdminDataSource + 'static>(listener: Listener, sour
 struct AdminPages<S>(Rc<S>);
 
 impl<S: AdminDataSource> PageSource for AdminPages<S> {
-    type Chosen = Page;
+    type Chosen = (Page, MetricsFormat);
 
-    fn choose(&self, head: &RequestHead<'_, '_>) -> Result<Page, WebPage> {
+    fn choose(&self, head: &RequestHead<'_, '_>) -> Result<Self::Chosen, WebPage> {
         let path = head.target.split('?').next().unwrap_or_default();
         let Some((_, page, _)) = PAGES.iter().find(|(known, ..)| *known == path) else {
             let text = format!("unknown page; the pages are:\n\n{}", page_list());
@@ -90,10 +88,11 @@ impl<S: AdminDataSource> PageSource for AdminPages<S> {
         if *page != Page::Health {
             access::check(head, &self.0.access())?;
         }
-        Ok(*page)
+        let accepted = head.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
+        Ok((*page, MetricsFormat::choose(accepted.map(|header| header.value))))
     }
 
-    async fn make(&self, page: Page, timers: &Timers) -> WebPage {
+    async fn make(&self, (page, format): Self::Chosen, timers: &Timers) -> WebPage {
         let source = &*self.0;
         let snapshot = async || with_timeout(timers, SNAPSHOT_TIMEOUT_NS, source.snapshot()).await;
         match page {
@@ -109,7 +108,11 @@ impl<S: AdminDataSource> PageSource for AdminPages<S> {
             Page::Health if source.is_draining() => WebPage::text(503, "draining\n"),
             Page::Health => WebPage::text(200, "ok\n"),
             Page::Metrics => match snapshot().await {
-                Some(snapshot) => WebPage::new(METRICS_TYPE, prometheus(&snapshot)),
+                Some(snapshot) => {
+                    let has_traces =
+                        source.active_config().is_some_and(|active| active.plan.tracing.is_some());
+                    WebPage::new(format.content_type(), render(&snapshot, format, has_traces))
+                }
                 None => no_snapshot(),
             },
         }
@@ -211,6 +214,13 @@ mod tests {
             assert_eq!(status(&metrics), "200");
             assert!(metrics.contains("Content-Type: text/plain; version=0.0.4"), "{metrics}");
             assert!(metrics.contains("\nweir_idle_connection_bytes 0\n"), "{metrics}");
+            let request = b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text\r\n\r\n";
+            let metrics = exchange(address, request);
+            assert!(
+                metrics.contains("Content-Type: application/openmetrics-text; version=1.0.0"),
+                "{metrics}"
+            );
+            assert!(metrics.ends_with("\nweir_idle_connection_bytes 0\n# EOF\n"), "{metrics}");
             let index = get("GET /");
             assert!(index.contains("/metrics") && index.contains("/health"), "{index}");
             assert!(index.contains("Content-Security-Policy: default-src 'none'; "), "{index}");

@@ -13,6 +13,7 @@ mod cache;
 mod change;
 mod command_context;
 mod control_socket;
+mod maintenance;
 mod map;
 mod profile;
 mod show;
@@ -26,9 +27,9 @@ use std::os::unix::net::UnixStream;
 
 use rt::unix_socket::PeerCredentials;
 
-pub use super::owner::{ControlCommand, OwnerError, OwnerTask, ReplySender};
+pub use super::owner::{ControlCommand, MaintenanceChange, OwnerError, OwnerTask, ReplySender};
 pub use super::runtime_servers::{NewServer, ServerSetChange, ServerSetChangeKind, ServerSetError};
-pub(super) use change::KeptChange;
+pub(super) use change::{KeptChange, set_pool_state};
 pub(crate) use command_context::{CommandContext, TryLock};
 pub(crate) use control_socket::ControlSocket;
 
@@ -137,10 +138,18 @@ const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "maintenance",
         usages: &[
-            ("on", "puts all pools into `maint`; routes that respond themselves stay as they are"),
-            ("off", "lets all pools receive requests"),
+            ("", "whether pools are in maintenance, and the page of an operator"),
+            (
+                "on",
+                "puts all pools into `maint`, with the error page for 503; routes that respond themselves stay as they are",
+            ),
+            (
+                "on --body FILE [--values]",
+                "the same, with the content of FILE as the page, up to 64 KiB; `weir ctl` reads the file and sends it as `on page FORM [values] BASE64`",
+            ),
+            ("off", "lets all pools receive requests, and forgets the page"),
         ],
-        run: change::run_maintenance,
+        run: maintenance::run,
     },
     CommandSpec {
         name: "percent",
@@ -275,7 +284,7 @@ pub(crate) fn protocol_reference() -> String {
         with its arguments (docs/reference/ctl.md lists them), and reads the response to its end. The \
         first line is `ok`, or `error: ` with the reason; `error: cannot ` means that the command \
         was valid but failed. The argument `--json` of `show`, `map`, `top` and `profile` requests JSON, \
-        with units in the names. A line may have at most 4,096 bytes and take 5 s, and 16 clients \
+        with units in the names. A line may have at most 96 KiB and take 5 s, and 16 clients \
         are served at a time. A changed setting of a server stays until the server is no longer in \
         the config, or the process ends; with `state-file`, the next process makes it again. `show servers` prints the effective settings beside the \
         configured ones.\n\n\

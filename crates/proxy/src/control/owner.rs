@@ -9,6 +9,7 @@ use record::problem::InputProblem;
 use super::active_config::ActiveConfig;
 use super::handover::UpgradeCommand;
 use super::runtime_servers::{ServerSetChange, ServerSetError};
+use crate::maintenance::MaintenancePage;
 
 /// Channel for the result of a command: the text to print, or the error.
 pub type ReplySender = SyncSender<Result<String, OwnerError>>;
@@ -54,6 +55,14 @@ fn lines(problems: &[InputProblem]) -> String {
     problems.iter().map(|problem| format!("{problem}\n")).collect()
 }
 
+/// A change of the maintenance of all pools.
+#[derive(Debug)]
+pub enum MaintenanceChange {
+    /// Start it, with a page of the operator; `None`: with the error page for 503.
+    On(Option<MaintenancePage>),
+    Off,
+}
+
 /// A command from the control socket for the owner of the proxy.
 #[derive(Debug)]
 pub enum ControlCommand {
@@ -62,6 +71,8 @@ pub enum ControlCommand {
     Reopen(ReplySender),
     /// Add a server to a pool, or remove one.
     ChangeServers(ServerSetChange, ReplySender),
+    /// Put all pools into maintenance, or end it; the reply is their number.
+    Maintenance(MaintenanceChange, ReplySender),
     /// Write the state file after a change.
     SaveState(ReplySender),
     /// Start to drain, as SIGTERM does.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use rt::clock::{MonotonicTime, unix_ns};
 
 use super::active_config::ActiveConfig;
-use super::ctl::{CommandError, KeptChange};
+use super::ctl::{CommandError, KeptChange, set_pool_state};
 use super::listeners::ListenAddresses;
-use super::owner::OwnerError;
+use super::owner::{MaintenanceChange, OwnerError};
 use super::runtime_servers::{ServerSetChange, ServerSetError};
 use super::sandbox::explain_denied_access;
 use super::{
@@ -20,8 +20,9 @@ use crate::acme::acme_plans;
 use crate::auth::password_threads;
 use crate::caching::open_caches;
 use crate::log;
+use crate::maintenance::MaintenancePage;
 use crate::plan::Plan;
-use crate::pool::CrossCoreState;
+use crate::pool::{AdminState, CrossCoreState};
 use crate::private_file::replace;
 use crate::run::Command;
 use crate::tracing;
@@ -109,6 +110,42 @@ impl RunningProxy {
         Ok(())
     }
 
+    /// Puts all pools into maintenance, with the page of an operator if there is one, or ends it and forgets the
+    /// page. Returns the number of pools.
+    pub fn set_maintenance(&mut self, change: MaintenanceChange) -> usize {
+        let state = match &change {
+            MaintenanceChange::On(_) => AdminState::Maintenance,
+            MaintenanceChange::Off => AdminState::Ready,
+        };
+        let page = match change {
+            MaintenanceChange::On(page) => page.map(Arc::new),
+            MaintenanceChange::Off => None,
+        };
+        // No request of a pool in maintenance gets another page.
+        if state == AdminState::Maintenance {
+            self.set_maintenance_page(page);
+            self.set_pool_states(state);
+        } else {
+            self.set_pool_states(state);
+            self.set_maintenance_page(page);
+        }
+        self.plan.pools.len()
+    }
+
+    fn set_pool_states(&self, state: AdminState) {
+        let active = self.active_config.borrow().clone();
+        active.plan.pools.ids().for_each(|pool| set_pool_state(&active, pool, state));
+        self.ask_cores(Command::RefreshServers);
+    }
+
+    fn set_maintenance_page(&self, page: Option<Arc<MaintenancePage>>) {
+        if self.active_config.borrow().maintenance_page == page {
+            return;
+        }
+        self.ask_cores(|done_sender| Command::SetMaintenancePage(page.clone(), done_sender));
+        self.active_config.send_modify(|active| active.maintenance_page = page);
+    }
+
     /// Writes the state file, if the config has one.
     ///
     /// # Errors
@@ -147,6 +184,7 @@ impl RunningProxy {
         match KeptChange::parse(words)? {
             None => return Err(KeptLineError::NoChange(words.join(" ").into())),
             Some(KeptChange::Servers(change)) => self.change_servers(change)?,
+            Some(KeptChange::MaintenancePage(page)) => self.set_maintenance_page(Some(Arc::new(page))),
             Some(change) => change.apply(&self.active_config.borrow())?,
         }
         Ok(())
@@ -198,8 +236,9 @@ impl RunningProxy {
         let opened = self.listen_addresses();
         let new_config = ActiveConfig::new(&self.plan, &self.shared, opened, self.reloads);
         self.active_config.send_modify(|active| {
-            let results = std::mem::take(&mut active.reload_results);
-            *active = ActiveConfig { reload_results: results, ..new_config };
+            let reload_results = std::mem::take(&mut active.reload_results);
+            let maintenance_page = active.maintenance_page.take();
+            *active = ActiveConfig { reload_results, maintenance_page, ..new_config };
         });
         // The thread of the previous exporter ends with its last spans.
         self.traces = traces;

@@ -45,6 +45,9 @@ pub(super) fn content(active: &ActiveConfig, servers: &RuntimeServers) -> String
             }
         }
     }
+    if let Some(page) = &active.maintenance_page {
+        let _ = writeln!(text, "maintenance page {}", page.words());
+    }
     for percent in active.plan.named_percents().iter().map(|percent| percent.named) {
         if let Some(value) = percent.changed() {
             let _ = writeln!(text, "percent {} {value}", percent.name());

@@ -121,6 +121,9 @@ impl<'a> Supervisor<'a> {
                 let result = self.running.change_servers(change);
                 let _ = reply.try_send(result.map(|()| String::new()));
             }
+            ControlCommand::Maintenance(change, reply) => {
+                let _ = reply.try_send(Ok(self.running.set_maintenance(change).to_string()));
+            }
             ControlCommand::SaveState(reply) => {
                 let result = self.running.save_state().map_err(OwnerError::StateFile);
                 let _ = reply.try_send(result.map(|()| String::new()));

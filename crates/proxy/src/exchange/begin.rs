@@ -12,7 +12,8 @@ use crate::core::{ConfigGeneration, Core, ListenerGeneration, PollContext, WorkB
 use crate::exchange_state::{Exchange, ExchangeStage, ServerSlot};
 use crate::field_names::has_underscore;
 use crate::forward::{
-    ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
+    ClientFraming, CookieChanges, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards,
+    write_request,
 };
 use crate::outcome::{EndReason, NeededFields};
 use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Sticky, Underscores};
@@ -399,7 +400,8 @@ impl Exchange {
             protocol: client.protocol(view.head.version),
         };
         let sticky = plan.sticky.as_ref().and_then(Sticky::cookie);
-        let parts = RequestParts { target: rewritten, default_host, changes, values: None, sticky };
+        let cookies = sticky.map(|sticky| CookieChanges { sticky: Some(sticky), changes: &[] });
+        let parts = RequestParts { target: rewritten, default_host, changes, values: None, cookies };
         if texts.is_some() {
             let is_complete = self.write_head_with_values(generation, client, request, origin, parts);
             self.insert_access_lines();

@@ -155,7 +155,9 @@ impl Exchange {
         };
         let retry_after = [("Retry-After", seconds.format(wait_s).as_bytes())];
         let fields = if wait_s > 0 { &retry_after[..] } else { &[] };
-        if self.write_error_page(core, client, status, fields) {
+        if self.write_maintenance_page(core, client, status, fields)
+            || self.write_error_page(core, client, status, fields)
+        {
             return;
         }
         let response = OwnResponse { status, content_type: "text/plain", body: body.as_bytes(), fields };
@@ -383,6 +385,7 @@ impl Exchange {
             cache: builder.cache,
             tls_names: client.tls_names(),
             server_name: client.server_name(),
+            user: self.access.as_deref().map_or("", |access| &access.identity.user),
             tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),
             trace: builder.trace.as_deref(),
         };

@@ -1,6 +1,8 @@
 //! An exchange whose route limits its bytes per second. A direction is read only when some of its bytes are due;
 //! bytes that were read go out at once. So the wait for them is no wait for a peer, and counts for no timeout.
 
+use std::ops::Range;
+
 use rt::clock::MonotonicTime;
 use wire::{RequestKind, ResponseHead};
 
@@ -169,20 +171,14 @@ impl Exchange {
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         input: &mut [u8],
-        gate: Option<&mut BandwidthGate>,
+        mut gate: Option<&mut BandwidthGate>,
     ) -> DirectionPoll {
-        let Some(gate) = gate else { return DirectionPoll::Moved(self.poll_request(ctx, client, input)) };
-        gate.note(self.request_relay.content_bytes);
+        note_moved(&mut gate, self.request_relay.content_bytes);
         let is_idle = self.attempt.is_request_broken || self.request_relay.is_received();
-        if is_idle || !self.request_relay.is_flushed() {
-            return DirectionPoll::Moved(self.poll_request(ctx, client, input));
-        }
-        match gate.open(ctx.core.ticks.now.get()) {
+        let may_read = !is_idle && self.request_relay.is_flushed();
+        match due_bytes(gate, may_read, ctx.core.ticks.now.get(), 0..input.len()) {
             Err(due) => DirectionPoll::NotDue(due),
-            Ok(bytes) => {
-                let bytes = bytes.min(input.len());
-                DirectionPoll::Moved(self.poll_request(ctx, client, &mut input[..bytes]))
-            }
+            Ok(bytes) => DirectionPoll::Moved(self.poll_request(ctx, client, &mut input[..bytes])),
         }
     }
 
@@ -191,24 +187,23 @@ impl Exchange {
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         input: &mut [u8],
-        gate: Option<&mut BandwidthGate>,
+        mut gate: Option<&mut BandwidthGate>,
     ) -> DirectionPoll {
-        let mut bytes = input.len();
-        if let Some(gate) = gate {
-            gate.note(self.outcome.bytes_out + self.response_relay.unsent_bytes());
-            if !self.response_relay.is_flushed()
-                && let Some(result) = self.poll_flush_response(ctx, client)
-            {
-                return DirectionPoll::Moved(result);
-            }
-            if self.response != ResponseProgress::Done {
-                match gate.open(ctx.core.ticks.now.get()) {
-                    Err(due) => return DirectionPoll::NotDue(due),
-                    // Bytes that were read before are processed in any case.
-                    Ok(due_bytes) => bytes = bytes.min(due_bytes.max(self.unprocessed.len() + 1)),
-                }
-            }
+        note_moved(&mut gate, self.outcome.bytes_out + self.response_relay.unsent_bytes());
+        if gate.is_some()
+            && !self.response_relay.is_flushed()
+            && let Some(result) = self.poll_flush_response(ctx, client)
+        {
+            return DirectionPoll::Moved(result);
         }
+        let may_read = self.response != ResponseProgress::Done;
+        // Bytes that were read before are processed in any case.
+        let least_bytes = self.unprocessed.len() + 1;
+        let now = ctx.core.ticks.now.get();
+        let bytes = match due_bytes(gate, may_read, now, least_bytes..input.len()) {
+            Err(due) => return DirectionPoll::NotDue(due),
+            Ok(bytes) => bytes,
+        };
         let input = &mut input[..bytes];
         DirectionPoll::Moved(match self.stage {
             ExchangeStage::SendingFile(_) => self.poll_sending_file(ctx, client, bytes),
@@ -271,4 +266,26 @@ impl Exchange {
 /// Returns whether a stage sends content that comes from no connection.
 fn is_local(stage: &ExchangeStage) -> bool {
     matches!(stage, ExchangeStage::SendingFile(_) | ExchangeStage::Cached(_))
+}
+
+/// Notes the sum of the bytes of a direction that were moved up to now.
+fn note_moved(gate: &mut Option<&mut BandwidthGate>, bytes: u64) {
+    if let Some(gate) = gate {
+        gate.note(bytes);
+    }
+}
+
+/// Returns the length of the next read of a direction, within its bounds; without a gate, or if nothing more may be read,
+/// the largest.
+///
+/// # Errors
+/// No bytes are due before this time.
+fn due_bytes(
+    gate: Option<&mut BandwidthGate>,
+    may_read: bool,
+    now: MonotonicTime,
+    read_bytes: Range<usize>,
+) -> Result<usize, MonotonicTime> {
+    let Some(gate) = gate.filter(|_| may_read) else { return Ok(read_bytes.end) };
+    gate.open(now).map(|due_bytes| due_bytes.max(read_bytes.start).min(read_bytes.end))
 }

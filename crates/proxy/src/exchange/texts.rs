@@ -13,7 +13,7 @@ use crate::config_generation::ConfigGeneration;
 use crate::core::{Core, PollContext};
 use crate::exchange_state::{Exchange, ServerSlot};
 use crate::forward::{
-    Origin, RequestParts, ResponseParts, write_request, write_response, write_response_changes,
+    CookieChanges, Origin, RequestParts, ResponseParts, write_request, write_response, write_response_changes,
 };
 use crate::log::append_captured;
 use crate::outcome::NeededFields;
@@ -112,8 +112,9 @@ impl Exchange {
     ) -> bool {
         let mut relay = std::mem::take(self.request_relay.head_buffer());
         let values = self.request_values(generation, client, request);
-        let id =
-            write_request(request.view, origin, RequestParts { values: Some(&values), ..parts }, &mut relay);
+        let cookies = CookieChanges::with_removals(parts.cookies, parts.changes);
+        let parts = RequestParts { values: Some(&values), cookies, ..parts };
+        let id = write_request(request.view, origin, parts, &mut relay);
         let is_complete = !values.has_overflow();
         self.outcome.note_request_id(&relay[id]);
         if let Some(trace) = &self.outcome.trace {

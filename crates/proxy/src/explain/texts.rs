@@ -47,6 +47,7 @@ pub(super) fn describe_change(change: &RouteChange, values: &RequestValues<'_>) 
         RouteChange::SetRequestHeader(name, text) => field("request: set", name, text),
         RouteChange::AddRequestHeader(name, text) => field("request: add", name, text),
         RouteChange::RemoveRequestHeader(name) => format!("request: remove {name}"),
+        RouteChange::RemoveRequestCookie(name) => format!("request: remove cookie {name}"),
         RouteChange::SetResponseHeader(name, text) => field("response: set", name, text),
         RouteChange::AddResponseHeader(name, text) => field("response: add", name, text),
         RouteChange::RemoveResponseHeader(name) => format!("response: remove {name}"),

@@ -43,8 +43,38 @@ pub(crate) struct RequestParts<'a> {
     pub(crate) changes: &'a [RouteChange],
     /// Values for the texts of the changes; `None`: they are all literal.
     pub(crate) values: Option<&'a dyn Values>,
+    /// Changes of cookies; `None`: there are none.
+    pub(crate) cookies: Option<CookieChanges<'a>>,
+}
+
+/// Changes of the cookies of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CookieChanges<'a> {
     /// Sticky cookie to remove before the server.
     pub(crate) sticky: Option<&'a StickyPlan>,
+    /// Changes that may remove others.
+    pub(crate) changes: &'a [RouteChange],
+}
+
+impl<'a> CookieChanges<'a> {
+    /// Adds the changes of a route, if they remove cookies.
+    pub(crate) fn with_removals(before: Option<Self>, changes: &'a [RouteChange]) -> Option<Self> {
+        let removes = changes.iter().any(|change| matches!(change, RouteChange::RemoveRequestCookie(_)));
+        match removes {
+            true => Some(Self { sticky: before.and_then(|before| before.sticky), changes }),
+            false => before,
+        }
+    }
+
+    fn write_field(&self, header: &Header<'_>, out: &mut Vec<u8>) {
+        let is_removed = |cookie: &[u8]| {
+            self.changes.iter().any(|change| match change {
+                RouteChange::RemoveRequestCookie(name) => name.as_bytes() == cookie,
+                _ => false,
+            })
+        };
+        write_cookie_field(self.sticky, is_removed, header, out);
+    }
 }
 
 /// Writes a request's head for a server: HTTP/1.1, persistent, with one framing. Returns the range
@@ -80,10 +110,10 @@ pub(crate) fn write_request(
             FieldDisposition::Keep => {}
         }
         match field_action(parts.changes, header.name, true) {
-            FieldAction::Keep if parts.sticky.is_some() && is_cookie_field(header.name) => {
-                parts.sticky.inspect(|plan| write_cookie_field(plan, header, out));
-            }
-            FieldAction::Keep => encode::field(out, header.name, forwarded_value(header)),
+            FieldAction::Keep => match parts.cookies {
+                Some(cookies) if is_cookie_field(header.name) => cookies.write_field(header, out),
+                _ => encode::field(out, header.name, forwarded_value(header)),
+            },
             FieldAction::Drop => id_range = if id_range.end > out.len() { 0..0 } else { id_range },
         }
     }
@@ -378,7 +408,7 @@ mod tests {
         };
         let target = origin_form(head.method, head.target);
         let parts =
-            RequestParts { target: &target, default_host: "server", changes, values: None, sticky: None };
+            RequestParts { target: &target, default_host: "server", changes, values: None, cookies: None };
         let mut out = Vec::new();
         let certificate = certificate.map(|(name, subject)| CertificateField { name, subject });
         let view = RequestView { head: &head, is_trusted: trusted, forwarding, certificate };

@@ -2,7 +2,8 @@
 
 use super::escape::EscapeRule;
 use super::line::{
-    FIELD_BYTES_MAX, LogEntry, METHOD_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text, push_url,
+    FIELD_BYTES_MAX, LogEntry, METHOD_BYTES_MAX, SHORT_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text,
+    push_url,
 };
 use super::sink::LineBuffer;
 use crate::outcome::EndReason;
@@ -13,7 +14,14 @@ pub(super) fn push_line(line: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
         Some(address) => push_address(line, address),
         None => line.fixed(b"unix:"),
     }
-    line.fixed(b" - - [");
+    match outcome.user {
+        "" => line.fixed(b" - - ["),
+        user => {
+            line.fixed(b" - ");
+            push_user(line, user);
+            line.fixed(b" [");
+        }
+    }
     line.fixed(entry.end.clf());
     line.fixed(b" +0000] \"");
     match &outcome.request {
@@ -46,4 +54,19 @@ pub(super) fn push_line(line: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
         agent => push_text(line, EscapeRule::Nginx, agent, FIELD_BYTES_MAX),
     }
     line.fixed(b"\"\n");
+}
+
+/// Writes the name of a user. A blank is escaped, so that the fields stay apart, and so is a name that means "none".
+#[cold]
+fn push_user(line: &mut LineBuffer<'_>, user: &str) {
+    if user == "-" {
+        return line.fixed(b"\\x2D");
+    }
+    let user = &user.as_bytes()[..user.len().min(SHORT_BYTES_MAX)];
+    for (index, part) in user.split(|&byte| byte == b' ').enumerate() {
+        if index > 0 {
+            line.fixed(b"\\x20");
+        }
+        EscapeRule::Nginx.push_escaped(line, part);
+    }
 }

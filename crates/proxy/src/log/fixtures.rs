@@ -208,6 +208,7 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         cache: None,
         tls_names: None,
         server_name: None,
+        user: "",
         tls_error: None,
         trace: Some(&TRACE),
     }

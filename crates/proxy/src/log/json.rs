@@ -48,6 +48,7 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
         "use of a cache (`cache` of a route): hit, stale, stale_if_error, revalidated, coalesced, miss, bypass or \
          unsatisfied (see \"Caching\" of the config); null: the route has none",
     ),
+    ("user", "name of the user that `auth` found, or refused (status 401, 403 or 429); null: none"),
     ("request_id", "the request's id; null: none"),
     ("user_agent", "the field `User-Agent`; null: none"),
     ("referer", "the field `Referer`, without secrets; null: none"),
@@ -70,7 +71,14 @@ pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     push_result(out, entry);
     push_times(out, entry);
     let request = entry.outcome.request.as_ref();
-    out.fixed(b",\"request_id\":");
+    match entry.outcome.user {
+        "" => out.fixed(b",\"user\":null,\"request_id\":"),
+        user => {
+            out.fixed(b",\"user\":");
+            push_string(out, Some(user.as_bytes()), SHORT_BYTES_MAX);
+            out.fixed(b",\"request_id\":");
+        }
+    }
     push_string(out, request.map(|request| request.request_id), SHORT_BYTES_MAX);
     out.fixed(b",\"user_agent\":");
     push_string(out, request.map(|request| request.user_agent), FIELD_BYTES_MAX);

@@ -42,7 +42,7 @@ pub(super) const METHOD_BYTES_MAX: usize = 32;
 /// Maximum length of a line. An escaped byte takes six, and the parts that clients do not control
 /// have 3,072 bytes.
 pub(super) const LINE_BYTES_MAX: usize =
-    6 * (TARGET_BYTES_MAX + 2 * FIELD_BYTES_MAX + 4 * SHORT_BYTES_MAX + METHOD_BYTES_MAX) + 3_072;
+    6 * (TARGET_BYTES_MAX + 2 * FIELD_BYTES_MAX + 5 * SHORT_BYTES_MAX + METHOD_BYTES_MAX) + 3_072;
 
 /// Times that a request spent in each phase; `None` for phases that were not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

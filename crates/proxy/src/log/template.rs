@@ -292,6 +292,7 @@ pub(crate) fn line_of_values(format: &LogTemplate, value: &[u8]) -> Vec<u8> {
         tls_names: None,
         server_name: None,
         tls_error: None,
+        user: "",
         trace: None,
     };
     let names = LogNames::none();

@@ -74,7 +74,7 @@ fn json_has_everything_and_no_secret() {
          \"status\":200,\"end\":\"done\",\"termination\":\"--\",\"refusal\":null,\"bytes_in\":90,\
          \"bytes_out\":350,\"content_bytes\":100,\"tq_us\":1000,\"tw_us\":2000,\"tc_us\":3000,\
          \"tr_us\":4000,\"td_us\":5000,\"total_us\":15000,\"retries\":1,\"reused\":false,\
-         \"wasted\":false,\"hedge\":null,\"cache\":null,\"request_id\":\"0192f0c1d2e3\",\"user_agent\":\"curl/8.5.0\",\
+         \"wasted\":false,\"hedge\":null,\"cache\":null,\"user\":null,\"request_id\":\"0192f0c1d2e3\",\"user_agent\":\"curl/8.5.0\",\
          \"referer\":\"http://***@a.example/?key=***\",\"tls_version\":null,\"tls_cipher\":null,\
          \"sni\":null,\"tls_error\":null,\"trace_id\":\"00000000000000000000000000000abc\"}\n"
     );
@@ -134,6 +134,27 @@ fn combined_is_as_nginx_has_it() {
     assert!(line.starts_with("unix: - - [") && line.contains("\"-\" 499 0 "), "{line}");
     let slow = Outcome { status: 0, end: EndReason::WriteTimeout, ..successful_request() };
     assert!(line_of(LogFormat::Combined, &slow).contains("HTTP/1.1\" 000 100 "));
+}
+
+#[test]
+fn users_cannot_end_their_field() {
+    for (user, combined, json) in [
+        ("ann", "ann", "\"ann\""),
+        ("ann b \"c", "ann\\x20b\\x20\\x22c", "\"ann b \\\"c\""),
+        ("-", "\\x2D", "\"-\""),
+        ("a\r\nb - ü", "a\\x0D\\x0Ab\\x20-\\x20\\xC3\\xBC", "\"a\\u000D\\u000Ab - ü\""),
+    ] {
+        let outcome = Outcome { user, ..successful_request() };
+        let line = line_of(LogFormat::Combined, &outcome);
+        assert!(line.starts_with(&format!("10.0.0.7 - {combined} [21/Nov")), "{line}");
+        let line = line_of(LogFormat::Json, &outcome);
+        assert!(line.contains(&format!(",\"user\":{json},\"request_id\":")), "{line}");
+    }
+    let long = "ü".repeat(1_000);
+    for format in [LogFormat::Combined, LogFormat::Json] {
+        let line = line_of(format, &Outcome { user: &long, ..successful_request() });
+        assert!(line.len() < 3_000, "{line}");
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::cell::Cell;
 
 pub(crate) use record::histogram::EXPORT_BOUNDS_NS as BOUNDS_NS;
 
+use super::exemplars::Exemplars;
+
 const BOUNDS_COUNT: usize = BOUNDS_NS.len();
 
 /// Number of fine buckets in each coarse one. From 50 µs, no fine bucket is wider than 6.25 % of
@@ -99,7 +101,7 @@ impl Histogram {
 
     pub(super) fn snapshot(&self) -> HistogramSnapshot {
         let buckets = self.buckets.each_ref().map(Cell::get);
-        HistogramSnapshot { buckets, sum_ns: self.sum_ns.get() }
+        HistogramSnapshot { buckets, sum_ns: self.sum_ns.get(), exemplars: None }
     }
 }
 
@@ -124,11 +126,13 @@ pub(crate) struct HistogramSnapshot {
     /// Count of each fine bucket, not cumulative. Bounds are summed when they are shown.
     pub(super) buckets: [u64; BUCKETS],
     pub(super) sum_ns: u64,
+    /// By exported bucket; `None`: there are none.
+    pub(super) exemplars: Option<Box<Exemplars>>,
 }
 
 impl Default for HistogramSnapshot {
     fn default() -> Self {
-        Self { buckets: [0; BUCKETS], sum_ns: 0 }
+        Self { buckets: [0; BUCKETS], sum_ns: 0, exemplars: None }
     }
 }
 
@@ -138,6 +142,9 @@ impl HistogramSnapshot {
             *count += other;
         }
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+        if let Some(exemplars) = &other.exemplars {
+            self.exemplars.get_or_insert_default().add(exemplars);
+        }
     }
 
     /// Returns the times recorded since `previous`.

@@ -1,13 +1,11 @@
-//! Snapshot of all metrics by name: summed over all cores, kept over reloads, and rendered as text
-//! for Prometheus (exposition format 0.0.4).
+//! Snapshot of all metrics by name: summed over all cores, and kept over reloads. `exposition` renders it.
 //!
 //! The keys are names and not indices in the plan. So a reload that adds, removes or moves routes,
 //! pools and servers neither loses a count nor assigns it to another one.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use super::histogram::{BOUNDS_NS, HistogramSnapshot};
+use super::histogram::HistogramSnapshot;
 use super::table::{Metric, MetricKind};
 use crate::log::TargetCounts;
 use crate::tracing::TraceCounts;
@@ -179,81 +177,4 @@ impl Snapshot {
 
 fn owned_labels(labels: &[&str]) -> Labels {
     labels.iter().map(|&label| label.into()).collect()
-}
-
-/// Renders the snapshot in Prometheus's text format 0.0.4.
-pub(crate) fn prometheus(snapshot: &Snapshot) -> String {
-    let mut text = String::with_capacity(256 * snapshot.series.len());
-    let mut previous_metric = None;
-    for ((metric, labels), value) in &snapshot.series {
-        let row = metric.row();
-        if previous_metric.replace(*metric) != Some(*metric) {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "# HELP {} {}", row.name, row.doc);
-            let _ = writeln!(text, "# TYPE {} {}", row.name, row.kind.name());
-        }
-        let labels = render_labels(row.labels, labels);
-        match value {
-            SeriesValue::Number(number) => {
-                let label_set = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
-                let _ = match metric.divisor() {
-                    1 => writeln!(text, "{}{label_set} {number}", row.name),
-                    divisor => {
-                        let value = *number as f64 / divisor as f64;
-                        writeln!(text, "{}{label_set} {value}", row.name)
-                    }
-                };
-            }
-            SeriesValue::Times(times) => push_times(&mut text, row.name, &labels, times),
-        }
-    }
-    // Computed from two other gauges here, because averages cannot be summed over cores.
-    push_average(&mut text, snapshot);
-    text
-}
-
-fn push_average(text: &mut String, snapshot: &Snapshot) {
-    let number = |metric| match snapshot.series.get(&(metric, owned_labels(&[]))) {
-        Some(SeriesValue::Number(number)) => *number,
-        _ => 0,
-    };
-    let row = Metric::IdleMemoryAverage.row();
-    let average = number(Metric::IdleMemory).checked_div(number(Metric::IdleClients)).unwrap_or(0);
-    let _ = writeln!(text, "# HELP {} {}", row.name, row.doc);
-    let _ = writeln!(text, "# TYPE {} {}\n{} {average}", row.name, row.kind.name(), row.name);
-}
-
-fn push_times(text: &mut String, name: &str, labels: &str, times: &HistogramSnapshot) {
-    let comma = if labels.is_empty() { "" } else { "," };
-    for (total, bound_ns) in times.cumulative().into_iter().zip(BOUNDS_NS) {
-        let bound_s = bound_ns as f64 / 1e9;
-        let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound_s}\"}} {total}");
-    }
-    let total = times.count();
-    let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {total}");
-    let label_set = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-    let _ = writeln!(text, "{name}_sum{label_set} {}", times.sum_ns as f64 / 1e9);
-    let _ = writeln!(text, "{name}_count{label_set} {total}");
-}
-
-/// Renders `a="x",b="y"`, and escapes characters that could end a value.
-fn render_labels(names: &[&str], values: &[Box<str>]) -> String {
-    let mut text = String::new();
-    for (name, value) in names.iter().zip(values) {
-        if !text.is_empty() {
-            text.push(',');
-        }
-        text.push_str(name);
-        text.push_str("=\"");
-        for character in value.chars() {
-            match character {
-                '\\' => text.push_str("\\\\"),
-                '"' => text.push_str("\\\""),
-                '\n' => text.push_str("\\n"),
-                _ => text.push(character),
-            }
-        }
-        text.push('"');
-    }
-    text
 }

@@ -207,7 +207,11 @@ pub fn reference() -> String {
     let _ = writeln!(
         text,
         "\nBucket bounds of all histograms, in seconds: {}. The percentiles of the status page and of \
-         `weir ctl top` come from finer buckets, with an error of at most 3.2 % from 50 µs.",
+         `weir ctl top` come from finer buckets, with an error of at most 3.2 % from 50 µs.\n\n\
+         A client of `/metrics` that prefers `application/openmetrics-text` in `Accept`, as Prometheus does, gets \
+         OpenMetrics 1.0.0, with the same names and bounds. With `[tracing]`, each bucket of \
+         `weir_request_seconds` has an exemplar there: `trace_id` of the last request in it whose spans were \
+         recorded, its time and its end. Each thread keeps one for each bucket of a route and class, and the newest is shown.",
         bounds.join(", ")
     );
     text

@@ -13,6 +13,10 @@ use crate::outcome::{EndPhase, HedgeEvent, StickyLookup};
 use crate::plan::{Balance, PoolId, ServerId, Sticky, StickyMode, StickyPlan};
 use crate::test_time::at;
 
+fn prometheus(snapshot: &Snapshot) -> String {
+    render(snapshot, MetricsFormat::Prometheus, true)
+}
+
 fn metrics() -> Metrics {
     Metrics::new(&plan(&["api", "odd \"\\\n"], &["app: a b"]))
 }
@@ -511,4 +515,31 @@ fn rows_are_those_of_a_metric_and_of_its_first_labels() {
     let (labels, value) = snapshot.series_of("weir_server_request_seconds", &["app"]).next().unwrap();
     assert_eq!(labels.iter().map(|label| &**label).collect::<Vec<_>>(), ["app", "b", "2xx"]);
     assert!(matches!(value, SeriesValueRef::Times(buckets) if buckets.iter().sum::<u64>() == 2));
+}
+
+#[test]
+fn only_openmetrics_has_exemplars_and_everything_else_is_the_same() {
+    let metrics = metrics();
+    let outcome = successful_request();
+    metrics.record(&outcome);
+    metrics.record_exemplar(&outcome, 1_520_879_607_789_999_999);
+    let snapshot = metrics.snapshot();
+    let exemplar = " # {trace_id=\"00000000000000000000000000000abc\"} 0.015 1520879607.789";
+    let openmetrics = render(&snapshot, MetricsFormat::OpenMetrics, true);
+    let bucket = "weir_request_seconds_bucket{route=\"api\",class=\"2xx\",le=\"0.02\"} 1";
+    assert!(openmetrics.contains(&format!("\n{bucket}{exemplar}\n")), "{openmetrics}");
+    assert_eq!(openmetrics.matches(" # {").count(), 1);
+    let without = render(&snapshot, MetricsFormat::OpenMetrics, false);
+    assert_eq!(openmetrics.replace(exemplar, ""), without);
+    let samples = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    };
+    assert_eq!(samples(&prometheus(&snapshot)), samples(&without));
+    assert!(without.contains("# TYPE weir_requests counter\n") && without.ends_with("\n# EOF\n"));
+    // A gauge has the name of this family.
+    assert!(without.contains("# TYPE weir_abandoned_requests_total unknown\n"), "{without}");
+    // It outlives its plan, as the counts do.
+    let mut later = Metrics::new(&plan(&["other"], &["app: a b"])).snapshot();
+    later.carry_over(&snapshot);
+    assert!(render(&later, MetricsFormat::OpenMetrics, true).contains(exemplar));
 }

@@ -25,13 +25,22 @@ pub struct AccessPlan {
 #[derive(Clone, Debug)]
 pub struct AuthPlan {
     pub method: AuthMethod,
-    /// True if servers get the credentials.
-    pub forwards_credentials: bool,
+    pub credentials: Credentials,
     /// Maximum number of results that a thread keeps, and their maximum time.
     pub cache_entries: usize,
     pub cache_ns: u64,
     /// Number that no other plan has: results of one are not valid for another.
     number: u64,
+}
+
+/// Treatment of the credentials of a request on its way to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// Their field is removed. A cookie stays: sessions of the server may need it.
+    FieldRemoved,
+    /// Their field or cookie is removed.
+    Removed,
+    Forwarded,
 }
 
 #[derive(Clone, Debug)]
@@ -146,12 +155,12 @@ impl AccessPlan {
 impl AuthPlan {
     pub(crate) fn new(
         method: AuthMethod,
-        forwards_credentials: bool,
+        credentials: Credentials,
         (cache_entries, cache_ns): (usize, u64),
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { method, forwards_credentials, cache_entries, cache_ns, number }
+        Self { method, credentials, cache_entries, cache_ns, number }
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -170,10 +179,15 @@ impl AuthPlan {
     pub(crate) fn request_changes(&self) -> Vec<RouteChange> {
         let removed: Vec<&str> = match &self.method {
             AuthMethod::Request(plan) => plan.server_fields.iter().map(|name| &**name).collect(),
-            _ if self.forwards_credentials => Vec::new(),
+            _ if self.credentials == Credentials::Forwarded => Vec::new(),
             AuthMethod::Jwt(JwtPlan { token: TokenSource::Header(name), .. }) => vec![name],
-            // Other cookies beside it belong to the server.
-            AuthMethod::Jwt(JwtPlan { token: TokenSource::Cookie(_), .. }) => Vec::new(),
+            AuthMethod::Jwt(JwtPlan { token: TokenSource::Cookie(name), .. }) => {
+                let is_removed = self.credentials == Credentials::Removed;
+                return is_removed
+                    .then(|| RouteChange::RemoveRequestCookie(name.clone()))
+                    .into_iter()
+                    .collect();
+            }
             AuthMethod::Basic(_) | AuthMethod::Jwt(_) => vec!["authorization"],
         };
         let mut names: Vec<String> = removed.into_iter().map(str::to_owned).collect();
@@ -208,7 +222,7 @@ impl PartialEq for AuthPlan {
     /// Compares what the config says.
     fn eq(&self, other: &Self) -> bool {
         format!("{:?}", self.method) == format!("{:?}", other.method)
-            && self.forwards_credentials == other.forwards_credentials
+            && self.credentials == other.credentials
             && (self.cache_entries, self.cache_ns) == (other.cache_entries, other.cache_ns)
     }
 }
@@ -258,7 +272,10 @@ impl std::fmt::Display for AuthPlan {
                 write!(f, "request to {} of pool {}", plan.path, plan.pool_name)?;
             }
         }
-        f.write_str(if self.forwards_credentials { ", credentials forwarded" } else { "" })
+        f.write_str(match self.credentials {
+            Credentials::Forwarded => ", credentials forwarded",
+            Credentials::FieldRemoved | Credentials::Removed => "",
+        })
     }
 }
 

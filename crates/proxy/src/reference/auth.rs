@@ -30,7 +30,7 @@ responses, in the route's own response, in keys of rate limits, and in formats o
 refused user, too. A condition of `[[route.response]]` has `claim`.
 
 `Authorization`, or the field of the token, is removed from the request to the server, unless `forward-credentials = true`; a cookie is \
-not. Fields of `server-headers` are always removed from requests of clients, so that only the service sets them. A route on \
+only with `forward-credentials = false`, and other cookies stay. Fields of `server-headers` are always removed from requests of clients, so that only the service sets them. A route on \
 several listeners has the removals of all of them.
 
 The order of the steps: the route is chosen; `deny`, `silent-drop` and `tarpit`; preflights of CORS; `body-max`; rate limits; \

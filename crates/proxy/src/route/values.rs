@@ -194,7 +194,7 @@ impl Values for RequestValues<'_> {
     }
 }
 
-fn append_time(fact: Fact, unix_ns: u64, out: &mut Vec<u8>) {
+pub(crate) fn append_time(fact: Fact, unix_ns: u64, out: &mut Vec<u8>) {
     let mut second = RenderedSecond::default();
     second.set(unix_ns);
     match fact {

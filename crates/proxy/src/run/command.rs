@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rt::tokio::sync::oneshot;
 
 use crate::log::LogSender;
+use crate::maintenance::MaintenancePage;
 use crate::metrics::Snapshot;
 use crate::plan::Plan;
 use crate::pool::CrossCoreState;
@@ -24,6 +25,8 @@ pub(crate) enum Command {
     Snapshot(oneshot::Sender<Snapshot>),
     /// Follow changed settings of servers.
     RefreshServers(oneshot::Sender<()>),
+    /// Respond with this page for pools in maintenance; `None`: with the error page for 503.
+    SetMaintenancePage(Option<Arc<MaintenancePage>>, oneshot::Sender<()>),
     /// List connections, or close some.
     Sessions(SessionQuery, oneshot::Sender<SessionList>),
     /// Switch the CPU time profile on or off, and send its totals.

@@ -57,24 +57,25 @@ impl CoreTraces {
         Some(Box::new(RequestTrace { context, attempts: Vec::new() }))
     }
 
-    /// Appends the spans of a request that is to be recorded.
+    /// Appends the spans of a request that is to be recorded. Returns whether it was.
     #[cold]
-    pub(crate) fn record(&self, outcome: &Outcome<'_>, names: &LogNames, clock: WallClock) {
+    pub(crate) fn record(&self, outcome: &Outcome<'_>, names: &LogNames, clock: WallClock) -> bool {
         let state = &mut *self.state.borrow_mut();
-        let (Some(trace), Some(plan)) = (outcome.trace, state.sender.plan()) else { return };
+        let (Some(trace), Some(plan)) = (outcome.trace, state.sender.plan()) else { return false };
         if !is_recorded(plan, trace, outcome) {
-            return;
+            return false;
         }
         let rate_max = plan.requests_per_second_max / state.cores as f64;
         if !state.tokens.take(rate_max, outcome.times.end) {
             state.sender.counts().over_rate.fetch_add(1, Ordering::Relaxed);
-            return;
+            return false;
         }
         let spans = RequestSpans { trace, outcome, names, clock };
         state.batch.spans += spans.append(&mut state.rng, &mut state.batch.bytes);
         if state.batch.bytes.len() >= BATCH_BYTES {
             state.hand_over();
         }
+        true
     }
 
     /// Hands the batch over; must be called each tick.

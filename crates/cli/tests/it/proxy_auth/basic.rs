@@ -3,10 +3,12 @@
 use std::fs;
 use std::thread;
 
+use serde_json::Value;
+
 use super::tokens::{GOOD, JWKS};
 use super::{USERS, basic_field, check, count, get, start, text};
 use crate::support::client::Client;
-use crate::support::faulty_origins::field;
+use crate::support::faulty_origins::{echoing_server, field};
 use crate::support::peers::ScriptedServer;
 use crate::support::proxies::is_installed;
 use crate::support::proxy_under_test::{EVENT_TIMEOUT, ProxyUnderTest};
@@ -333,4 +335,79 @@ fn a_reload_begins_authentication_and_keeps_results() {
     client.send(b"POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n");
     let rejected = client.read_response().unwrap();
     assert_eq!((rejected.status, field(&rejected.head, "connection").as_deref()), (401, Some("close")));
+}
+
+#[test]
+fn logs_have_the_user_that_was_found_or_refused() {
+    let _shared = shared_machine();
+    let logs = "[[log]]\nto = 'file:HOME/json'\n[[log]]\nto = 'file:HOME/combined'\nformat = 'combined'\n";
+    let (proxy, _origin) = start(&format!("{logs}{ROUTES}"), &[("users", USERS)]);
+    for (path, fields) in [
+        ("/a", basic_field("ann", "secret")),
+        ("/a", basic_field("ann", "wrong")),
+        ("/a", basic_field("ann b", "wrong")),
+        ("/a", String::new()),
+        ("/own", basic_field("arg", "password")),
+        ("/open", basic_field("ann", "secret")),
+    ] {
+        get(&proxy, path, &fields);
+    }
+    let expected = [
+        ("/a", 200, "ann"),
+        ("/a", 401, "ann"),
+        ("/a", 401, "ann b"),
+        ("/a", 401, ""),
+        ("/own", 200, "arg"),
+        ("/open", 200, ""),
+    ];
+    let lines = proxy.wait_for_lines("json", expected.len());
+    for (line, (path, status, user)) in lines.iter().zip(expected) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let found = line["user"].as_str().unwrap_or_default();
+        assert_eq!(
+            (line["target"].as_str(), line["status"].as_u64(), found),
+            (Some(path), Some(status), user)
+        );
+    }
+    let lines = proxy.wait_for_lines("combined", expected.len());
+    for (line, (path, status, user)) in lines.iter().zip(expected) {
+        let user = if user.is_empty() { "-".to_owned() } else { user.replace(' ', "\\x20") };
+        assert!(line.starts_with(&format!("127.0.0.1 - {user} [")), "{line}");
+        assert!(line.contains(&format!("] \"GET {path} HTTP/1.1\" {status} ")), "{line}");
+    }
+}
+
+#[test]
+fn users_keep_their_pool_of_a_split_and_strangers_reach_none() {
+    let _shared = shared_machine();
+    let servers = ["stable", "canary"].map(echoing_server);
+    let [stable, next] = servers.each_ref().map(|server| &*server.authority);
+    let config = format!(
+        "[listener.web]\nbind = \"127.0.0.1:0\"\nauth = {{ basic = {{ users-file = 'FILES/users' }} }}\n\
+         [[route]]\nsplit = {{ pools = {{ stable = 50, canary = 50 }}, key = 'cookie.user' }}\n\
+         set-request-header = {{ x-user = '{{auth.user}}', x-pool = '{{pool}}' }}\n\
+         [pool.stable]\nservers = ['{stable}']\n[pool.canary]\nservers = ['{next}']\n"
+    );
+    let (proxy, _origin) = start(&config, &[("users", USERS)]);
+    let pool_of = |user: &str| {
+        let response = get(&proxy, "/", &format!("Cookie: user={user}\r\n{}", basic_field("ann", "secret")));
+        let body = text(&response).to_ascii_lowercase();
+        let pool = body.lines().next().unwrap_or_default().to_owned();
+        assert!(response.status == 200 && body.contains("x-user: ann\r\n"), "{user}: {body}");
+        assert!(body.contains(&format!("x-pool: {pool}\r\n")) && !body.contains("authorization"), "{body}");
+        pool
+    };
+    let first: Vec<String> = (0..20).map(|number| pool_of(&format!("user{number}"))).collect();
+    let again: Vec<String> = (0..20).map(|number| pool_of(&format!("user{number}"))).collect();
+    assert_eq!(first, again);
+    let of_next = first.iter().filter(|pool| *pool == "canary").count();
+    assert!((1..20).contains(&of_next), "{first:?}");
+    for fields in [String::new(), basic_field("ann", "wrong"), basic_field("nobody", "secret")] {
+        assert_eq!(get(&proxy, "/", &format!("Cookie: user=user0\r\n{fields}")).status, 401);
+    }
+    let metrics = proxy.metrics();
+    let served = |pool| metrics.sum("weir_server_requests_total", &[("pool", pool)]);
+    assert_eq!(served("stable") + served("canary"), 40.0);
+    assert_eq!(served("canary"), 2.0 * of_next as f64);
+    proxy.assert_all_returned();
 }

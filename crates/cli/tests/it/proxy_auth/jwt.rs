@@ -10,7 +10,8 @@ use super::{check, count, get, start, text};
 use crate::support::client::Client;
 use crate::support::faulty_origins::field;
 use crate::support::peers::{ScriptPeer, ScriptedServer};
-use crate::support::proxy_under_test::EVENT_TIMEOUT;
+use crate::support::proxy_under_test::{EVENT_TIMEOUT, ProxyUnderTest};
+use crate::support::tls_peers::Certificates;
 use crate::support::{shared_machine, within};
 
 fn routes(jwt: &str) -> String {
@@ -124,6 +125,27 @@ fn tokens_come_from_cookies_and_fields() {
     assert_eq!(get(&proxy, "/", &format!("Cookie: a=b; session={OF_SECRET}\r\n")).status, 200);
     assert_eq!(get(&proxy, "/", &bearer(OF_SECRET)).status, 401);
     assert_eq!(get(&proxy, "/", &format!("Cookie: session={GOOD}\r\n")).status, 401);
+    // The cookie stays, unless the config says that it must not reach servers.
+    for (key, expected) in [
+        ("", Some(format!("cookie: a=b; session={}; c=d", OF_SECRET.to_ascii_lowercase()))),
+        (
+            ", forward-credentials = true",
+            Some(format!("cookie: a=b; session={}; c=d", OF_SECRET.to_ascii_lowercase())),
+        ),
+        (", forward-credentials = false", Some("cookie: a=b; c=d".to_owned())),
+    ] {
+        let config = routes(jwt).replacen(" } }\n", &format!(" }}{key} }}\n"), 1);
+        let (proxy, _origin) = start(&config, &[("secret", SECRET)]);
+        let response = get(&proxy, "/", &format!("Cookie: a=b; session={OF_SECRET}; c=d\r\n"));
+        let head = text(&response);
+        let found = head.lines().find(|line| line.starts_with("cookie:")).map(str::to_owned);
+        assert_eq!((response.status, found), (200, expected), "{key}: {head}");
+        // Routes without authentication forward it.
+        assert!(text(&get(&proxy, "/open", "Cookie: session=x\r\n")).contains("cookie: session=x"));
+        // Its own cookie alone leaves no field.
+        let head = text(&get(&proxy, "/", &format!("Cookie: session={OF_SECRET}\r\n")));
+        assert_eq!(head.contains("cookie"), !key.ends_with("false"), "{key}: {head}");
+    }
     let jwt = "secret-file = 'FILES/secret', token = 'header:x-token'";
     let (proxy, _origin) = start(&routes(jwt), &[("secret", &format!("{SECRET}\n"))]);
     let response =
@@ -251,4 +273,38 @@ fn faults_of_configs_have_their_places() {
     let warned = config("public-key-file = 'FILES/f', algorithms = ['HS256', 'ES256']");
     let (_, output) = check(&warned, &[("f", PUBLIC_KEY)], &["--check"]);
     assert!(output.contains("has the algorithm HS256"), "{output}");
+}
+
+/// A server over TLS that responds with the keys.
+fn keys_over_tls(certificates: &Certificates) -> ProxyUnderTest {
+    let path = certificates.file("jwks");
+    fs::write(&path, JWKS).unwrap();
+    let certificate = certificates.file("both.pem");
+    ProxyUnderTest::weir(&format!(
+        "threads = 1\n[listener.web]\nbind = \"127.0.0.1:0\"\ntls = {{ certificates = ['{certificate}'] }}\n\
+         [[route]]\npath = '/jwks'\nreturn = {{ body-file = '{path}' }}\n"
+    ))
+}
+
+#[test]
+fn keys_of_a_url_over_tls_need_a_server_of_the_authority() {
+    let _shared = shared_machine();
+    let (Some(certificates), Some(other)) = (Certificates::create(), Certificates::create()) else { return };
+    let server = keys_over_tls(&certificates);
+    let url = |host: &str| format!("keys-url = 'https://{host}:{}/jwks'", server.port());
+    let ca = |certificates: &Certificates| format!(", keys-ca = '{}'", certificates.file("ca.pem"));
+    for host in ["127.0.0.1", "localhost"] {
+        let (proxy, _origin) = start(&routes(&(url(host) + &ca(&certificates))), &[]);
+        assert!(within(EVENT_TIMEOUT, || get(&proxy, "/", &bearer(GOOD)).status == 200), "{host}");
+        assert_eq!(get(&proxy, "/", &bearer(OF_NEW_KEY)).status, 401);
+    }
+    // Another authority, those of this host, and a name that is not in the certificate.
+    for jwt in [url("127.0.0.1") + &ca(&other), url("127.0.0.1"), url("127.0.0.2") + &ca(&certificates)] {
+        let (proxy, _origin) = start(&routes(&jwt), &[]);
+        proxy.metrics_until("a failed request", |metrics| {
+            metrics.sum("weir_jwks_requests_total", &[("result", "failed")]) >= 1.0
+        });
+        assert_eq!(get(&proxy, "/", &bearer(GOOD)).status, 503, "{jwt}");
+        assert_eq!(proxy.metrics().sum_known("weir_jwks_keys", &[]), 0.0);
+    }
 }

@@ -5,7 +5,9 @@ use std::io;
 use super::{check, count, get, request, start, text};
 use crate::support::faulty_origins::field;
 use crate::support::peers::{ScriptPeer, ScriptedServer};
+use crate::support::proxy_under_test::ProxyUnderTest;
 use crate::support::shared_machine;
+use crate::support::tls_peers::Certificates;
 
 /// Decides by `Authorization` of the request, which is in the field `X-Asked` of its response.
 fn decide(peer: &mut ScriptPeer) -> io::Result<()> {
@@ -160,4 +162,49 @@ fn answers_are_used_again_by_their_key() {
     let fault = routes(&service, ", cache-key = 'always'") + "[pool.app]\nservers = ['127.0.0.1:1']\n";
     let (code, output) = check(&fault, &[], &["--check"]);
     assert!(code == Some(2) && output.contains("'always' is not the name of a value"), "{output}");
+}
+
+#[test]
+fn the_service_is_asked_over_tls_and_only_if_its_certificate_is_right() {
+    let _shared = shared_machine();
+    let (Some(certificates), Some(other)) = (Certificates::create(), Certificates::create()) else { return };
+    let service = ScriptedServer::start(decide);
+    // Ends TLS in front of the service.
+    let front = ProxyUnderTest::weir(&format!(
+        "threads = 1\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
+         tls = {{ certificates = ['{}'] }}\n[pool.app]\nservers = [\"{}\"]\n",
+        certificates.file("both.pem"),
+        service.authority
+    ));
+    let config = |ca: &Certificates| {
+        let plain = format!("servers = ['{}']\nretries = 0\n", service.authority);
+        let tls = format!(
+            "servers = ['{}']\nretries = 0\ntls = {{ ca = '{}' }}\n",
+            front.authority(),
+            ca.file("ca.pem")
+        );
+        routes(&service, "").replace(&plain, &tls)
+    };
+    let (proxy, _origin) = start(&config(&certificates), &[]);
+    for _ in 0..3 {
+        let response = get(&proxy, "/a", &auth("allow"));
+        assert!(
+            response.status == 200 && text(&response).contains("\r\nx-user: ann\r\n"),
+            "{}",
+            response.head
+        );
+    }
+    let denied = get(&proxy, "/a", "");
+    assert_eq!((denied.status, text(&denied)), (401, "login".to_owned()));
+    let metrics = proxy.metrics();
+    assert_eq!((count(&metrics, "request", "allowed"), count(&metrics, "request", "denied")), (3.0, 1.0));
+    // The connection is kept for the next request.
+    assert_eq!(metrics.sum("weir_server_tls_handshakes_total", &[("pool", "auth")]), 1.0);
+    let asked = || front.metrics().sum("weir_requests_total", &[("end", "done")]);
+    assert_eq!(asked(), 4.0);
+    proxy.assert_all_returned();
+    let (proxy, _origin) = start(&config(&other), &[]);
+    assert_eq!(get(&proxy, "/a", &auth("allow")).status, 503);
+    assert_eq!(count(&proxy.metrics(), "request", "unavailable"), 1.0);
+    assert_eq!(asked(), 4.0);
 }

@@ -219,3 +219,47 @@ fn bytes_of_a_tcp_listener_are_limited_in_both_directions() {
         proxy.assert_all_returned();
     }
 }
+
+#[test]
+fn files_for_users_take_their_time_and_strangers_get_none() {
+    let _shared = shared_machine();
+    if !is_installed("curl", &["--version"]) {
+        return;
+    }
+    let directory = temp_dir();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::create_dir(path("root")).unwrap();
+    std::fs::write(path("root/content"), content()).unwrap();
+    // The password is `secret`.
+    std::fs::write(path("users"), "ann:$2b$04$cs0U9g6q03b4/.l0hLcXx.p4FfnaGyG/5dFJkziqk4TQZoU.CyG5W\n")
+        .unwrap();
+    let route = format!(
+        "files = {{ root = \"{}\" }}\nauth = {{ basic = {{ users-file = \"{}\" }} }}\nlimit-rate = 100000",
+        path("root"),
+        path("users")
+    );
+    let proxy = proxy_of("", &route, "");
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        let url = format!("http://{}/content", proxy.authority());
+        for stranger in [&[version][..], &[version, "-u", "ann:wrong"]] {
+            let fetched = curl(&url, stranger);
+            assert_eq!((fetched.code, fetched.status), (0, 401), "{stranger:?}");
+            assert!(fetched.body.len() < 100, "{stranger:?}");
+        }
+        let (fetched, elapsed) = timed(|| curl(&url, &[version, "-u", "ann:secret"]));
+        assert_eq!((fetched.code, fetched.status), (0, 200), "{version}");
+        assert!(
+            fetched.body == content() && elapsed >= Duration::from_millis(1_900),
+            "{version} {elapsed:?}"
+        );
+        // A range has the same limit, and its conditions the same access.
+        let (fetched, elapsed) =
+            timed(|| curl(&url, &[version, "-u", "ann:secret", "-H", "Range: bytes=0-249999"]));
+        assert_eq!((fetched.status, fetched.body.len()), (206, 250_000), "{version}");
+        assert!(elapsed >= Duration::from_millis(1_400), "{version} {elapsed:?}");
+        let fetched = curl(&url, &[version, "-H", "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT"]);
+        assert_eq!(fetched.status, 401, "{version}");
+    }
+    assert!(waits(&proxy) > 0.0);
+    proxy.assert_all_returned();
+}

@@ -109,7 +109,7 @@ fn invalid_input_gets_an_error_and_a_close_and_requests_continue() {
         (b"show", "newline"),
         (b"", "newline"),
         (b"\n", "`help`"),
-        (&[b'x'; 100_000], "4096"),
+        (&[b'x'; 150_000], "98304"),
     ] {
         let response = raw_exchange(&proxy, junk);
         assert!(response.starts_with("error: ") && response.contains(part), "{junk:?}: {response}");

@@ -1,15 +1,13 @@
 //! A TLS server that shares no code with weir: Python's ssl module.
 
-use std::process::{Command, Stdio};
-
-use crate::support::Process;
+use crate::support::python_server::PythonSocketServer;
 
 /// Responds by target: `/ws` changes the protocol and echoes; `/clean` and `/truncated` are delimited
 /// by the end of the stream, with close_notify and without; `/close` closes the connection after the
 /// response. Everything else returns the request's content, or "hello". `x-header` is the PROXY
 /// header, `x-name` the server name that the client sent.
 const SCRIPT: &str = r#"
-import os, socket, ssl, sys, threading
+import ssl, sys, threading
 
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(sys.argv[1])
@@ -73,38 +71,15 @@ def serve(raw):
                 return connection.close()
     except OSError:
         raw.close()
-
-def end_with_stdin():
-    sys.stdin.read()
-    os._exit(0)
-
-listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-print(listener.getsockname()[1], flush=True)
-threading.Thread(target=end_with_stdin, daemon=True).start()
-while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 "#;
 
-/// The server.
-#[derive(Debug)]
-pub(super) struct TlsOrigin {
-    _process: Process,
-    pub(super) authority: String,
+/// Starts a server with a file of a certificate and its key.
+pub(super) fn start(certificate: &str) -> PythonSocketServer {
+    start_with(&[certificate, "plain"])
 }
 
-impl TlsOrigin {
-    /// Starts one with a file of a certificate and its key.
-    pub(super) fn start(certificate: &str) -> Self {
-        Self::start_with(&[certificate, "plain"])
-    }
-
-    /// Starts one with these arguments: the certificate, `proxy` if a PROXY header precedes the
-    /// session, and the authority of clients.
-    pub(super) fn start_with(arguments: &[&str]) -> Self {
-        let mut command = Command::new("python3");
-        command.args(["-c", SCRIPT]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process::spawn(&mut command);
-        let port = process.first_line();
-        Self { authority: format!("127.0.0.1:{}", port.trim()), _process: process }
-    }
+/// Starts one with these arguments: the certificate, `proxy` if a PROXY header precedes the
+/// session, and the authority of clients.
+pub(super) fn start_with(arguments: &[&str]) -> PythonSocketServer {
+    PythonSocketServer::start(SCRIPT, arguments)
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::authority::{Authority, KeyType};
 use super::client::{TlsClient, connect};
-use super::origin::TlsOrigin;
+use super::origin;
 use super::{SERVER_HANDSHAKES, json_lines, start_proxy};
 use crate::support::hostile_client::exchange_raw;
 use crate::support::metrics::{CHECKS, SERVER_STATE};
@@ -95,7 +95,7 @@ fn connections_to_a_server_resume_its_sessions() {
     let _shared = shared_machine();
     let Some(authority) = Authority::create() else { return };
     authority.issue("server.pem", KeyType::Ecdsa, &["app.test"]);
-    let origins = [(); 2].map(|()| TlsOrigin::start(&authority.file("server.pem")));
+    let origins = [(); 2].map(|()| origin::start(&authority.file("server.pem")));
     let servers = [origins[0].authority.as_str(), origins[1].authority.as_str()];
     let tls = format!(
         "balance = \"round-robin\"\ntls = {{ ca = {:?}, server-name = \"app.test\" }}",
@@ -122,7 +122,7 @@ fn a_proxy_header_and_a_certificate_precede_requests() {
     let Some(authority) = Authority::create() else { return };
     authority.issue("server.pem", KeyType::Ecdsa, &["127.0.0.1"]);
     authority.issue("own.pem", KeyType::Rsa, &["proxy.test"]);
-    let origin = TlsOrigin::start_with(&[&authority.file("server.pem"), "proxy", &authority.file("ca.pem")]);
+    let origin = origin::start_with(&[&authority.file("server.pem"), "proxy", &authority.file("ca.pem")]);
     let tls = |more: &str| {
         format!("send-proxy-protocol = \"v1\"\ntls = {{ ca = {:?}{more} }}", authority.file("ca.pem"))
     };
@@ -173,7 +173,7 @@ fn a_response_without_its_end_is_truncated() {
     let _shared = shared_machine();
     let Some(authority) = Authority::create() else { return };
     authority.issue("server.pem", KeyType::Ecdsa, &["127.0.0.1"]);
-    let origin = TlsOrigin::start(&authority.file("server.pem"));
+    let origin = origin::start(&authority.file("server.pem"));
     let tls = format!("tls = {{ ca = {:?} }}", authority.file("ca.pem"));
     let proxy = start_proxy("", &[&origin.authority], &tls);
     for version in ["1.0", "1.1"] {

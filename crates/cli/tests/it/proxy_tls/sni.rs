@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::authority::{Authority, KeyType};
 use super::client::{TlsClient, connect};
-use super::origin::TlsOrigin;
+use super::origin;
 use super::{CONFIG_HEAD, json_lines};
 use crate::support::hostile_client::connect as connect_tcp;
 use crate::support::proxy_under_test::ProxyUnderTest;
@@ -44,7 +44,7 @@ fn the_server_name_selects_the_pool_and_the_server_terminates() {
     authority.issue("a.pem", KeyType::Ecdsa, &["a.test"]);
     authority.issue("b.pem", KeyType::Ecdsa, &["*.b.test"]);
     authority.issue("other.pem", KeyType::Ecdsa, &["other.test"]);
-    let origins = ["a.pem", "b.pem", "other.pem"].map(|file| TlsOrigin::start(&authority.file(file)));
+    let origins = ["a.pem", "b.pem", "other.pem"].map(|file| origin::start(&authority.file(file)));
     let proxy = start(
         "pool = \"other\"",
         &[("server-name = \"a.test\"", "a"), ("server-name = [\"*.b.test\"]", "b")],
@@ -73,7 +73,7 @@ fn an_unknown_name_gets_an_alert_and_reaches_no_server() {
     let _shared = shared_machine();
     let Some(authority) = Authority::create() else { return };
     authority.issue("a.pem", KeyType::Ecdsa, &["a.test"]);
-    let origin = TlsOrigin::start(&authority.file("a.pem"));
+    let origin = origin::start(&authority.file("a.pem"));
     let proxy = start("", &[("server-name = \"a.test\"", "a")], &[("a", &origin.authority)]);
     let (mut client, ca) = (TlsClient::start(), authority.file("ca.pem"));
     let refused = client.try_run(&connect("c", proxy.port(), &ca, "b.test", json!({})));
@@ -160,7 +160,7 @@ fn a_proxy_header_precedes_the_hello() {
     let _shared = shared_machine();
     let Some(authority) = Authority::create() else { return };
     authority.issue("a.pem", KeyType::Ecdsa, &["a.test"]);
-    let origin = TlsOrigin::start(&authority.file("a.pem"));
+    let origin = origin::start(&authority.file("a.pem"));
     let listener = "proxy-protocol = true\ntrusted = \"127.0.0.1\"";
     let proxy = start(listener, &[("server-name = \"a.test\"", "a")], &[("a", &origin.authority)]);
     let mut client = TlsClient::start();

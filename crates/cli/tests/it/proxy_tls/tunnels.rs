@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::authority::{Authority, KeyType};
 use super::client::{TlsClient, connect};
-use super::origin::TlsOrigin;
+use super::origin;
 use super::{CONFIG_HEAD, json_lines, start_proxy};
 use crate::support::peers::{ScriptPeer, ScriptedServer};
 use crate::support::proxy_under_test::ProxyUnderTest;
@@ -20,7 +20,7 @@ fn an_upgraded_protocol_crosses_tls_on_both_sides() {
     let _shared = shared_machine();
     let Some(authority) = Authority::create() else { return };
     authority.issue("a.pem", KeyType::Ecdsa, &["a.test", "127.0.0.1"]);
-    let origin = TlsOrigin::start(&authority.file("a.pem"));
+    let origin = origin::start(&authority.file("a.pem"));
     let listener = format!("tls = {{ certificates = [{:?}] }}", authority.file("a.pem"));
     let pool = format!("tls = {{ ca = {:?} }}", authority.file("ca.pem"));
     let proxy = start_proxy(&listener, &[&origin.authority], &pool);

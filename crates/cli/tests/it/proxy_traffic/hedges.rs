@@ -1,10 +1,14 @@
 //! Second attempts of late requests.
 
+use rt::clock::{MILLISECOND_NS, MonotonicTime};
+
 use super::{CONFIG_HEAD, HEDGES, ObedientServer, get, hello, http2_adapter, log_line, read_all, send};
 use crate::support::faulty_origins::{FullBacklog, ok_response};
 use crate::support::hostile_client::{ReceivedResponse, read_response};
+use crate::support::proxies::is_installed;
 use crate::support::proxy_under_test::{EVENT_TIMEOUT, ProxyUnderTest};
 use crate::support::shared_machine;
+use crate::support::tls_peers::curl;
 
 /// A proxy with two servers, of which the first one gets all requests.
 struct HedgeSetup {
@@ -358,4 +362,60 @@ fn a_connection_that_the_second_server_has_closed_is_replaced() {
     setup.second.reply(hello());
     expect_hello(&mut client);
     setup.assert_ended("won", 2);
+}
+
+#[test]
+fn whichever_attempt_wins_has_the_limit_of_bytes_per_second() {
+    let _shared = shared_machine();
+    let setup = HedgeSetup::start(&format!("{HEDGE}\nlimit-rate = 100000"), "");
+    let body: Vec<u8> = (0..300_000_u32).map(|number| (number % 251) as u8).collect();
+    for (winner, loser, target, result) in
+        [(&setup.second, &setup.first, "/second", "won"), (&setup.first, &setup.second, "/first", "lost")]
+    {
+        let mut client = setup.hedge(target);
+        let start = MonotonicTime::now();
+        winner.reply(ok_response(&body));
+        loser.wait_for_end();
+        assert!(read_all(&mut client).ends_with(&body), "{target}");
+        let elapsed_ns = MonotonicTime::now().since(start);
+        assert!(elapsed_ns >= 1_900 * MILLISECOND_NS, "{target}: {elapsed_ns}");
+        assert_eq!(log_line(&setup.proxy, target)["hedge"], result);
+        setup.assert_ended(result, 1);
+    }
+    assert!(setup.proxy.metrics().sum_known("weir_limit_rate_waits_total", &[]) > 0.0);
+}
+
+#[test]
+fn streams_of_http2_clients_are_hedged_with_their_bodies_over_http2() {
+    let _shared = shared_machine();
+    if !is_installed("curl", &["--version"]) {
+        return;
+    }
+    let (first, second) = (ObedientServer::start(), ObedientServer::start());
+    let adapters =
+        [&first, &second].map(|server| http2_adapter(&format!("servers = [\"{}\"]", server.authority())));
+    let servers = [adapters[0].authority(), adapters[1].authority()];
+    let proxy = ProxyUnderTest::weir(&config(&servers, HEDGE, "http = \"2\""));
+    let setup = HedgeSetup { proxy, first, second };
+    for (winner, loser, result) in
+        [(&setup.second, &setup.first, "won"), (&setup.first, &setup.second, "lost")]
+    {
+        let url = format!("http://{}/{result}", setup.proxy.authority());
+        let client = std::thread::spawn(move || {
+            curl(&["--http2-prior-knowledge", "-i", "-X", "PUT", "--data-binary", "abc", &url])
+        });
+        for server in [&setup.first, &setup.second] {
+            let request = server.next_request();
+            assert_eq!((request.method(), &*request.body), ("PUT", &b"abc"[..]), "{result}");
+        }
+        winner.reply(hello());
+        let (code, output) = client.join().unwrap();
+        let output = String::from_utf8_lossy(&output).into_owned();
+        assert!(
+            code == 0 && output.starts_with("HTTP/2 200") && output.ends_with("hello"),
+            "{code} {output}"
+        );
+        loser.wait_for_end();
+        setup.assert_ended(result, 1);
+    }
 }

@@ -241,3 +241,35 @@ fn several_mirrors_get_the_same_content() {
     wait_for(&proxy, DROPPED, &[("mirror", "other"), ("reason", "body_too_large")], 1);
     assert!(two.has_no_request());
 }
+
+#[test]
+fn a_copy_is_compared_whatever_the_coding_of_the_response_to_the_client() {
+    let _shared = shared_machine();
+    let content = "compressible ".repeat(1_000);
+    let response = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{content}",
+        content.len()
+    );
+    let (app, shadow) = (ObedientServer::start(), ObedientServer::start());
+    let text = config(app.authority(), shadow.authority(), "")
+        .replace("set-request-header", "compression = { codings = \"gzip\" }\nset-request-header");
+    let proxy = ProxyUnderTest::weir(&text);
+    for (accepted, coding, count) in [("gzip", Some("gzip"), 1), ("identity", None, 2)] {
+        let request =
+            format!("GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {accepted}\r\nConnection: close\r\n\r\n");
+        let mut client = send(proxy.authority(), &request);
+        // Both get the same fields.
+        let fields = [app.next_request(), shadow.next_request()].map(|copy| copy.field("accept-encoding"));
+        assert_eq!(fields[0], fields[1]);
+        app.reply(response.clone().into_bytes());
+        shadow.reply(response.clone().into_bytes());
+        let received = read_response(&mut client);
+        assert_eq!(received.field("content-encoding").as_deref(), coding, "{}", received.head);
+        assert!(received.is_complete && (coding.is_some() || received.text() == content));
+        wait_for(&proxy, COMPARISONS, &[("mirror", "shadow"), ("result", "equal")], count);
+    }
+    let metrics = proxy.metrics();
+    assert_eq!(metrics.sum_known("weir_compressed_responses_total", &[("coding", "gzip")]), 1.0);
+    wait_for(&proxy, MIRRORS_IN_FLIGHT, &[], 0);
+    proxy.assert_all_returned();
+}

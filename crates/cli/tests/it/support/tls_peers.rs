@@ -8,7 +8,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::proxies::is_installed;
-use super::{EVENT_TIMEOUT, Process, temp_dir};
+use super::python_server::PythonSocketServer;
+use super::{EVENT_TIMEOUT, temp_dir};
 
 /// A certificate authority, and a certificate for `localhost` and 127.0.0.1 that it signed.
 #[derive(Debug)]
@@ -101,13 +102,10 @@ pub(crate) fn python(script: &str, arguments: &[&str]) -> String {
 /// Python's TLS server: the end of the stream delimits its responses. After `/clean` it sends
 /// close_notify, after other targets it closes the socket without it.
 #[derive(Debug)]
-pub(crate) struct PythonTlsServer {
-    process: Process,
-    authority: String,
-}
+pub(crate) struct PythonTlsServer(PythonSocketServer);
 
 const PYTHON_TLS_SERVER: &str = r#"
-import os, socket, ssl, sys, threading
+import ssl, sys
 
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(sys.argv[1])
@@ -122,31 +120,16 @@ def serve(raw):
         connection.close()
     except OSError:
         raw.close()
-
-def end_with_stdin():
-    sys.stdin.read()
-    os._exit(0)
-
-listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-print(listener.getsockname()[1], flush=True)
-threading.Thread(target=end_with_stdin, daemon=True).start()
-while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 "#;
 
 impl PythonTlsServer {
     /// Starts one with a file of a certificate and its key.
     pub(crate) fn start(certificate: &str) -> Self {
-        let mut command = Command::new("python3");
-        command.args(["-c", PYTHON_TLS_SERVER, certificate]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process::spawn(&mut command);
-        let port = process.first_line();
-        Self { authority: format!("127.0.0.1:{}", port.trim()), process }
+        Self(PythonSocketServer::start(PYTHON_TLS_SERVER, &[certificate]))
     }
 
     pub(crate) fn url(&self, target: &str) -> String {
-        assert!(Path::new(&format!("/proc/{}", self.process.id())).exists());
-        format!("https://{}{target}", self.authority)
+        assert!(Path::new(&format!("/proc/{}", self.0.process_id())).exists());
+        format!("https://{}{target}", self.0.authority)
     }
 }

@@ -91,7 +91,7 @@ fn a_prefix_is_distinguished_from_the_cookie_of_the_application() {
 fn rewrite_cookie_field(mode: StickyMode, value: &str) -> String {
     let mut out = Vec::new();
     let header = Header { name: "Cookie", value: value.as_bytes() };
-    write_cookie_field(&StickyPlan::for_tests(mode), &header, &mut out);
+    write_cookie_field(Some(&StickyPlan::for_tests(mode)), |_| false, &header, &mut out);
     String::from_utf8(out).unwrap()
 }
 
@@ -112,6 +112,25 @@ fn servers_never_see_our_part() {
         let actual = rewrite_cookie_field(mode, &value);
         let expected = if expected.is_empty() { expected } else { format!("Cookie: {expected}\r\n") };
         assert_eq!(actual, expected, "{value}");
+    }
+}
+
+#[test]
+fn removed_cookies_go_with_our_part_and_others_stay() {
+    let token = "A".repeat(TOKEN_TEXT_BYTES);
+    let plan = StickyPlan::for_tests(StickyMode::Insert);
+    for (is_sticky, value, expected) in [
+        (false, "jwt=x.y; a=1; jwt=z; JWT=2".to_owned(), "a=1; JWT=2"),
+        (false, format!("jwt=x; SRV={token}"), &*format!("SRV={token}")),
+        (true, format!("jwt=x; SRV={token}"), ""),
+        (true, format!("a=1;jwt=x; SRV={token};b"), "a=1; b"),
+        (true, "a=1;  b=2;".to_owned(), "a=1;  b=2;"),
+    ] {
+        let mut out = Vec::new();
+        let header = Header { name: "Cookie", value: value.as_bytes() };
+        write_cookie_field(is_sticky.then_some(&plan), |name| name == b"jwt", &header, &mut out);
+        let expected = if expected.is_empty() { String::new() } else { format!("Cookie: {expected}\r\n") };
+        assert_eq!(String::from_utf8(out).unwrap(), expected, "{value}");
     }
 }
 

@@ -2,16 +2,16 @@
 
 use std::net::SocketAddr;
 
-use record::units::format_plural;
 use rt::address::Address;
 use rt::clock::MonotonicTime;
 
-use super::split;
 use super::table::{Cell, OutputTable, render};
 use super::{CommandError, CommandRequest, CommandResult, ControlCommand, socket};
+use super::{maintenance, split};
 use crate::config::{check_server_name, suggestion};
 use crate::control::active_config::ActiveConfig;
 use crate::control::runtime_servers::{NewServer, ServerSetChange, ServerSetChangeKind};
+use crate::maintenance::MaintenancePage;
 use crate::percent::parse_percent;
 use crate::plan::{PoolId, ServerId};
 use crate::pool::AdminState;
@@ -82,6 +82,8 @@ pub(in crate::control) enum KeptChange {
         name: Box<str>,
         weights: Vec<(Box<str>, u32)>,
     },
+    /// The page of pools in maintenance.
+    MaintenancePage(MaintenancePage),
 }
 
 impl KeptChange {
@@ -103,6 +105,9 @@ impl KeptChange {
             ["split", name, weights @ ..] if !weights.is_empty() => {
                 Ok(Some(Self::Split { name: (*name).into(), weights: split::parse_weights(weights)? }))
             }
+            ["maintenance", "page", words @ ..] => {
+                Ok(Some(Self::MaintenancePage(maintenance::parse_page(words)?)))
+            }
             _ => Ok(None),
         }
     }
@@ -117,7 +122,7 @@ impl KeptChange {
         Ok(change.map(|change| Self::Server { pool, server, change }))
     }
 
-    /// Applies any change but one of the set of servers, which needs the owner of the proxy itself.
+    /// Applies any change but one of the set of servers and one of the page, which need the owner of the proxy itself.
     pub(in crate::control) fn apply(&self, active: &ActiveConfig) -> Result<(), CommandError> {
         match self {
             Self::Server { pool, server, change } => apply_change(active, (pool, server), *change).map(drop),
@@ -127,7 +132,7 @@ impl KeptChange {
             }
             Self::Percent { name, percent } => change_percent(active, name, *percent),
             Self::Split { name, weights } => split::change(&active.plan, name, weights),
-            Self::Servers(_) => Ok(()),
+            Self::Servers(_) | Self::MaintenancePage(_) => Ok(()),
         }
     }
 }
@@ -256,23 +261,7 @@ pub(super) fn run_pool(request: &CommandRequest<'_>) -> CommandResult {
     Ok(Some(format!("pool {name}: {word}{note}\n")))
 }
 
-pub(super) fn run_maintenance(request: &CommandRequest<'_>) -> CommandResult {
-    let state = match request.args {
-        ["on"] => AdminState::Maintenance,
-        ["off"] => AdminState::Ready,
-        _ => return Err(request.usage_error("maintenance")),
-    };
-    let count = request.context.run_on_owner(move |active| {
-        active.plan.pools.ids().for_each(|pool| set_pool_state(active, pool, state));
-        active.plan.pools.len()
-    })?;
-    request.context.refresh_servers()?;
-    request.log_change(&format!("maintenance {}", request.args.join(" ")));
-    request.context.save_state()?;
-    Ok(Some(format!("{}: {}\n", format_plural(count as u64, "pool"), state.word())))
-}
-
-fn set_pool_state(active: &ActiveConfig, pool: PoolId, state: AdminState) {
+pub(in crate::control) fn set_pool_state(active: &ActiveConfig, pool: PoolId, state: AdminState) {
     let shared = &active.shared.pools[pool];
     shared.set_operator_state(state);
     shared.recompute(&active.plan.pools[pool], MonotonicTime::now());

@@ -16,7 +16,8 @@ use super::{CommandContext, CommandError, CommandResult, run_command};
 
 /// Maximum number of connections at a time; further ones get an error and are closed.
 const CONNECTIONS_MAX: usize = 16;
-const LINE_BYTES_MAX: usize = 4_096;
+/// Maximum length of a line: a page of maintenance in base64, and its command.
+const LINE_BYTES_MAX: usize = 96 << 10;
 /// Maximum time for a client to send its line.
 const LINE_TIMEOUT_NS: u64 = 5 * SECOND_NS;
 /// Maximum time for a client to read the response.
@@ -120,11 +121,12 @@ fn render_response(result: &CommandResult) -> String {
 fn read_line(mut stream: &UnixStream) -> Result<String, CommandError> {
     let end = MonotonicTime::now() + LINE_TIMEOUT_NS;
     let mut line = Vec::new();
-    let mut chunk = [0; 512];
+    let mut chunk = [0; 4_096];
     let invalid = |text: &str| Err(CommandError::Invalid(text.to_owned()));
     loop {
         let left_ns = end.since(MonotonicTime::now());
         let has_timeout = left_ns > 0 && stream.set_read_timeout(Some(Duration::from_nanos(left_ns))).is_ok();
+        let searched = line.len();
         let read = if has_timeout { stream.read(&mut chunk) } else { Ok(0) };
         match read {
             Ok(0) if left_ns == 0 => return invalid("the line timed out"),
@@ -136,8 +138,8 @@ fn read_line(mut stream: &UnixStream) -> Result<String, CommandError> {
             }
             Err(_) => return invalid("the line could not be read"),
         }
-        if let Some(line_end) = line.iter().position(|&byte| byte == b'\n') {
-            line.truncate(line_end);
+        if let Some(line_end) = line[searched..].iter().position(|&byte| byte == b'\n') {
+            line.truncate(searched + line_end);
             let Ok(line) = String::from_utf8(line) else {
                 return invalid("the line is not UTF-8");
             };

@@ -49,7 +49,9 @@ fn errors_for_invalid_lines_explain_them() {
     assert!(invalid_message("server a/b remove now").contains("invalid command"));
     assert!(invalid_message("pool app").contains("`pool POOL drain`"));
     assert!(invalid_message("pool app jump").contains("invalid command"));
-    assert!(invalid_message("maintenance").contains("`maintenance on`"));
+    assert!(invalid_message("maintenance now").contains("`maintenance on`"));
+    assert!(invalid_message("maintenance on page html").contains("is not a page"));
+    assert!(invalid_message("maintenance on page html values e3h9").contains("'{x}' is not a value"));
     assert!(
         invalid_message("kill").contains("`kill ID...`") && invalid_message("kill x").contains("invalid")
     );
