@@ -75,8 +75,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let (servers, named_servers) = flags.parse_servers(&text.to);
     let mode = flags.parse_choice("--mode", "listener.*", "mode", &text.mode);
     let mode = if &*mode == "tcp" { Mode::Tcp(PoolId(0)) } else { Mode::Http };
-    let tls = flags.parse_tls(text, mode);
-    let threads = flags.parse_threads(&text.threads);
+    let (tls, threads) = (flags.parse_tls(text, mode), flags.parse_threads(&text.threads));
     let pin = flags.parse_flag("--pin", &text.pin, rt::cores::parse_cpus).unwrap_or_default();
     let admin = flags.parse_flag("--admin", &text.admin, validate::parse_bind_address);
     if admin.as_ref().is_some_and(|admin| bind.contains(admin) && !is_ephemeral(admin)) {
