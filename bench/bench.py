@@ -10,6 +10,7 @@ sys.dont_write_bytecode = True
 
 import harness
 import part_addresses
+import part_cache
 import part_churn
 import part_connections
 import part_content
@@ -24,6 +25,7 @@ import part_proxy
 import part_reload
 import part_replay
 import part_serve
+import part_soak
 import part_tls
 import part_user_tcp
 import part_user_tcp_connections
@@ -33,9 +35,9 @@ PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections
          "memory": part_memory, "proxy": part_proxy, "tls": part_tls, "h2": part_h2,
          "overload": part_overload, "user-tcp": part_user_tcp}
 # These parts take long and compare no peers, so they run only if they are named.
-FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge, "replay": part_replay,
+FAULTS = {"reload": part_reload, "churn": part_churn, "soak": part_soak, "edge": part_edge, "replay": part_replay,
           "fleet": part_fleet,
-          "content": part_content, "addresses": part_addresses,
+          "content": part_content, "cache": part_cache, "addresses": part_addresses,
           "user-tcp-connections": part_user_tcp_connections, "instructions": part_instructions}
 
 
@@ -47,7 +49,7 @@ def options():
     parser.add_argument("--quick", action="store_true", help="3 rounds of 1 s, other parts once")
     parser.add_argument("--rounds", type=int, help="rounds of load, serve, proxy, tls and h2 [9]")
     parser.add_argument("--seconds", type=int, help="length of a run in them, and of each in reload [3]")
-    parser.add_argument("--minutes", type=float, default=10, help="churn: how long [10]")
+    parser.add_argument("--minutes", type=float, default=10, help="churn and soak: how long [10]")
     parser.add_argument("--times", type=int, help="how often connections and memory, also of proxy, tls and h2, edge, replay and addresses are done [3]")
     parser.add_argument("--seed", type=int, help="of the order of runs [random, printed]")
     parser.add_argument("--wait", type=float, default=120,
@@ -69,7 +71,7 @@ def options():
     parser.add_argument("--write", metavar="REASON", help="instructions: write the figures that are missed to the file, with the reason")
     parser.add_argument("--cases", type=_names(*part_proxy.NAMES), default=list(part_proxy.NAMES),
                         help=f"proxy: the comparisons [{','.join(part_proxy.NAMES)}]")
-    for name, part in (("tls", part_tls), ("h2", part_h2), ("content", part_content), ("user-tcp", part_user_tcp)):
+    for name, part in (("tls", part_tls), ("h2", part_h2), ("content", part_content), ("cache", part_cache), ("user-tcp", part_user_tcp)):
         parser.add_argument(f"--{name}-cases", type=_names(*part.NAMES), default=list(part.NAMES),
                             help=f"{name}: the comparisons [{','.join(part.NAMES)}]")
     chosen = parser.parse_args()

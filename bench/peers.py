@@ -153,11 +153,21 @@ def _nginx_worker(process, limit_s=5):
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
-            workers = file.read().split()
+            children = file.read().split()
+        # A cache has processes of its own.
+        workers = [child for child in children if b"worker process" in _command_line(child)]
         if len(workers) == 1:
             return int(workers[0])
         time.sleep(0.01)
     raise Failed(f"nginx has {len(workers)} workers instead of one")
+
+
+def _command_line(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
 
 
 class Load:

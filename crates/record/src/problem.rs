@@ -97,10 +97,25 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
         .into_iter()
         // A word from a file may be long, and then it is not near to anything.
         .filter(|known| known.len().abs_diff(normalized.len()) <= known.len())
-        .map(|known| (osa_distance(&normalized, known), known))
+        .map(|known| (word_distance(&normalized, known), known))
         .filter(|(distance, known)| *distance <= (known.len() / 3).max(1))
         .min();
     nearest.map_or_else(String::new, |(_, known)| format!(" (did you mean '{known}'?)"))
+}
+
+/// Returns the edit distance of two names, whose words may be in any order, as of `max-idle` and `idle-max`. A name
+/// of one long word is near to those that contain it.
+fn word_distance(name: &str, known: &str) -> usize {
+    const LONG_WORD_BYTES: usize = 4;
+    let ordered = |name: &str| {
+        let mut words: Vec<&str> = name.split('-').collect();
+        words.sort_unstable();
+        words.join("-")
+    };
+    if name.len() >= LONG_WORD_BYTES && known.split('-').any(|word| word == name) {
+        return 1;
+    }
+    osa_distance(name, known).min(osa_distance(&ordered(name), &ordered(known)))
 }
 
 /// Returns the nearest of `known`, if one is near. Unlike [`suggestion`] it takes names as they are.
@@ -128,6 +143,8 @@ mod tests {
         let known = ["retries", "reuse", "queue", "idle-max"];
         assert_eq!(suggestion("retrys", known), " (did you mean 'retries'?)");
         assert_eq!(suggestion("Idle_Max", known), " (did you mean 'idle-max'?)");
+        assert_eq!(suggestion("max-idle", known), " (did you mean 'idle-max'?)");
+        assert_eq!(suggestion("skew", ["clock-skew", "issuer"]), " (did you mean 'clock-skew'?)");
         assert_eq!(suggestion("frobnicate", known), "");
         assert_eq!(suggestion("wbe", ["web"]), " (did you mean 'web'?)");
         assert_eq!((osa_distance("kitten", "sitting"), osa_distance("", "ab")), (3, 2));

@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
@@ -159,24 +160,29 @@ impl Socket {
         expected: usize,
         mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> Option<io::Result<usize>> {
-        let mut partial = None;
+        let mut outcome = None;
         let fd = self.as_fd();
-        let mut call_once = || match call(fd)? {
-            moved if moved == 0 || moved >= expected => Ok(moved),
-            moved => {
-                partial = Some(moved);
-                Err(io::ErrorKind::WouldBlock.into())
+        let mut call_once = || match call(fd) {
+            Ok(moved) => {
+                outcome = Some(Ok(moved));
+                let is_exhausted = moved != 0 && moved < expected;
+                if is_exhausted { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            }
+            Err(Errno::AGAIN) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(Errno::INTR) => Ok(()),
+            Err(error) => {
+                outcome = Some(Err(error));
+                Ok(())
             }
         };
         let result = match self {
             Self::Tcp(socket) | Self::Timestamped(socket) => socket.try_io(interest, &mut call_once),
             Self::Unix(socket) => socket.try_io(interest, &mut call_once),
         };
-        match (partial, result) {
-            (Some(moved), _) => Some(Ok(moved)),
-            (None, Err(error)) if is_retryable(&error) => None,
-            (None, outcome) => Some(outcome),
-        }
+        // It can only be `WouldBlock`, which owns nothing: several times per request, the call that drops it would
+        // only look at its tag.
+        std::mem::forget(result);
+        outcome.map(|outcome| outcome.map_err(io::Error::from))
     }
 
     /// Checks for readable bytes without consuming them: 0 bytes are the end of the stream, 1
@@ -306,10 +312,6 @@ impl Socket {
 /// Makes the next close of this socket a reset.
 pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
     socket2::SockRef::from(&fd).set_linger(Some(std::time::Duration::ZERO))
-}
-
-fn is_retryable(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// Reads `tcpi_bytes_received` and `tcpi_bytes_acked`, which the C library's `tcp_info` lacks:

@@ -18,6 +18,7 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
     flags: &[
         flag("socket", "PATH")
             .short('s')
+            .aliases(&["--control"])
             .default(SOCKET_DEFAULT)
             .values(&["/run/weir.sock"], &[])
             .doc("Control socket of the proxy"),

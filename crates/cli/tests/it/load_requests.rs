@@ -122,6 +122,25 @@ fn templates_cookies_and_captures_reach_the_server() {
 }
 
 #[test]
+fn clients_begin_at_different_places_of_a_long_list() {
+    let _shared = shared_machine();
+    let server = RecordingServer::start();
+    let directory = temp_dir();
+    let scenario = directory.path().join("urls.toml");
+    let urls: Vec<String> = (0..400).map(|number| format!("\"{}/{number}\"", server.url)).collect();
+    fs::write(&scenario, format!("urls = [{}]\n", urls.join(", "))).unwrap();
+    let scenario = scenario.display().to_string();
+    let output = run_load(&["-c", "4", "-n", "40", "--no-watch", "--file", &scenario]);
+    assert_all_good(&output);
+    let lines = server.lines();
+    let distinct: std::collections::BTreeSet<&String> = lines.iter().collect();
+    assert_eq!((lines.len(), distinct.len()), (40, 40));
+    for place in [0, 100, 200, 300] {
+        assert!(lines.contains(&format!("GET /{place} HTTP/1.1")), "{lines:#?}");
+    }
+}
+
+#[test]
 fn a_failed_check_is_an_error_of_its_own_kind_with_samples() {
     let _shared = shared_machine();
     let origin = OriginProcess::start(&["-t", "1"]);

@@ -98,6 +98,15 @@ impl Dialer {
         &addresses[self.client_number() / shared.authority_order.len() % addresses.len()]
     }
 
+    /// Returns the turn of a new client. Clients begin evenly spread over the list, so that they use up a long
+    /// one together; each takes its requests in order, since one may need what another has captured.
+    pub(super) fn first_turn(&self) -> usize {
+        let shared = &self.core.shared;
+        let requests = shared.requests_by_authority[self.authority()].len() as u128;
+        let (client, clients) = (self.client_number() as u128, u128::from(shared.plan.connections.max(1)));
+        (client * requests / clients) as usize
+    }
+
     /// Returns the index of the request that is due at `due_ns`; `turn` counts those of the client.
     #[inline]
     pub(super) fn next_request(&self, turn: &mut usize, due_ns: u64) -> usize {

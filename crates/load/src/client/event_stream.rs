@@ -201,7 +201,7 @@ impl EventStreamClient {
             version,
             transport: None,
             source: RequestSource::new(plan, 1, dialer.client_number() as u64),
-            request_index: dialer.index,
+            request_index: dialer.first_turn(),
             last_event_id: Vec::new(),
             retry_ns: RETRY_NS_DEFAULT,
             ids: EventIds::default(),

@@ -82,7 +82,7 @@ impl Http1Client {
         let number = dialer.client_number() as u64;
         let extras = ClientExtras::for_plan(plan, number);
         let random = connection_rng(plan, number);
-        Self { request_index: dialer.index, dialer, connection: None, extras, random, queued: false }
+        Self { request_index: dialer.first_turn(), dialer, connection: None, extras, random, queued: false }
     }
 
     async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {

@@ -170,7 +170,7 @@ impl Http2Client {
             retries: VecDeque::new(),
             source: RequestSource::new(plan, streams, dialer.client_number() as u64),
             streams,
-            request_index: dialer.index,
+            request_index: dialer.first_turn(),
             next_deadline_ns: u64::MAX,
             dialer,
         }

@@ -153,7 +153,7 @@ impl PipelineClient {
             spare: Vec::new(),
             source: RequestSource::new(plan, depth, number),
             depth,
-            request_index: dialer.index,
+            request_index: dialer.first_turn(),
             extras: ClientExtras::for_plan(plan, number),
             dialer,
         }

@@ -196,7 +196,7 @@ impl WebSocketClient {
             tracker: EchoTracker::new(number),
             source: RequestSource::new(plan, users, number),
             depth,
-            request_index: dialer.index,
+            request_index: dialer.first_turn(),
             has_ended_early: false,
             random: connection_rng(plan, number),
             dialer,

@@ -191,6 +191,9 @@ impl KeySet {
     }
 
     fn parse_jwks(content: &[u8], takes_secrets: bool) -> Result<Self, JwksFault> {
+        if content.starts_with(b"-----BEGIN") {
+            return Err(JwksFault::Pem);
+        }
         let set: Jwks = serde_json::from_slice(content).map_err(JwksFault::Json)?;
         if set.keys.len() > KEYS_MAX {
             return Err(JwksFault::TooMany(set.keys.len()));
@@ -263,6 +266,8 @@ impl KeySet {
 pub(crate) enum JwksFault {
     #[error("not a JSON Web Key Set: {0}")]
     Json(serde_json::Error),
+    #[error("a key in PEM is no JSON Web Key Set: write `public-key-file`")]
+    Pem,
     #[error("{0} keys, and at most {KEYS_MAX} are possible")]
     TooMany(usize),
     #[error("key {0} {1}")]
@@ -397,6 +402,7 @@ mod tests {
         for (text, part) in [
             ("", "not a JSON Web Key Set"),
             ("[]", "not a JSON Web Key Set"),
+            ("-----BEGIN PUBLIC KEY-----", "write `public-key-file`"),
             ("{}", "missing field `keys`"),
             (r#"{"keys":[]}"#, "no key for signatures"),
             (r#"{"keys":[{}]}"#, "key 1 is no JSON Web Key"),

@@ -19,6 +19,8 @@ pub(super) enum ValueError {
     Address(#[from] AddressParseError),
     #[error("'{0}' has no port to connect to")]
     NoPort(Box<str>),
+    #[error("'{0}' is a service of DNS and no address: write {{ srv = \"{0}\" }}")]
+    Service(Box<str>),
     #[error("the path is empty (write /run/weir.sock)")]
     EmptySocketPath,
     #[error("'{0}' is not a path: remove unix:")]

@@ -31,6 +31,10 @@ pub(super) enum ServerTarget {
 /// Parses an address to connect to, or a name and a port.
 pub(super) fn parse_target(text: &str) -> Result<ServerTarget, ValueError> {
     let is_literal = text.parse::<SocketAddr>().is_ok();
+    // `_http._tcp.app.internal` (RFC 2782).
+    if text.starts_with('_') && text.contains("._") && !text.contains(':') {
+        return Err(ValueError::Service(text.into()));
+    }
     let (host, port) = text.rsplit_once(':').unwrap_or_default();
     let is_name = !host.is_empty() && !host.contains([':', '*', '[']) && !is_literal;
     if !is_name || text.starts_with("unix:") || port.parse::<u16>().is_err() {
@@ -240,9 +244,11 @@ mod tests {
             Ok(ServerTarget::Fixed(address)) => format!("fixed {address}"),
             Ok(ServerTarget::Named(Lookup::Host { name, port })) => format!("name {name} {port}"),
             Ok(ServerTarget::Named(_)) => "?".into(),
+            Err(ValueError::Service(_)) => "service".into(),
             Err(_) => "wrong".into(),
         };
         for (text, expected) in [
+            ("_http._tcp.app.internal", "service"),
             ("127.0.0.1:80", "fixed 127.0.0.1:80"),
             ("[::1]:80", "fixed [::1]:80"),
             ("unix:/a:b", "fixed unix:/a:b"),

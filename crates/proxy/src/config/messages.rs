@@ -43,12 +43,12 @@ pub(super) fn unknown_key_message(path: &str, names: &[String], key: &str) -> St
     }
 }
 
-/// Lists the keys of a small table; empty for a large one.
+/// Lists the keys of a small table, or where those of a large one are listed.
 fn known_keys(path: &str) -> String {
     let keys: Vec<&str> = directives_of_table(path).map(|row| row.key).collect();
     match (1..=KEYS_SHOWN_MAX).contains(&keys.len()) {
         true => format!("; there are: {}", keys.join(", ")),
-        false => String::new(),
+        false => "; its keys: weir reference config".to_owned(),
     }
 }
 

@@ -87,26 +87,41 @@ const LISTENER_LINTS: &[OverloadLint<ListenerPlan>] = &[
     },
 ];
 
+/// Names of pools or listeners that a piece of advice lists.
+const NAMES_SHOWN: usize = 3;
+
 pub(super) fn check_overload(plan: &Plan, listeners: &[Section], pools: &[Section], lints: &mut Problems) {
-    for (pool, section) in plan.pools.iter().zip(pools) {
-        let name = format!("pool '{}'", pool.name);
-        add_lints(POOL_LINTS, pool, &name, section, lints);
-    }
-    for (listener, section) in plan.listeners.iter().zip(listeners) {
-        let name = format!("listener '{}'", listener.name);
-        add_lints(LISTENER_LINTS, listener, &name, section, lints);
-    }
+    let pools = plan.pools.iter().zip(pools).map(|(pool, section)| (&**pool, &*pool.name, section));
+    add_lints(POOL_LINTS, "pool", pools, lints);
+    let listeners = plan.listeners.iter().zip(listeners);
+    let listeners = listeners.map(|(listener, section)| (listener, &*listener.name, section));
+    add_lints(LISTENER_LINTS, "listener", listeners, lints);
 }
 
-fn add_lints<P>(rows: &[OverloadLint<P>], plan: &P, name: &str, section: &Section, lints: &mut Problems) {
-    for row in rows.iter().filter(|row| (row.applies)(plan)) {
+/// Adds each piece of advice once, at the first place to which it applies, with the names of all.
+fn add_lints<'a, P: 'a>(
+    rows: &[OverloadLint<P>],
+    kind: &str,
+    plans: impl Iterator<Item = (&'a P, &'a str, &'a Section)> + Clone,
+    lints: &mut Problems,
+) {
+    for row in rows {
+        let affected: Vec<_> = plans.clone().filter(|(plan, ..)| (row.applies)(plan)).collect();
+        let Some((_, _, section)) = affected.first() else { continue };
         let (table, key) = row.key_path;
         let offset = match table {
             "" => section.value_offset(key),
             // A table that is missing has the position of the section.
             table => section.table(table).value_offset(key),
         };
-        lints.warn(offset, format!("{name}: {}", row.text));
+        let names: Vec<String> =
+            affected.iter().take(NAMES_SHOWN).map(|(_, name, _)| format!("'{name}'")).collect();
+        let plural = if affected.len() > 1 { "s" } else { "" };
+        let others = match affected.len() - names.len() {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        lints.warn(offset, format!("{kind}{plural} {}{others}: {}", names.join(", "), row.text));
     }
 }
 
@@ -133,6 +148,22 @@ mod tests {
         assert!(lint_messages("", BOUNDED, "").is_empty());
         assert!(lint_messages("", "'127.0.0.1:9001'", "maxconn = 10").is_empty());
         assert!(lint_messages("", "'127.0.0.1:9001'", "adaptive = {}").is_empty());
+    }
+
+    #[test]
+    fn advice_for_many_pools_is_given_once() {
+        let pool = |name: &str| format!("[pool.{name}]\nservers = ['127.0.0.1:9001']\n");
+        let route = |name: &str| format!("[[route]]\npath = '/{name}'\npool = '{name}'\n");
+        let names = ["a", "b", "c", "d"];
+        let text = format!(
+            "[listener.web]\nbind = '127.0.0.1:0'\n{}{}",
+            names.map(pool).concat(),
+            names.map(route).concat()
+        );
+        let parsed = super::super::parse("t", &text).unwrap();
+        let messages: Vec<String> = parsed.overload_lints.iter().map(ToString::to_string).collect();
+        let expected = "t:4:11: pools 'a', 'b', 'c' and 1 more: a server without maxconn";
+        assert!(messages.len() == 1 && messages[0].starts_with(expected), "{messages:?}");
     }
 
     #[test]

@@ -55,7 +55,6 @@ pub fn status_line(out: &mut Vec<u8>, version: Version, status: u16) {
 
 #[inline]
 pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
