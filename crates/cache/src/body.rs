@@ -10,27 +10,12 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::disk::reading::{DiskBody, ReadState};
-use crate::object::Chunk;
+use crate::chunk::{CHUNK_OVERHEAD_BYTES, Chunk};
+use crate::file_body::{BodyError, FileBody, ReadState};
+use crate::memory::{Charge, MemoryBudget};
 
 /// Length up to which small pieces of an arriving body are joined.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
-/// Memory of a chunk besides its bytes.
-const CHUNK_OVERHEAD_BYTES: u64 = 64;
-
-/// Reason for which the rest of a body cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyError {
-    /// The response of the server ended early.
-    #[error("the response of the server ended early")]
-    Incomplete,
-    /// The body is larger than what is kept of it, and the reader was too slow.
-    #[error("the client was too slow for a body that is not kept")]
-    Overtaken,
-    /// The file was changed, is torn, or cannot be read.
-    #[error("the file of the cache cannot be read")]
-    Disk,
-}
 
 /// The body of an object.
 #[derive(Debug)]
@@ -42,7 +27,7 @@ pub struct Body {
 enum BodyKind {
     Memory { chunks: Box<[Chunk]>, length: u64 },
     Growing { growth: Mutex<Growth>, declared_bytes: Option<u64> },
-    Disk(Arc<DiskBody>),
+    File(Arc<dyn FileBody>),
 }
 
 /// A body that arrives.
@@ -56,6 +41,7 @@ struct Growth {
     sealed: u64,
     /// Bytes behind it.
     tail: Vec<u8>,
+    tail_charge: Charge,
     end: Option<Result<(), BodyError>>,
     /// Pieces before the last ones are dropped: the body will not be stored. Number of bytes that stay.
     window_bytes: Option<u64>,
@@ -66,7 +52,7 @@ struct Growth {
 impl Growth {
     fn seal(&mut self) {
         if !self.tail.is_empty() {
-            let chunk = Chunk::new(std::mem::take(&mut self.tail).into());
+            let chunk = Chunk::charged(std::mem::take(&mut self.tail), self.tail_charge.take());
             let start = self.sealed;
             self.sealed += chunk.len() as u64;
             self.chunks.push_back((start, chunk));
@@ -109,24 +95,25 @@ impl Body {
         Self { kind: BodyKind::Memory { chunks: chunks.into_boxed_slice(), length } }
     }
 
-    pub(crate) fn growing(declared_bytes: Option<u64>) -> Self {
-        Self { kind: BodyKind::Growing { growth: Mutex::default(), declared_bytes } }
+    pub(crate) fn growing(declared_bytes: Option<u64>, budget: &Arc<MemoryBudget>) -> Self {
+        let growth = Growth { tail_charge: Charge::new(budget, 0), ..Growth::default() };
+        Self { kind: BodyKind::Growing { growth: Mutex::new(growth), declared_bytes } }
     }
 
-    pub(crate) fn on_disk(body: DiskBody) -> Self {
-        Self { kind: BodyKind::Disk(Arc::new(body)) }
+    pub(crate) fn in_file(body: Arc<dyn FileBody>) -> Self {
+        Self { kind: BodyKind::File(body) }
     }
 
     /// Returns whether the body stays on disk.
     pub fn is_on_disk(&self) -> bool {
-        matches!(self.kind, BodyKind::Disk(_))
+        matches!(self.kind, BodyKind::File(_))
     }
 
     /// Returns the length. `None`: it is still arriving, and its length is unknown.
     pub fn length(&self) -> Option<u64> {
         match &self.kind {
             BodyKind::Memory { length, .. } => Some(*length),
-            BodyKind::Disk(body) => Some(body.preamble.body_bytes),
+            BodyKind::File(body) => Some(body.length()),
             BodyKind::Growing { growth, declared_bytes } => declared_bytes.or_else(|| {
                 let growth = lock(growth);
                 let is_complete = growth.end == Some(Ok(()));
@@ -139,7 +126,7 @@ impl Body {
     pub(crate) fn declared(&self) -> Option<u64> {
         match &self.kind {
             BodyKind::Memory { length, .. } => Some(*length),
-            BodyKind::Disk(body) => Some(body.preamble.body_bytes),
+            BodyKind::File(body) => Some(body.length()),
             BodyKind::Growing { declared_bytes, .. } => *declared_bytes,
         }
     }
@@ -148,7 +135,7 @@ impl Body {
     pub(crate) fn received(&self) -> u64 {
         match &self.kind {
             BodyKind::Memory { length, .. } => *length,
-            BodyKind::Disk(body) => body.preamble.body_bytes,
+            BodyKind::File(body) => body.length(),
             BodyKind::Growing { growth, .. } => {
                 let growth = lock(growth);
                 growth.sealed + growth.tail.len() as u64
@@ -160,13 +147,13 @@ impl Body {
     pub fn chunks(&self) -> Option<&[Chunk]> {
         match &self.kind {
             BodyKind::Memory { chunks, .. } => Some(chunks),
-            BodyKind::Growing { .. } | BodyKind::Disk(_) => None,
+            BodyKind::Growing { .. } | BodyKind::File(_) => None,
         }
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
         match &self.kind {
-            BodyKind::Disk(_) => 0,
+            BodyKind::File(_) => 0,
             BodyKind::Memory { chunks, length } => length + chunks.len() as u64 * CHUNK_OVERHEAD_BYTES,
             BodyKind::Growing { growth, .. } => {
                 let growth = lock(growth);
@@ -183,6 +170,7 @@ impl Body {
         let (length, wakers) = {
             let mut growth = lock(growth);
             growth.tail.extend_from_slice(bytes);
+            growth.tail_charge.add(bytes.len() as u64);
             if growth.tail.len() >= CHUNK_BYTES {
                 growth.seal();
             }
@@ -256,7 +244,7 @@ impl BodyReader {
         let body = Arc::clone(&self.body);
         let piece = match &body.kind {
             BodyKind::Memory { chunks, .. } => Poll::Ready(self.next_in_memory(chunks).map(Ok)),
-            BodyKind::Disk(body) => self.poll_file(body, context),
+            BodyKind::File(body) => self.poll_file(body, context),
             BodyKind::Growing { growth, .. } => {
                 let mut growth = lock(growth);
                 let piece = growth.piece(self.position);
@@ -284,13 +272,13 @@ impl BodyReader {
 
     fn poll_file(
         &mut self,
-        body: &Arc<DiskBody>,
+        body: &Arc<dyn FileBody>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Chunk, BodyError>>> {
-        if self.position >= body.preamble.body_bytes {
+        if self.position >= body.length() {
             return Poll::Ready(None);
         }
-        let (state, start) = self.reading.get_or_insert_with(|| body.start_read(self.position));
+        let (state, start) = self.reading.get_or_insert_with(|| Arc::clone(body).start_read(self.position));
         // The piece begins with the block of the position.
         let skipped = (self.position - *start) as usize;
         let piece =

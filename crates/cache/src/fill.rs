@@ -9,13 +9,15 @@ use std::task::{Context, Poll, Waker};
 
 use wire::Header;
 
-use crate::body::{Body, BodyError, CHUNK_BYTES};
+use crate::body::{Body, CHUNK_BYTES};
+use crate::chunk::Chunk;
+use crate::file_body::BodyError;
 use crate::head::StoredHead;
 use crate::key::Key;
-use crate::object::{Chunk, Object, ObjectState};
+use crate::memory::MemoryBudget;
+use crate::object::Object;
 use crate::policy::NotStored;
 use crate::storable::Storable;
-use crate::store::Cache;
 use crate::variant::{Selection, VARIANT_BYTES_MAX, secondary_key};
 
 /// Bytes of a body that stay for the readers of a response that became too large to be stored.
@@ -23,6 +25,27 @@ const WINDOW_BYTES: u64 = 1024 * 1024;
 
 /// Length up to which the pieces of a stored body are joined.
 const JOINED_BYTES_MAX: usize = 256 * 1024;
+
+/// The cache, as a fill sees it.
+pub(crate) trait FillOwner: Send + Sync + std::fmt::Debug {
+    fn memory(&self) -> &Arc<MemoryBudget>;
+
+    /// Returns the maximum size of a body.
+    fn object_bytes_max(&self) -> u64;
+
+    /// Evicts until the memory is below its bound. False: there is nothing left to evict.
+    fn make_room(&self) -> bool;
+
+    /// Stores a complete response, and ends its fill.
+    fn store(&self, object: &Arc<Object>, fill: &Arc<FillShared>);
+
+    /// Ends a fill without a stored object; `reason` is that of a response that was not stored.
+    fn remove_fill(&self, fill: &Arc<FillShared>, reason: Option<NotStored>);
+
+    fn add_waiters(&self, count: u64);
+
+    fn remove_waiters(&self, count: u64);
+}
 
 /// Result of a fill for a request that waited.
 #[derive(Clone, Debug)]
@@ -35,14 +58,14 @@ pub enum FillResult {
     OtherVariant,
 }
 
-/// State that the leader and the waiting requests share.
+/// State of a fill, of its leader and of the waiting requests.
 #[derive(Debug)]
 pub(crate) struct FillShared {
     pub(crate) key: Key,
     /// Secondary key of the leader by the known `Vary`, if the key has been stored before.
     expected: Option<Selection>,
     state: Mutex<FillState>,
-    /// What it stores is outdated already: the key was purged.
+    /// The key was purged: a response is outdated before it is stored.
     is_purged: AtomicBool,
 }
 
@@ -109,19 +132,17 @@ impl FillShared {
 /// The right to store the response to one request. Dropping it without [`Fill::finish`] abandons it.
 #[derive(Debug)]
 pub struct Fill {
-    cache: Arc<Cache>,
+    cache: Arc<dyn FillOwner>,
     shared: Arc<FillShared>,
     object: Option<Arc<Object>>,
-    /// Memory that the arriving body has reserved.
-    reserved_bytes: u64,
     /// The response cannot be stored any more, but others read it.
     refused: Option<NotStored>,
     is_done: bool,
 }
 
 impl Fill {
-    pub(crate) fn new(cache: Arc<Cache>, shared: Arc<FillShared>) -> Self {
-        Self { cache, shared, object: None, reserved_bytes: 0, refused: None, is_done: false }
+    pub(crate) fn new(cache: Arc<dyn FillOwner>, shared: Arc<FillShared>) -> Self {
+        Self { cache, shared, object: None, refused: None, is_done: false }
     }
 
     pub fn key(&self) -> &Key {
@@ -155,14 +176,9 @@ impl Fill {
             self.end(Err(reason));
             return Err(reason);
         }
-        let object = Arc::new(Object {
-            key: self.shared.key.clone(),
-            variant,
-            head,
-            storable,
-            body: Arc::new(Body::growing(body_bytes)),
-            state: ObjectState::default(),
-        });
+        let budget = self.cache.memory();
+        let body = Arc::new(Body::growing(body_bytes, budget));
+        let object = Arc::new(Object::new(budget, self.shared.key.clone(), variant, head, storable, body));
         self.object = Some(Arc::clone(&object));
         self.shared.set_result(Ok(Arc::clone(&object)));
         Ok(object)
@@ -180,19 +196,13 @@ impl Fill {
         }
         let reason = match length > self.cache.object_bytes_max() {
             true => Some(NotStored::TooLarge),
-            false => match self.cache.reserve(bytes.len() as u64) {
-                true => None,
-                false => Some(NotStored::Busy),
-            },
+            // Nothing is left to be evicted: the memory is full of bodies that arrive, or are being sent.
+            false => (!self.cache.make_room()).then_some(NotStored::Busy),
         };
-        let Some(reason) = reason else {
-            self.reserved_bytes += bytes.len() as u64;
-            return Ok(());
-        };
+        let Some(reason) = reason else { return Ok(()) };
         object.body.keep_only(WINDOW_BYTES);
         self.refused = Some(reason);
         lock(&self.shared.state).is_closed = true;
-        self.release();
         Err(reason)
     }
 
@@ -202,7 +212,6 @@ impl Fill {
     /// The reason for which it was not stored.
     pub fn finish(mut self) -> Result<Arc<Object>, NotStored> {
         self.is_done = true;
-        self.release();
         let object = self.object.take().ok_or(NotStored::Incomplete)?;
         let is_short =
             matches!((object.body.declared(), object.body.received()), (Some(all), now) if all != now);
@@ -221,14 +230,18 @@ impl Fill {
             self.cache.remove_fill(&self.shared, Some(reason));
             return Err(reason);
         };
-        let stored = Arc::new(Object {
-            key: object.key.clone(),
-            variant: object.variant.clone(),
-            head: object.head.clone(),
-            storable: object.storable.clone(),
-            body: Arc::new(Body::memory(joined(chunks))),
-            state: ObjectState::default(),
-        });
+        let budget = self.cache.memory();
+        let stored = Arc::new(Object::new(
+            budget,
+            object.key.clone(),
+            object.variant.clone(),
+            object.head.clone(),
+            object.storable.clone(),
+            Arc::new(Body::memory(joined(chunks, budget))),
+        ));
+        // Those that come late read the complete body, and the arriving one is freed with its last reader.
+        self.shared.set_result(Ok(Arc::clone(&stored)));
+        drop(object);
         self.cache.store(&stored, &self.shared);
         Ok(stored)
     }
@@ -249,17 +262,12 @@ impl Fill {
         if std::mem::replace(&mut self.is_done, true) {
             return;
         }
-        self.release();
         let reason = result.err().unwrap_or(NotStored::Incomplete);
         match &self.object {
             Some(object) => drop(object.body.end(Err(BodyError::Incomplete))),
             None => self.shared.set_result(Err(reason)),
         }
         self.cache.remove_fill(&self.shared, Some(reason));
-    }
-
-    fn release(&mut self) {
-        self.cache.release(std::mem::take(&mut self.reserved_bytes));
     }
 }
 
@@ -272,14 +280,18 @@ impl Drop for Fill {
 /// A request that waits for the head of a fill.
 #[derive(Debug)]
 pub struct FillWaiter {
-    cache: Arc<Cache>,
+    cache: Arc<dyn FillOwner>,
     shared: Arc<FillShared>,
     number: u64,
 }
 
 impl FillWaiter {
     /// Registers a request. `None`: the fill has the maximum number of waiting requests.
-    pub(crate) fn new(cache: Arc<Cache>, shared: Arc<FillShared>, waiters_max: usize) -> Option<Self> {
+    pub(crate) fn new(
+        cache: Arc<dyn FillOwner>,
+        shared: Arc<FillShared>,
+        waiters_max: usize,
+    ) -> Option<Self> {
         let number = {
             let mut state = lock(&shared.state);
             if state.waiters >= waiters_max {
@@ -326,7 +338,7 @@ impl Drop for FillWaiter {
 }
 
 /// Joins the pieces of a small body, and those of a body that came in small pieces.
-fn joined(chunks: Vec<Chunk>) -> Vec<Chunk> {
+fn joined(chunks: Vec<Chunk>, budget: &Arc<MemoryBudget>) -> Vec<Chunk> {
     let length: usize = chunks.iter().map(|chunk| chunk.len()).sum();
     if chunks.len() <= 1 || (length > JOINED_BYTES_MAX && length / chunks.len() >= CHUNK_BYTES / 2) {
         return chunks;
@@ -340,12 +352,12 @@ fn joined(chunks: Vec<Chunk>) -> Vec<Chunk> {
             buffer.extend_from_slice(now);
             rest = after;
             if buffer.len() == JOINED_BYTES_MAX {
-                joined.push(Chunk::new(std::mem::take(&mut buffer).into()));
+                joined.push(Chunk::new(std::mem::take(&mut buffer), budget));
             }
         }
     }
     if !buffer.is_empty() {
-        joined.push(Chunk::new(buffer.into()));
+        joined.push(Chunk::new(buffer, budget));
     }
     joined
 }

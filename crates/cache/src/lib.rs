@@ -13,15 +13,18 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod chunk;
 mod conditional;
 mod date;
 mod directives;
 mod disk;
+mod file_body;
 mod fill;
 pub mod fuzzing;
 mod head;
 mod invalidation;
 mod key;
+mod memory;
 mod object;
 mod policy;
 mod request;
@@ -38,15 +41,17 @@ mod variant;
 #[cfg(test)]
 mod tests;
 
-pub use body::{Body, BodyError, BodyReader};
+pub use body::{Body, BodyReader};
+pub use chunk::Chunk;
 pub use conditional::{StoredAnswer, answer, validation_fields};
 pub use disk::DiskPlan;
 pub use disk::reading::DiskOpen;
+pub use file_body::BodyError;
 pub use fill::{Fill, FillResult, FillWaiter};
 pub use head::StoredHead;
 pub use invalidation::{invalidated_targets, invalidates};
 pub use key::{KEY_BYTES_MAX, Key};
-pub use object::{Chunk, Object};
+pub use object::Object;
 pub use policy::{NotStored, ResponseTimes, decide_storing};
 pub use request::{CacheMethod, MaxStale, RequestPolicy};
 pub use rules::{CacheRules, DefaultLifetime, Heuristic};

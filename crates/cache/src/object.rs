@@ -1,58 +1,17 @@
 //! One stored response, and its body in pieces.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::body::Body;
 use crate::head::StoredHead;
 use crate::key::Key;
+use crate::memory::{Charge, MemoryBudget};
 use crate::storable::Storable;
 
 /// Memory that an object needs besides its key, its head and its body: its parts, its position in the queues of the
 /// store, and the entries of the tables, as measured.
 pub(crate) const OBJECT_OVERHEAD_BYTES: u64 = 640;
-
-/// A piece of a body.
-#[derive(Clone, Debug)]
-pub struct Chunk {
-    bytes: Arc<[u8]>,
-    start: usize,
-    end: usize,
-}
-
-impl Chunk {
-    pub(crate) fn new(bytes: Arc<[u8]>) -> Self {
-        let end = bytes.len();
-        Self { bytes, start: 0, end }
-    }
-
-    /// Returns a part of the piece.
-    #[must_use]
-    pub(crate) fn slice(&self, start: usize, end: usize) -> Self {
-        Self { bytes: Arc::clone(&self.bytes), start: self.start + start, end: self.start + end }
-    }
-}
-
-impl From<&[u8]> for Chunk {
-    fn from(bytes: &[u8]) -> Self {
-        Self::new(bytes.into())
-    }
-}
-
-impl Deref for Chunk {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
-    }
-}
-
-impl AsRef<[u8]> for Chunk {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
 
 /// A stored response. It never changes; a validation replaces it by another one with the same body.
 #[derive(Debug)]
@@ -64,6 +23,8 @@ pub struct Object {
     pub(crate) storable: Storable,
     pub(crate) body: Arc<Body>,
     pub(crate) state: ObjectState,
+    /// Memory of the object without its body.
+    charge: Charge,
 }
 
 /// The part of an object that changes.
@@ -78,6 +39,20 @@ pub(crate) struct ObjectState {
 }
 
 impl Object {
+    pub(crate) fn new(
+        budget: &Arc<MemoryBudget>,
+        key: Key,
+        variant: Box<[u8]>,
+        head: StoredHead,
+        storable: Storable,
+        body: Arc<Body>,
+    ) -> Self {
+        let state = ObjectState::default();
+        let mut object = Self { key, variant, head, storable, body, state, charge: Charge::default() };
+        object.charge = Charge::new(budget, object.own_bytes());
+        object
+    }
+
     pub fn head(&self) -> &StoredHead {
         &self.head
     }
@@ -99,12 +74,16 @@ impl Object {
         self.body.length()
     }
 
-    /// Returns the memory that the object occupies.
+    /// Returns the memory that the object and its body occupy.
     pub(crate) fn memory_bytes(&self) -> u64 {
+        self.own_bytes() + self.body.memory_bytes()
+    }
+
+    fn own_bytes(&self) -> u64 {
         let tags: usize = self.storable.tags.iter().map(|tag| tag.len() + 80).sum();
         let vary: usize = self.storable.vary.iter().map(|name| name.len() + 32).sum();
         let parts = self.key.text().len() + self.variant.len() + self.head.bytes() + tags + vary;
-        OBJECT_OVERHEAD_BYTES + parts as u64 + self.body.memory_bytes()
+        OBJECT_OVERHEAD_BYTES + parts as u64
     }
 
     pub(crate) fn is_outdated(&self) -> bool {

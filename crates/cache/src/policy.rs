@@ -95,6 +95,11 @@ impl NotStored {
         }
     }
 
+    /// Returns whether the reason is the request and not the response.
+    pub(crate) fn is_of_request(self) -> bool {
+        matches!(self, Self::Authorization | Self::RequestNoStore | Self::Method)
+    }
+
     /// Returns whether the next response of the key will probably not be stored either, so that requests
     /// for it should not wait for each other.
     pub fn is_lasting(self) -> bool {
@@ -136,8 +141,7 @@ pub fn decide_storing(
     if control.private {
         return Err(NotStored::Private);
     }
-    let may_share = control.public || control.must_revalidate || control.s_maxage_s.is_some();
-    if request.has_authorization && !may_share {
+    if request.has_authorization && !control.allows_sharing() {
         return Err(NotStored::Authorization);
     }
     if !rules.stores_set_cookie && wire::field_value(headers, "set-cookie").is_some() {
@@ -217,6 +221,8 @@ struct ResponseControl {
     private: bool,
     public: bool,
     must_revalidate: bool,
+    /// `must-revalidate` itself, which `proxy-revalidate` is not.
+    allows_authorization: bool,
     must_understand: bool,
     stale_while_revalidate_s: Option<u64>,
     stale_if_error_s: Option<u64>,
@@ -240,6 +246,11 @@ impl ResponseControl {
         control
     }
 
+    /// Returns whether a response to a request with credentials may be for others, too (RFC 9111 §3.5).
+    fn allows_sharing(&self) -> bool {
+        self.public || self.allows_authorization || self.s_maxage_s.is_some()
+    }
+
     fn read(&mut self, directive: Directive<'_>) {
         let mut read_lifetime = |current: Option<u64>| match (current, directive.seconds()) {
             // Of two lifetimes, the shorter one counts.
@@ -258,7 +269,8 @@ impl ResponseControl {
             b"no-cache" => self.no_cache |= directive.value.is_none_or(<[u8]>::is_empty),
             b"private" => self.private = true,
             b"public" => self.public = true,
-            b"must-revalidate" | b"proxy-revalidate" => self.must_revalidate = true,
+            b"must-revalidate" => (self.must_revalidate, self.allows_authorization) = (true, true),
+            b"proxy-revalidate" => self.must_revalidate = true,
             b"must-understand" => self.must_understand = true,
             b"stale-while-revalidate" => self.stale_while_revalidate_s = directive.seconds(),
             b"stale-if-error" => self.stale_if_error_s = directive.seconds(),

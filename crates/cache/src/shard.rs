@@ -9,8 +9,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use crate::disk::entry::DiskEntry;
 use crate::fill::FillShared;
@@ -75,8 +75,9 @@ pub(crate) enum Evicted {
 #[derive(Default)]
 pub(crate) struct Shard {
     table: HashTable<u128, VariantSet>,
-    small: VecDeque<(Arc<Object>, u64)>,
-    main: VecDeque<(Arc<Object>, u64)>,
+    /// Objects and their sizes. They belong to the table: a removed one is freed at once.
+    small: VecDeque<(Weak<Object>, u64)>,
+    main: VecDeque<(Weak<Object>, u64)>,
     small_bytes: u64,
     main_bytes: u64,
     ghosts: HashTable<u64, u64>,
@@ -150,11 +151,11 @@ impl Shard {
         let is_known = !replaced.is_empty() || self.ghosts.remove(&fingerprint(object)).is_some();
         match is_known {
             true => {
-                self.main.push_back((Arc::clone(object), bytes));
+                self.main.push_back((Arc::downgrade(object), bytes));
                 self.main_bytes += bytes;
             }
             false => {
-                self.small.push_back((Arc::clone(object), bytes));
+                self.small.push_back((Arc::downgrade(object), bytes));
                 self.small_bytes += bytes;
             }
         }
@@ -185,8 +186,8 @@ impl Shard {
         self.objects -= 1;
     }
 
-    /// Takes one step of S3-FIFO.
-    pub(crate) fn evict(&mut self) -> Evicted {
+    /// Takes one step of S3-FIFO. With `is_forced`, no use keeps an object.
+    pub(crate) fn evict(&mut self, is_forced: bool) -> Evicted {
         let all_bytes = self.small_bytes + self.main_bytes;
         let takes_small = self.small_bytes * 100 >= all_bytes * SMALL_PERCENT && !self.small.is_empty();
         let Some((object, bytes)) = (match takes_small || self.main.is_empty() {
@@ -195,15 +196,16 @@ impl Shard {
         }) else {
             return Evicted::Nothing;
         };
-        if object.state.is_removed.load(Ordering::Acquire) {
+        let stored = object.upgrade().filter(|object| !object.state.is_removed.load(Ordering::Acquire));
+        let Some(object) = stored else {
             self.removed -= 1;
             return Evicted::Kept;
-        }
+        };
         let uses = object.state.uses.load(Ordering::Relaxed);
-        if uses > 0 {
+        if uses > 0 && !is_forced {
             let left = if takes_small { 0 } else { uses - 1 };
             object.state.uses.store(left, Ordering::Relaxed);
-            self.main.push_back((object, bytes));
+            self.main.push_back((Arc::downgrade(&object), bytes));
             self.main_bytes += bytes;
             return Evicted::Kept;
         }
@@ -235,7 +237,9 @@ impl Shard {
         if self.removed < REMOVED_MIN.max(self.objects) {
             return;
         }
-        let is_there = |object: &Arc<Object>| !object.state.is_removed.load(Ordering::Acquire);
+        let is_there = |object: &Weak<Object>| {
+            object.upgrade().is_some_and(|object| !object.state.is_removed.load(Ordering::Acquire))
+        };
         self.small.retain(|(object, _)| is_there(object));
         self.main.retain(|(object, _)| is_there(object));
         self.small_bytes = self.small.iter().map(|(_, bytes)| bytes).sum();
@@ -331,14 +335,15 @@ impl Shard {
         }
     }
 
-    /// Takes the file that was added first, unless it was read since its last turn.
-    pub(crate) fn evict_file(&mut self) -> EvictedFile {
+    /// Takes the file that was added first, unless it was read since its last turn. With `is_forced`, that does not
+    /// keep it.
+    pub(crate) fn evict_file(&mut self, is_forced: bool) -> EvictedFile {
         let Some(entry) = self.file_order.pop_front() else { return EvictedFile::Nothing };
         if entry.is_removed() {
             self.removed_files -= 1;
             return EvictedFile::Kept;
         }
-        if entry.was_used.swap(false, Ordering::Relaxed) {
+        if entry.was_used.swap(false, Ordering::Relaxed) && !is_forced {
             self.file_order.push_back(entry);
             return EvictedFile::Kept;
         }

@@ -6,19 +6,20 @@
 )]
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use wire::Header;
 
-use crate::disk::DiskPlan;
 use crate::disk::entry::DiskEntry;
 use crate::disk::pool::DiskPool;
 use crate::disk::reading::DiskOpen;
 use crate::disk::scan::LatePurge;
-use crate::fill::{Fill, FillShared, FillWaiter};
+use crate::disk::{DiskIndex, DiskPlan};
+use crate::fill::{Fill, FillOwner, FillShared, FillWaiter};
 use crate::key::{Key, KeyHasher};
-use crate::object::{Object, ObjectState};
+use crate::memory::MemoryBudget;
+use crate::object::Object;
 use crate::policy::{NotStored, ResponseTimes, decide_revalidated};
 use crate::request::RequestPolicy;
 use crate::rules::CacheRules;
@@ -31,6 +32,9 @@ use crate::variant::{Selection, secondary_key};
 const SHARDS_MAX: u64 = 64;
 /// Memory of a store for each shard.
 const SHARD_BYTES_MIN: u64 = 1024 * 1024;
+/// Objects that are kept in a row because they were used; the next one is evicted in any case, so that the work for a
+/// stored object is bounded.
+pub(crate) const KEPT_MAX: u32 = 64;
 /// Maximum number of fills of one key at a time, for different variants.
 const FILLS_PER_KEY_MAX: usize = 8;
 /// Time for which requests do not wait for a key whose response was not stored.
@@ -89,7 +93,7 @@ pub struct Cache {
     plan: CachePlan,
     hasher: KeyHasher,
     shards: Box<[Mutex<Shard>]>,
-    memory_bytes: AtomicU64,
+    memory: Arc<MemoryBudget>,
     next_shard: AtomicUsize,
     fills: AtomicUsize,
     counters: Counters,
@@ -111,15 +115,16 @@ impl Cache {
         let shards = (plan.memory_bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         // Objects that wait to be written stay in memory, if they are evicted meanwhile.
         let queued_bytes_max = plan.memory_bytes_max / QUEUED_FRACTION;
+        let memory = Arc::new(MemoryBudget::default());
         let open = |disk: &DiskPlan| {
-            DiskPool::new(disk.clone(), queued_bytes_max)
+            DiskPool::new(disk.clone(), queued_bytes_max, &memory)
                 .map_err(|source| CacheError::Directory { directory: disk.directory.clone(), source })
         };
         let disk = plan.disk.as_ref().map(open).transpose()?;
         let cache = Arc::new(Self {
             hasher: KeyHasher::default(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
-            memory_bytes: AtomicU64::new(0),
+            memory,
             next_shard: AtomicUsize::new(0),
             fills: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -127,7 +132,9 @@ impl Cache {
             plan,
         });
         if let Some(disk) = &cache.disk {
-            disk.start(&cache).map_err(CacheError::Threads)?;
+            let index: Weak<Self> = Arc::downgrade(&cache);
+            let index: Weak<dyn DiskIndex> = index;
+            disk.start(&index).map_err(CacheError::Threads)?;
         }
         Ok(cache)
     }
@@ -203,12 +210,16 @@ impl Cache {
             }
         };
         match shared {
-            Ok(shared) => BeginFill::Leader(Fill::new(Arc::clone(self), shared)),
-            Err(shared) => match FillWaiter::new(Arc::clone(self), shared, self.plan.waiters_max) {
+            Ok(shared) => BeginFill::Leader(Fill::new(self.owner(), shared)),
+            Err(shared) => match FillWaiter::new(self.owner(), shared, self.plan.waiters_max) {
                 Some(waiter) => BeginFill::Filling(waiter),
                 None => BeginFill::Busy,
             },
         }
+    }
+
+    fn owner(self: &Arc<Self>) -> Arc<dyn FillOwner> {
+        Arc::<Self>::clone(self)
     }
 
     /// Replaces a stored response by one with the fields of a 304 (RFC 9111 §4.3.4), and returns that. Its body is
@@ -222,27 +233,29 @@ impl Cache {
         rules: &CacheRules,
     ) -> Arc<Object> {
         let head = object.head.update_by_304(headers);
-        let decision = decide_revalidated(request, &head, headers, times, rules);
-        let may_store = decision.is_ok();
-        let storable = decision.unwrap_or_else(|_| object.storable.clone());
-        let updated = Arc::new(Object {
-            key: object.key.clone(),
-            // The request selected the object by its Vary; a changed one counts for the next complete response.
-            variant: object.variant.clone(),
-            head,
-            storable: crate::storable::Storable { vary: object.storable.vary.clone(), ..storable },
-            body: Arc::clone(&object.body),
-            state: ObjectState::default(),
+        let decision = decide_revalidated(request, &head, headers, times, rules).and_then(|storable| {
+            // The object was selected by its own Vary: another one is for the next complete response.
+            if storable.vary == object.storable.vary { Ok(storable) } else { Err(NotStored::VaryAny) }
         });
-        match may_store {
-            // The old one was purged or replaced meanwhile, and is not to come back.
-            true if object.is_outdated() => {}
-            true if updated.body.is_on_disk() => self.update_on_disk(&updated),
-            true => {
-                self.store_in_memory(&updated, None);
+        let refused = decision.as_ref().err().copied();
+        let storable = decision.unwrap_or_else(|_| object.storable.clone());
+        let updated = Arc::new(Object::new(
+            &self.memory,
+            object.key.clone(),
+            object.variant.clone(),
+            head,
+            storable,
+            Arc::clone(&object.body),
+        ));
+        match refused {
+            None if updated.body.is_on_disk() || self.replace_in_memory(object, &updated) => {
                 self.update_on_disk(&updated);
             }
-            false => drop(self.purge_object(object)),
+            // The old one was purged or replaced meanwhile, and is not to come back.
+            None => {}
+            // The stored response stays as it is for other requests.
+            Some(reason) if reason.is_of_request() => {}
+            Some(_) => _ = self.purge_object(object),
         }
         updated
     }
@@ -326,7 +339,7 @@ impl Cache {
         let objects = self.shards.iter().map(|shard| lock(shard).objects() as u64).sum();
         self.counters.snapshot(
             objects,
-            self.memory_bytes.load(Ordering::Relaxed),
+            self.memory.used(),
             self.fills.load(Ordering::Relaxed) as u64,
             self.disk.as_ref().map(|disk| disk.stats()),
         )
@@ -345,64 +358,31 @@ impl Cache {
         summaries
     }
 
-    pub(crate) fn object_bytes_max(&self) -> u64 {
-        self.plan.object_bytes_max
-    }
-
-    /// Reserves memory for bytes that arrive. False: it is full of bytes that arrive.
-    pub(crate) fn reserve(&self, bytes: u64) -> bool {
-        self.add_memory(bytes);
-        if self.make_room() {
-            return true;
-        }
-        self.release(bytes);
-        false
-    }
-
-    pub(crate) fn add_memory(&self, bytes: u64) {
-        self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn release(&self, bytes: u64) {
-        self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Stores a complete response, and ends its fill.
-    pub(crate) fn store(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {
-        self.store_in_memory(object, Some(fill));
-        self.fills.fetch_sub(1, Ordering::Relaxed);
-        self.counters.stored.fetch_add(1, Ordering::Relaxed);
-        if fill.is_purged() {
-            self.purge_object(object);
-        } else {
-            self.write_to_disk(object);
-        }
-        self.make_room();
-    }
-
-    fn store_in_memory(&self, object: &Arc<Object>, fill: Option<&Arc<FillShared>>) {
-        self.add_memory(object.memory_bytes());
+    fn store_in_memory(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {
         let replaced = {
             let mut shard = self.shard(&object.key);
-            if let Some(fill) = fill {
-                shard.remove_fill(fill);
-            }
+            shard.remove_fill(fill);
             // A purge that comes later sees the object, and one that came before has marked the fill.
             shard.insert(object)
         };
-        replaced.iter().for_each(|old| self.release(old.memory_bytes()));
+        // Outside of the lock.
+        drop(replaced);
     }
 
-    /// Ends a fill without a stored object; `reason` is that of a response that was not stored.
-    pub(crate) fn remove_fill(&self, fill: &Arc<FillShared>, reason: Option<NotStored>) {
-        {
-            let mut shard = self.shard(&fill.key);
-            shard.remove_fill(fill);
-        }
-        self.fills.fetch_sub(1, Ordering::Relaxed);
-        if let Some(reason) = reason {
-            self.counters.note_not_stored(reason);
-        }
+    /// Stores the validated form of an object. False: the object was purged or replaced meanwhile.
+    fn replace_in_memory(&self, object: &Arc<Object>, updated: &Arc<Object>) -> bool {
+        let replaced = {
+            let mut shard = self.shard(&object.key);
+            // A purge marks the object, and the fill of the validation if the object was evicted.
+            let mut fills = shard.fills(object.key.hash()).iter();
+            if object.is_outdated() || fills.any(|fill| fill.key == object.key && fill.is_purged()) {
+                return false;
+            }
+            shard.insert(updated)
+        };
+        drop(replaced);
+        self.make_room();
+        true
     }
 
     /// Remembers that the responses of a key are not stored, so that requests do not wait for each other.
@@ -410,41 +390,8 @@ impl Cache {
         self.shard(key).set_uncacheable(key.hash(), now.plus_seconds(UNCACHEABLE_S));
     }
 
-    pub(crate) fn add_waiters(&self, count: u64) {
-        self.counters.waiters.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn remove_waiters(&self, count: u64) {
-        self.counters.waiters.fetch_sub(count, Ordering::Relaxed);
-    }
-
     fn remove(&self, object: &Arc<Object>) -> bool {
-        let is_removed = self.shard(&object.key).remove(object);
-        if is_removed {
-            self.release(object.memory_bytes());
-        }
-        is_removed
-    }
-
-    /// Evicts until the memory is below its bound. False: there is nothing left to evict.
-    pub(crate) fn make_room(&self) -> bool {
-        let mut empty_shards = 0;
-        while self.memory_bytes.load(Ordering::Relaxed) > self.plan.memory_bytes_max {
-            if empty_shards >= self.shards.len() {
-                return false;
-            }
-            let evicted = lock(self.next_shard()).evict();
-            match evicted {
-                Evicted::Object(object) => {
-                    empty_shards = 0;
-                    self.release(object.memory_bytes());
-                    self.counters.evicted.fetch_add(1, Ordering::Relaxed);
-                }
-                Evicted::Kept => empty_shards = 0,
-                Evicted::Nothing => empty_shards += 1,
-            }
-        }
-        true
+        self.shard(&object.key).remove(object)
     }
 
     pub(crate) fn shards(&self) -> &[Mutex<Shard>] {
@@ -460,6 +407,67 @@ impl Cache {
         // Other bits than those of the table.
         let index = (key.hash() >> 64) as u64 % self.shards.len() as u64;
         lock(&self.shards[index as usize])
+    }
+}
+
+impl FillOwner for Cache {
+    fn object_bytes_max(&self) -> u64 {
+        self.plan.object_bytes_max
+    }
+
+    fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.memory
+    }
+
+    fn store(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {
+        self.store_in_memory(object, fill);
+        self.fills.fetch_sub(1, Ordering::Relaxed);
+        self.counters.stored.fetch_add(1, Ordering::Relaxed);
+        if fill.is_purged() {
+            self.purge_object(object);
+        } else {
+            self.write_to_disk(object);
+        }
+        self.make_room();
+    }
+
+    fn remove_fill(&self, fill: &Arc<FillShared>, reason: Option<NotStored>) {
+        {
+            let mut shard = self.shard(&fill.key);
+            shard.remove_fill(fill);
+        }
+        self.fills.fetch_sub(1, Ordering::Relaxed);
+        if let Some(reason) = reason {
+            self.counters.note_not_stored(reason);
+        }
+    }
+
+    fn add_waiters(&self, count: u64) {
+        self.counters.waiters.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn remove_waiters(&self, count: u64) {
+        self.counters.waiters.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    fn make_room(&self) -> bool {
+        let (mut empty_shards, mut kept) = (0, 0);
+        while self.memory.used() > self.plan.memory_bytes_max {
+            if empty_shards >= self.shards.len() {
+                return false;
+            }
+            let evicted = lock(self.next_shard()).evict(kept >= KEPT_MAX);
+            match evicted {
+                Evicted::Object(object) => {
+                    (empty_shards, kept) = (0, 0);
+                    drop(object);
+                    self.counters.evicted.fetch_add(1, Ordering::Relaxed);
+                }
+                Evicted::Kept => (empty_shards, kept) = (0, kept + 1),
+                Evicted::Nothing => empty_shards += 1,
+            }
+        }
+        true
     }
 }
 

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::disk::DiskIndex;
 use crate::disk::directory::FileName;
 use crate::disk::entry::DiskEntry;
 use crate::disk::format::file_bytes;
 use crate::disk::pool::DiskPool;
 use crate::disk::scan::LatePurge;
+use crate::fill::FillOwner;
+use crate::key::Key;
 use crate::object::Object;
 use crate::shard::EvictedFile;
-use crate::store::{Cache, lock};
+use crate::store::{Cache, KEPT_MAX, lock};
 
 impl Cache {
     /// Returns the disk, if this process uses it.
@@ -97,10 +100,65 @@ impl Cache {
         is_removed
     }
 
-    /// Adds an object that was read from its file to the memory.
-    pub(crate) fn promote(&self, object: &Arc<Object>, entry: &DiskEntry) {
-        let bytes = object.memory_bytes();
+    fn has_file_of(&self, entry: &DiskEntry) -> bool {
+        let files = self.shard(&entry.key).files(entry.key.hash()).cloned();
+        files.iter().flat_map(|files| files.iter()).any(|other| other.name == entry.name)
+    }
+
+    /// Remembers a purge for the files that a scan has not read yet.
+    pub(crate) fn add_late_purge(&self, purge: impl FnOnce() -> LatePurge) {
+        if let Some(disk) = &self.disk
+            && disk.is_scanning.load(Ordering::Acquire)
         {
+            disk.late_purges.add(purge());
+        }
+    }
+
+    fn evict_files_while(&self, disk: &Arc<DiskPool>, goes_on: impl Fn(u64) -> bool) {
+        let (mut empty_shards, mut kept, mut evicted_bytes) = (0, 0, 0);
+        while goes_on(evicted_bytes) && empty_shards < self.shards().len() {
+            let evicted = lock(self.next_shard()).evict_file(kept >= KEPT_MAX);
+            match evicted {
+                EvictedFile::Entry(entry) => {
+                    (empty_shards, kept) = (0, 0);
+                    evicted_bytes += entry.file_bytes;
+                    self.note_file(disk, &entry, -1);
+                    disk.counters.evicted.fetch_add(1, Ordering::Relaxed);
+                    disk.queue.push_removal(&entry);
+                }
+                EvictedFile::Kept => (empty_shards, kept) = (0, kept + 1),
+                EvictedFile::Nothing => empty_shards += 1,
+            }
+        }
+    }
+
+    /// Adds or removes a file in the sums.
+    fn note_file(&self, disk: &DiskPool, entry: &DiskEntry, count: i64) {
+        let bytes = entry.file_bytes;
+        match count {
+            1.. => {
+                disk.files.fetch_add(1, Ordering::Relaxed);
+                disk.bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            _ => {
+                disk.files.fetch_sub(1, Ordering::Relaxed);
+                disk.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl DiskIndex for Cache {
+    fn key(&self, text: &[u8]) -> Key {
+        Self::key(self, text)
+    }
+
+    fn remove_entry(&self, entry: &Arc<DiskEntry>) {
+        self.remove_from_disk(entry);
+    }
+
+    fn promote(&self, object: &Arc<Object>, entry: &DiskEntry) {
+        let replaced = {
             let mut shard = self.shard(&object.key);
             let is_there = shard
                 .get(object.key.hash())
@@ -108,15 +166,13 @@ impl Cache {
             if is_there || entry.is_removed() {
                 return;
             }
-            self.add_memory(bytes);
-            let replaced = shard.insert(object);
-            replaced.iter().for_each(|old| self.release(old.memory_bytes()));
-        }
+            shard.insert(object)
+        };
+        drop(replaced);
         self.make_room();
     }
 
-    /// Adds an entry that a scan found. False: its file is older than what the cache has.
-    pub(crate) fn add_scanned(&self, entry: &Arc<DiskEntry>) -> bool {
+    fn add_scanned(&self, entry: &Arc<DiskEntry>) -> bool {
         let Some(disk) = &self.disk else { return false };
         {
             let mut shard = self.shard(&entry.key);
@@ -140,8 +196,7 @@ impl Cache {
         true
     }
 
-    /// Removes the file of an entry that is in no index, unless another entry has its name.
-    pub(crate) fn remove_file_unless_used(&self, entry: &Arc<DiskEntry>) {
+    fn remove_file_unless_used(&self, entry: &Arc<DiskEntry>) {
         if let Some(disk) = &self.disk
             && !self.has_file_of(entry)
         {
@@ -149,29 +204,13 @@ impl Cache {
         }
     }
 
-    fn has_file_of(&self, entry: &DiskEntry) -> bool {
-        let files = self.shard(&entry.key).files(entry.key.hash()).cloned();
-        files.iter().flat_map(|files| files.iter()).any(|other| other.name == entry.name)
-    }
-
-    /// Returns whether a newer entry with the name of this one has its file already.
-    pub(crate) fn has_written_file(&self, entry: &DiskEntry) -> bool {
+    fn has_written_file(&self, entry: &DiskEntry) -> bool {
         let files = self.shard(&entry.key).files(entry.key.hash()).cloned();
         let mut others = files.iter().flat_map(|files| files.iter());
         others.any(|other| other.name == entry.name && other.nonce != entry.nonce && other.is_written())
     }
 
-    /// Remembers a purge for the files that a scan has not read yet.
-    pub(crate) fn add_late_purge(&self, purge: impl FnOnce() -> LatePurge) {
-        if let Some(disk) = &self.disk
-            && disk.is_scanning.load(Ordering::Acquire)
-        {
-            disk.late_purges.add(purge());
-        }
-    }
-
-    /// Evicts files until they are within their bounds.
-    pub(crate) fn make_room_on_disk(&self) {
+    fn make_room_on_disk(&self) {
         let Some(disk) = &self.disk else { return };
         let is_beyond = || {
             disk.bytes.load(Ordering::Relaxed) > disk.plan.bytes_max
@@ -180,43 +219,9 @@ impl Cache {
         self.evict_files_while(disk, |_| is_beyond());
     }
 
-    /// Evicts files of this size: the file system is full.
-    pub(crate) fn evict_from_disk(&self, bytes: u64) {
+    fn evict_from_disk(&self, bytes: u64) {
         if let Some(disk) = &self.disk {
             self.evict_files_while(disk, |evicted_bytes| evicted_bytes < bytes);
-        }
-    }
-
-    fn evict_files_while(&self, disk: &Arc<DiskPool>, goes_on: impl Fn(u64) -> bool) {
-        let (mut empty_shards, mut evicted_bytes) = (0, 0);
-        while goes_on(evicted_bytes) && empty_shards < self.shards().len() {
-            let evicted = lock(self.next_shard()).evict_file();
-            match evicted {
-                EvictedFile::Entry(entry) => {
-                    empty_shards = 0;
-                    evicted_bytes += entry.file_bytes;
-                    self.note_file(disk, &entry, -1);
-                    disk.counters.evicted.fetch_add(1, Ordering::Relaxed);
-                    disk.queue.push_removal(&entry);
-                }
-                EvictedFile::Kept => empty_shards = 0,
-                EvictedFile::Nothing => empty_shards += 1,
-            }
-        }
-    }
-
-    /// Adds or removes a file in the sums.
-    fn note_file(&self, disk: &DiskPool, entry: &DiskEntry, count: i64) {
-        let bytes = entry.file_bytes;
-        match count {
-            1.. => {
-                disk.files.fetch_add(1, Ordering::Relaxed);
-                disk.bytes.fetch_add(bytes, Ordering::Relaxed);
-            }
-            _ => {
-                disk.files.fetch_sub(1, Ordering::Relaxed);
-                disk.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            }
         }
     }
 }

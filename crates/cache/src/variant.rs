@@ -32,6 +32,12 @@ pub(crate) fn secondary_key(names: &[Box<str>], headers: &[Header<'_>]) -> Box<[
             headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value);
         match &**name {
             "accept-encoding" => append_codings(&mut key, values),
+            // Tags of languages have no case (RFC 5646 §2.1.1). Their order may be a preference.
+            "accept-language" => {
+                let start = key.len();
+                append_values(&mut key, values);
+                key[start..].make_ascii_lowercase();
+            }
             _ => append_values(&mut key, values),
         }
         // No value contains a line feed.

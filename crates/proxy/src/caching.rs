@@ -6,13 +6,14 @@
     reason = "for the list of open caches, which only the owner of the proxy locks"
 )]
 
+mod answer_head;
 mod status_field;
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Waker;
 
 use cache::{
@@ -20,6 +21,7 @@ use cache::{
 };
 use rt::clock::{MonotonicTime, unix_ns};
 
+pub(crate) use answer_head::AnswerHead;
 pub(crate) use status_field::{Forwarded, StatusField};
 
 use crate::plan::{CachePlan, Plan, PoolId, RouteCachePlan};
@@ -32,16 +34,6 @@ const DISK_QUEUE_MAX: usize = 1024;
 pub(crate) const REFRESHES_MAX: usize = 64;
 /// Bytes by which a server may be ahead of the client of a response that is too large to be stored.
 pub(crate) const AHEAD_BYTES_MAX: u64 = 256 * 1024;
-
-/// The open cache of a plan.
-#[derive(Debug, Default)]
-pub(crate) struct StoreCell(OnceLock<Arc<Cache>>);
-
-impl StoreCell {
-    pub(crate) fn get(&self) -> Option<&Arc<Cache>> {
-        self.0.get()
-    }
-}
 
 /// Caches that the process has open. One is closed with the last plan that has it.
 static OPEN: Mutex<Vec<Weak<Cache>>> = Mutex::new(Vec::new());
@@ -78,8 +70,7 @@ pub(crate) fn open_caches(plan: &Plan) -> io::Result<()> {
                 store
             }
         };
-        // The owner of the proxy is the only caller.
-        let _ = plan.store.0.set(store);
+        plan.store.set(store);
     }
     Ok(())
 }

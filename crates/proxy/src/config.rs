@@ -124,10 +124,8 @@ pub fn parse(file_name: &str, text: &str) -> Result<ParsedConfig, Vec<InputProbl
 }
 
 fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> Plan {
-    let maps = maps::parse_maps(root, problems);
-    let caches = caching::parse_caches(root, problems);
-    let pool_sections = root.tables("pool");
-    let listener_sections = root.tables("listener");
+    let (maps, caches) = (maps::parse_maps(root, problems), caching::parse_caches(root, problems));
+    let (pool_sections, listener_sections) = (root.tables("pool"), root.tables("listener"));
     let pool_names: IdVec<PoolId, &str> = pool_sections.iter().map(|pool| &*pool.name).collect();
     let pools: Vec<_> =
         pool_sections.iter().map(|section| pools::parse_pool(section, &maps, problems)).collect();

@@ -17,6 +17,7 @@
 //! the start of a body before acquiring a server with a limit. `queued` waits for a free slot.
 //! `request` and `response` are the two directions of a connected exchange (`splice` for long
 //! bodies, `recoding` for those that get a coding). `finish` ends it, `grpc` tells clients of gRPC about errors.
+//! `cache_lookup` answers from the cache of a route, `cache_response` decides on storing a response, `cache_fill` receives it.
 
 mod abandoned;
 mod auth_methods;

@@ -14,6 +14,7 @@ mod admission;
 mod auth;
 mod balance;
 mod bandwidth;
+mod cache_store;
 mod caching;
 mod client_stream;
 pub mod config;

@@ -25,6 +25,7 @@ use regex::Regex;
 
 use crate::plan::{Conditions, Mode, PathCondition, Plan, RoutePlan};
 use crate::request_view::{ClientFacts, RequestView};
+use crate::suspended_request::SuspendedRequest;
 use crate::uri::{normalise, normalise_host, split_target, without_parameters};
 
 // Used by the cores.
@@ -53,6 +54,13 @@ pub(crate) struct RouteRequest<'a> {
     pub(crate) view: &'a RequestView<'a>,
     /// The client's address; `None`: a unix socket.
     pub(crate) source: Option<IpAddr>,
+}
+
+impl RouteRequest<'_> {
+    /// Returns the request in a form that it can wait in.
+    pub(crate) fn suspended(&self) -> SuspendedRequest {
+        SuspendedRequest::new(self.view.head, self.target, self.is_plain)
+    }
 }
 
 /// Buffers that are reused from pick to pick: one for each core is enough.

@@ -2,8 +2,6 @@
 
 use wire::{Header, HeaderSlots, Limits, Parsed, RequestHead, Version, encode};
 
-use crate::route::RouteRequest;
-
 /// Head of a request that waits, with what it needs to go on.
 #[derive(Debug)]
 pub(crate) struct SuspendedRequest {
@@ -15,12 +13,8 @@ pub(crate) struct SuspendedRequest {
 }
 
 impl SuspendedRequest {
-    pub(crate) fn new(request: &RouteRequest<'_>) -> Self {
-        Self {
-            head: written_head(request.view.head),
-            target: request.target.into(),
-            is_plain: request.is_plain,
-        }
+    pub(crate) fn new(head: &RequestHead<'_, '_>, target: &str, is_plain: bool) -> Self {
+        Self { head: written_head(head), target: target.into(), is_plain }
     }
 
     /// Returns the fields of the head.

@@ -10,7 +10,9 @@ use super::directory::{self, FILE_MODE};
 use super::format::{
     BLOCK_BYTES, BLOCK_CRC_BYTES, FormatError, PREAMBLE_BYTES, Preamble, Slots, encode_head,
 };
-use crate::object::{Chunk, Object};
+use crate::chunk::Chunk;
+use crate::memory::MemoryBudget;
+use crate::object::Object;
 
 /// First bytes of a file that are read at once: most heads are shorter.
 const FIRST_READ_BYTES: usize = 4096;
@@ -64,6 +66,7 @@ pub(crate) fn read_blocks(
     preamble: &Preamble,
     first_block: u64,
     blocks: u64,
+    budget: &Arc<MemoryBudget>,
 ) -> Result<Chunk, FileError> {
     let start = first_block * BLOCK_BYTES;
     let end = (start + blocks * BLOCK_BYTES).min(preamble.body_bytes);
@@ -82,7 +85,7 @@ pub(crate) fn read_blocks(
         }
         bytes.extend_from_slice(content);
     }
-    Ok(Chunk::new(Arc::from(bytes)))
+    Ok(Chunk::new(bytes, budget))
 }
 
 /// Writes an object to a temporary file.

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use super::DiskPlan;
 use super::directory::{self, TEMPORARY};
 use super::entry::DiskEntry;
 use super::file::{self, FileError, OpenFile};
@@ -20,10 +19,12 @@ use super::format::BLOCK_BYTES;
 use super::queue::{Job, JobQueue};
 use super::reading::{DiskBody, OpenState};
 use super::scan::{self, LatePurges};
-use crate::body::{Body, BodyError};
-use crate::object::{Object, ObjectState};
+use super::{DiskIndex, DiskPlan};
+use crate::body::Body;
+use crate::file_body::BodyError;
+use crate::memory::MemoryBudget;
+use crate::object::Object;
 use crate::stats::DiskStats;
-use crate::store::Cache;
 
 /// Length up to which a body is read into memory as a whole.
 pub(crate) const PROMOTED_BYTES_MAX: u64 = 4 * BLOCK_BYTES;
@@ -54,6 +55,8 @@ pub(crate) struct DiskPool {
     pub(crate) plan: DiskPlan,
     pub(crate) queue: JobQueue,
     pub(crate) counters: DiskCounters,
+    /// Memory of what is read.
+    memory: Arc<MemoryBudget>,
     /// Sizes of the files of the index.
     pub(crate) bytes: AtomicU64,
     pub(crate) files: AtomicU64,
@@ -71,11 +74,16 @@ pub(crate) struct DiskPool {
 
 impl DiskPool {
     /// Checks the directory.
-    pub(crate) fn new(plan: DiskPlan, queued_bytes_max: u64) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        plan: DiskPlan,
+        queued_bytes_max: u64,
+        memory: &Arc<MemoryBudget>,
+    ) -> io::Result<Arc<Self>> {
         directory::prepare(&plan.directory)?;
         Ok(Arc::new(Self {
             queue: JobQueue::new(plan.queue_max, queued_bytes_max),
             counters: DiskCounters::default(),
+            memory: Arc::clone(memory),
             bytes: AtomicU64::new(0),
             files: AtomicU64::new(0),
             is_active: AtomicBool::new(false),
@@ -91,12 +99,12 @@ impl DiskPool {
     }
 
     /// Starts the threads.
-    pub(crate) fn start(self: &Arc<Self>, cache: &Arc<Cache>) -> io::Result<()> {
+    pub(crate) fn start(self: &Arc<Self>, cache: &Weak<dyn DiskIndex>) -> io::Result<()> {
         for _ in 0..self.plan.threads {
-            let (pool, cache) = (Arc::clone(self), Arc::downgrade(cache));
+            let (pool, cache) = (Arc::clone(self), Weak::clone(cache));
             thread::Builder::new().name("cache-disk".to_owned()).spawn(move || run(&pool, &cache))?;
         }
-        let (pool, cache) = (Arc::clone(self), Arc::downgrade(cache));
+        let (pool, cache) = (Arc::clone(self), Weak::clone(cache));
         thread::Builder::new().name("cache-scan".to_owned()).spawn(move || scan::run(&pool, &cache))?;
         Ok(())
     }
@@ -120,6 +128,10 @@ impl DiskPool {
         if !self.is_active() && self.queue.has_no_changes() {
             self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
+    }
+
+    fn has_lock(&self) -> bool {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Gives the directory to others with the end of the last thread.
@@ -202,7 +214,7 @@ impl Drop for DiskPool {
     }
 }
 
-fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
+fn run(pool: &Arc<DiskPool>, cache: &Weak<dyn DiskIndex>) {
     const NICE: i32 = 10;
     // On Linux the priority is that of the thread. Without it, the thread only competes.
     let _ = rustix::process::setpriority_process(None, NICE);
@@ -211,7 +223,7 @@ fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
             Job::Open { entry, state } => open(pool, cache, &entry, &state),
             Job::Read { body, first_block, blocks, state } => {
                 let chunk = match body.file() {
-                    Some(file) => file::read_blocks(file, &body.preamble, first_block, blocks),
+                    Some(file) => file::read_blocks(file, &body.preamble, first_block, blocks, &pool.memory),
                     None => Err(io::Error::from(io::ErrorKind::NotFound).into()),
                 };
                 pool.counters.read.fetch_add(1, Ordering::Relaxed);
@@ -232,30 +244,33 @@ fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
 }
 
 /// Reads a head. A small body becomes an object in memory again.
-fn open(pool: &Arc<DiskPool>, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, state: &OpenState) {
-    let object = read_object(pool, entry);
+fn open(pool: &Arc<DiskPool>, cache: &Weak<dyn DiskIndex>, entry: &Arc<DiskEntry>, state: &OpenState) {
+    let Some(cache) = cache.upgrade() else { return state.set(None) };
+    let object = read_object(pool, &cache, entry);
     pool.counters.read.fetch_add(1, Ordering::Relaxed);
     let object = match object {
         _ if entry.is_removed() => None,
         Ok(object) => {
             let object = Arc::new(object);
             entry.set_opened(&object);
-            if object.body.chunks().is_some()
-                && let Some(cache) = cache.upgrade()
-            {
+            if object.body.chunks().is_some() {
                 cache.promote(&object, entry);
             }
             Some(object)
         }
         Err(error) => {
-            drop_unreadable(pool, cache, entry, &error);
+            drop_unreadable(pool, &Arc::downgrade(&cache), entry, &error);
             None
         }
     };
     state.set(object);
 }
 
-fn read_object(pool: &Arc<DiskPool>, entry: &Arc<DiskEntry>) -> Result<Object, FileError> {
+fn read_object(
+    pool: &Arc<DiskPool>,
+    cache: &Arc<dyn DiskIndex>,
+    entry: &Arc<DiskEntry>,
+) -> Result<Object, FileError> {
     let OpenFile { file, preamble, slots } = file::open(&pool.path(entry))?;
     let head = slots.head;
     let is_expected = preamble.nonce == entry.nonce
@@ -269,33 +284,30 @@ fn read_object(pool: &Arc<DiskPool>, entry: &Arc<DiskEntry>) -> Result<Object, F
         0 => Body::memory(Vec::new()),
         1..=PROMOTED_BYTES_MAX => {
             let blocks = preamble.body_bytes.div_ceil(BLOCK_BYTES);
-            Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks)?])
+            Body::memory(vec![file::read_blocks(&file, &preamble, 0, blocks, &pool.memory)?])
         }
-        _ => Body::on_disk(DiskBody::new(file, preamble, Arc::clone(entry), Arc::clone(pool))),
+        _ => {
+            let (entry, pool, index) = (Arc::clone(entry), Arc::clone(pool), Arc::clone(cache));
+            Body::in_file(Arc::new(DiskBody::new(file, preamble, entry, pool, index)))
+        }
     };
-    Ok(Object {
-        key: entry.key.clone(),
-        variant: head.variant,
-        head: head.head,
-        storable: head.storable,
-        body: Arc::new(body),
-        state: ObjectState::default(),
-    })
+    let (key, body) = (entry.key.clone(), Arc::new(body));
+    Ok(Object::new(&pool.memory, key, head.variant, head.head, head.storable, body))
 }
 
 /// Removes the entry of a file that cannot be read, or is not what was written.
-fn drop_unreadable(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, error: &FileError) {
+fn drop_unreadable(pool: &DiskPool, cache: &Weak<dyn DiskIndex>, entry: &Arc<DiskEntry>, error: &FileError) {
     if entry.is_removed() {
         return;
     }
     pool.note_error(error);
     if let Some(cache) = cache.upgrade() {
-        cache.remove_from_disk(entry);
+        cache.remove_entry(entry);
     }
 }
 
 /// Writes an object to a temporary name, and renames it. An entry that was removed meanwhile leaves no file.
-fn write(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &Arc<Object>) {
+fn write(pool: &DiskPool, cache: &Weak<dyn DiskIndex>, entry: &Arc<DiskEntry>, object: &Arc<Object>) {
     let Some(cache) = cache.upgrade() else { return };
     if entry.is_removed() {
         return;
@@ -315,7 +327,7 @@ fn write(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &
         Err(error) => {
             // Fails if it was not created.
             let _ = file::remove(&temporary);
-            cache.remove_from_disk(entry);
+            cache.remove_entry(entry);
             if pool.note_error(&error) {
                 cache.evict_from_disk(2 * entry.file_bytes);
             }
@@ -323,7 +335,7 @@ fn write(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &
     }
 }
 
-fn update_head(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, object: &Arc<Object>) {
+fn update_head(pool: &DiskPool, cache: &Weak<dyn DiskIndex>, entry: &Arc<DiskEntry>, object: &Arc<Object>) {
     if entry.is_removed() || !entry.is_written() {
         return;
     }
@@ -331,7 +343,7 @@ fn update_head(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, obj
         Ok(true) => {}
         Ok(false) => {
             if let Some(cache) = cache.upgrade() {
-                cache.remove_from_disk(entry);
+                cache.remove_entry(entry);
             }
         }
         Err(error) => drop_unreadable(pool, cache, entry, &error),
@@ -339,11 +351,18 @@ fn update_head(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>, obj
 }
 
 /// Removes the file of a removed entry, unless a newer one has its name already.
-fn remove(pool: &DiskPool, cache: &Weak<Cache>, entry: &Arc<DiskEntry>) {
-    if cache.upgrade().is_some_and(|cache| cache.has_written_file(entry)) {
+fn remove(pool: &DiskPool, cache: &Weak<dyn DiskIndex>, entry: &Arc<DiskEntry>) {
+    let path = pool.path(entry);
+    let is_others = match cache.upgrade() {
+        Some(cache) => cache.has_written_file(entry),
+        // Without the index, the file tells.
+        None => file::open(&path).is_ok_and(|opened| opened.preamble.nonce != entry.nonce),
+    };
+    // Another process has the directory, and may have written the file.
+    if is_others || !pool.has_lock() {
         return;
     }
-    if let Err(error) = file::remove(&pool.path(entry)) {
+    if let Err(error) = file::remove(&path) {
         pool.note_error(&error.into());
     }
 }

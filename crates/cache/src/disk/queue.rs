@@ -10,7 +10,8 @@ use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::entry::DiskEntry;
-use super::reading::{DiskBody, OpenState, ReadState};
+use super::reading::{DiskBody, OpenState};
+use crate::file_body::ReadState;
 use crate::object::Object;
 
 /// Reads in a row, after which a write has its turn.

@@ -1,4 +1,4 @@
-//! What a core waits for: the head of a file, and the pieces of a large body.
+//! Waits of a core for the disk: the head of a file, and the pieces of a large body.
 
 #![expect(
     clippy::disallowed_types,
@@ -10,12 +10,13 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use super::DiskIndex;
 use super::entry::DiskEntry;
 use super::format::{BLOCK_BYTES, Preamble};
 use super::pool::DiskPool;
 use super::queue::Job;
-use crate::body::BodyError;
-use crate::object::{Chunk, Object};
+use crate::file_body::{FileBody, ReadState};
+use crate::object::Object;
 
 /// Blocks of one read: 256 KiB.
 const READ_BLOCKS: u64 = 4;
@@ -91,28 +92,38 @@ pub(crate) struct DiskBody {
     pub(crate) preamble: Preamble,
     pub(crate) entry: Arc<DiskEntry>,
     pub(crate) pool: Arc<DiskPool>,
+    /// The threads of the disk live as long as the cache, and the cache as long as somebody reads.
+    _index: Arc<dyn DiskIndex>,
 }
 
 impl DiskBody {
-    pub(crate) fn new(file: File, preamble: Preamble, entry: Arc<DiskEntry>, pool: Arc<DiskPool>) -> Self {
-        Self { file: Some(file), preamble, entry, pool }
+    pub(crate) fn new(
+        file: File,
+        preamble: Preamble,
+        entry: Arc<DiskEntry>,
+        pool: Arc<DiskPool>,
+        index: Arc<dyn DiskIndex>,
+    ) -> Self {
+        Self { file: Some(file), preamble, entry, pool, _index: index }
     }
 
     /// Returns the file, for a thread of the disk.
     pub(crate) fn file(&self) -> Option<&File> {
         self.file.as_ref()
     }
+}
 
-    /// Asks for the piece at an offset. The number is the offset of its first byte.
-    pub(crate) fn start_read(self: &Arc<Self>, position: u64) -> (Arc<ReadState>, u64) {
+impl FileBody for DiskBody {
+    fn length(&self) -> u64 {
+        self.preamble.body_bytes
+    }
+
+    fn start_read(self: Arc<Self>, position: u64) -> (Arc<ReadState>, u64) {
         let state = Arc::new(ReadState::default());
         let first_block = position / BLOCK_BYTES;
-        self.pool.queue.push_read(Job::Read {
-            body: Arc::clone(self),
-            first_block,
-            blocks: READ_BLOCKS,
-            state: Arc::clone(&state),
-        });
+        let (blocks, done) = (READ_BLOCKS, Arc::clone(&state));
+        let job = Job::Read { body: Arc::clone(&self), first_block, blocks, state: done };
+        self.pool.queue.push_read(job);
         (state, first_block * BLOCK_BYTES)
     }
 }
@@ -121,40 +132,6 @@ impl Drop for DiskBody {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
             self.pool.queue.push_close(file);
-        }
-    }
-}
-
-/// The reading of a piece.
-#[derive(Debug, Default)]
-pub(crate) struct ReadState(Mutex<Reading>);
-
-#[derive(Debug, Default)]
-struct Reading {
-    result: Option<Result<Chunk, BodyError>>,
-    waker: Option<Waker>,
-}
-
-impl ReadState {
-    pub(crate) fn set(&self, result: Result<Chunk, BodyError>) {
-        let waker = {
-            let mut reading = lock(&self.0);
-            reading.result = Some(result);
-            reading.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<Chunk, BodyError>> {
-        let mut reading = lock(&self.0);
-        match reading.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                reading.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
         }
     }
 }

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use super::DiskIndex;
 use super::directory::{self, FileName, TEMPORARY};
 use super::entry::DiskEntry;
 use super::file::{self, FileError};
 use super::format::FormatError;
 use super::pool::DiskPool;
-use crate::store::Cache;
 
 /// Interval at which a directory that another process uses is tried.
 const LOCK_INTERVAL: Duration = Duration::from_millis(250);
@@ -61,7 +61,7 @@ impl LatePurges {
 }
 
 /// Waits for the lock of the directory, and reads its files.
-pub(crate) fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
+pub(crate) fn run(pool: &Arc<DiskPool>, cache: &Weak<dyn DiskIndex>) {
     loop {
         match directory::try_lock(&pool.plan.directory) {
             Ok(Some(lock)) => {
@@ -84,7 +84,7 @@ pub(crate) fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
             if !pool.is_active() {
                 return;
             }
-            read_file(pool, &cache, byte, &found);
+            read_file(pool, &*cache, byte, &found);
             files += 1;
             if files % FILES_BEFORE_PAUSE == 0 {
                 thread::sleep(PAUSE);
@@ -95,7 +95,7 @@ pub(crate) fn run(pool: &Arc<DiskPool>, cache: &Weak<Cache>) {
     pool.late_purges.clear();
 }
 
-fn read_file(pool: &DiskPool, cache: &Cache, byte: u8, found: &DirEntry) {
+fn read_file(pool: &DiskPool, cache: &dyn DiskIndex, byte: u8, found: &DirEntry) {
     let path = found.path();
     let name = found.file_name();
     let name = name.to_string_lossy();
@@ -114,7 +114,7 @@ fn read_file(pool: &DiskPool, cache: &Cache, byte: u8, found: &DirEntry) {
                 cache.remove_file_unless_used(&entry);
             } else if pool.late_purges.cover(&entry) {
                 // A purge that came in between did not see the entry.
-                cache.remove_from_disk(&entry);
+                cache.remove_entry(&entry);
             }
         }
         Err(error) => {
@@ -127,7 +127,7 @@ fn read_file(pool: &DiskPool, cache: &Cache, byte: u8, found: &DirEntry) {
     }
 }
 
-fn read_entry(cache: &Cache, path: &Path, name: FileName) -> Result<DiskEntry, FileError> {
+fn read_entry(cache: &dyn DiskIndex, path: &Path, name: FileName) -> Result<DiskEntry, FileError> {
     let opened = file::open(path)?;
     let head = opened.slots.head;
     if FileName::of(&head.key, &head.storable.vary, &head.variant) != name {

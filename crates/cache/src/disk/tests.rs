@@ -111,6 +111,23 @@ fn objects_outlive_a_restart() {
 }
 
 #[test]
+fn a_large_body_is_read_to_its_end_without_its_cache() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = start(plan(directory.path(), 16 * MIB));
+    store_large(&cache, "k", &[FRESH], &body(2_000_000));
+    end(cache);
+    let cache = start(plan(directory.path(), 16 * MIB));
+    let object = hit(&cache, "k", &[]).unwrap();
+    // Its section is gone from the config.
+    drop(cache);
+    assert!(read(&object, None).unwrap() == body(2_000_000));
+    drop(object);
+    // The directory is free then.
+    let cache = start(plan(directory.path(), 16 * MIB));
+    assert!(disk(&cache).is_active);
+}
+
+#[test]
 fn an_evicted_object_is_read_from_disk() {
     let directory = tempfile::tempdir().unwrap();
     let cache = start(plan(directory.path(), 2 * MIB));

@@ -43,6 +43,48 @@ fn the_memory_is_bounded_whatever_happens() {
     }
 }
 
+#[test]
+fn what_clients_still_read_counts() {
+    let cache = cache(4 * MIB);
+    let mut held = Vec::new();
+    let mut number = 0;
+    // Slow clients hold the first pieces of their bodies.
+    while cache.stats().memory_bytes < 3 * MIB {
+        number += 1;
+        let object = store(&cache, &number.to_string(), &[FRESH], &[0; 200_000]);
+        held.push(object.body().chunks().unwrap()[0].clone());
+    }
+    cache.purge_all();
+    assert_eq!(cache.stats().objects, 0);
+    assert!(cache.stats().memory_bytes > 3 * MIB);
+    // The rest of the memory is used, and no more.
+    for number in 0..100 {
+        store(&cache, &number.to_string(), &[FRESH], &[0; 200_000]);
+        assert!(cache.stats().memory_bytes <= 4 * MIB);
+    }
+    assert!((1..6).contains(&cache.stats().objects));
+    drop(held);
+    let listed: u64 = cache.largest(usize::MAX, NOW).iter().map(|one| one.bytes).sum();
+    assert_eq!(cache.stats().memory_bytes, listed);
+}
+
+#[test]
+fn one_object_evicts_some_others_at_most_whatever_was_used() {
+    let probe = cache(MIB);
+    let object_bytes = store(&probe, "0000", &[FRESH], &[0; 100]).memory_bytes();
+    let cache = cache(2_000 * object_bytes);
+    for number in 0..2_000 {
+        store(&cache, &format!("{number:04}"), &[FRESH], &[0; 100]);
+    }
+    // All of them are popular.
+    for number in (0..2_000).chain(0..2_000).chain(0..2_000) {
+        hit(&cache, &format!("{number:04}"), &[]);
+    }
+    store(&cache, "new1", &[FRESH], &[0; 100]);
+    let shard_objects: u64 = cache.largest(usize::MAX, NOW).len() as u64;
+    assert_eq!((cache.stats().evicted, shard_objects), (1, 2_000));
+}
+
 /// Returns the fraction of hits of a cache of `capacity` objects.
 fn hits(keys: &[u32], capacity: u64) -> f64 {
     let probe = cache(MIB);

@@ -79,6 +79,7 @@ fn an_abandoned_fill_stores_nothing() {
     fill.push(b"half").unwrap();
     drop(fill);
     assert_eq!(read(&object, None), Err(BodyError::Incomplete));
+    drop(object);
     // The server ended early.
     let mut fill = lead(&cache, &key, &[]);
     begin(&mut fill, &[FRESH], Some(10));
@@ -170,6 +171,8 @@ fn a_body_that_becomes_too_large_is_still_read() {
     drop(lead(&cache, &key, &[]));
     assert_eq!(fill.finish().err(), Some(NotStored::TooLarge));
     assert!(matches!(reader.poll_next(&mut context), Poll::Ready(None)));
+    assert!(cache.stats().memory_bytes > MIB, "what its readers hold counts");
+    drop((reader, slow, waiter, object));
     assert_eq!(cache.stats().memory_bytes, 0);
     // A length that is too large is refused at once.
     let mut fill = lead(&cache, &key, &[]);
@@ -188,7 +191,7 @@ fn arriving_bodies_share_the_memory() {
         pushed += 64 * 1024;
         assert!(cache.stats().memory_bytes <= MIB);
     }
-    assert_eq!(pushed, MIB, "all but what is stored was evicted for it");
+    assert!(pushed > MIB - 128 * 1024, "all that is stored was evicted for it: {pushed}");
     assert!(hit(&cache, "old", &[]).is_none());
     assert_eq!(fill.finish().err(), Some(NotStored::Busy));
     assert_eq!(cache.stats().memory_bytes, 0);

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::disk::format::{Preamble, encode_head, file_bytes};
+use crate::fill::FillOwner as _;
 use crate::fuzzing;
 
 use super::*;
@@ -88,15 +89,10 @@ fn the_length_of_a_head_is_known_before_it_is_encoded() {
         let head = StoredHead::new(200, &headers(&fields));
         let encoded = encode_head(b"some key", b"variant", &head, &storable);
         let expected = Preamble::new(encoded.len(), 0, 0).unwrap().file_bytes();
-        let object = store(&cache(MIB), "some key", &fields, b"");
-        let object = Object {
-            key: object.key.clone(),
-            variant: (*b"variant").into(),
-            head,
-            storable,
-            body: object.body.clone(),
-            state: Default::default(),
-        };
+        let cache = cache(MIB);
+        let object = store(&cache, "some key", &fields, b"");
+        let (key, body) = (object.key.clone(), Arc::clone(&object.body));
+        let object = Object::new(cache.memory(), key, (*b"variant").into(), head, storable, body);
         assert_eq!(file_bytes(&object), expected);
     }
 }

@@ -93,6 +93,7 @@ fn responses_to_requests_with_credentials_are_shared_only_if_they_say_so() {
         ("max-age=60", Some(NotStored::Authorization)),
         ("max-age=60, public", None),
         ("max-age=60, must-revalidate", None),
+        ("max-age=60, proxy-revalidate", Some(NotStored::Authorization)),
         ("s-maxage=60", None),
         ("max-age=60, private", Some(NotStored::Private)),
         ("no-cache", Some(NotStored::Authorization)),

@@ -1,6 +1,8 @@
 //! Look-ups, variants, validations and purges.
 
 use super::*;
+use crate::shard::Evicted;
+use crate::store::lock;
 
 const FRESH: (&str, &str) = ("Cache-Control", "max-age=60");
 
@@ -12,6 +14,7 @@ fn variants_are_selected_by_the_fields_of_the_request() {
     store_for(&cache, "k", &[("Accept-Encoding", "gzip, br"), ("Accept-Language", "en")], &vary, b"two");
     for (fields, expected) in [
         (&[("accept-encoding", "br;q=0.5,gzip"), ("Accept-Language", "de")][..], Some("one")),
+        (&[("accept-encoding", "br;q=0.5,gzip"), ("Accept-Language", "DE")], Some("one")),
         (&[("Accept-Encoding", "br"), ("Accept-Encoding", "x-gzip"), ("Accept-Language", "en")], Some("two")),
         (&[("Accept-Encoding", "br, gzip;q=0"), ("Accept-Language", "en")], None),
         (&[("Accept-Encoding", "gzip, br, deflate"), ("Accept-Language", "en")], None),
@@ -64,7 +67,29 @@ fn a_validation_updates_the_stored_response() {
     let answer = cache.refresh(&updated, &request, &fields, times(later), &CacheRules::default());
     assert_eq!(read(&answer, None).unwrap(), b"body");
     assert!(hit(&cache, "k", &[]).is_none());
+    drop((object, updated, found, answer));
     assert_eq!(cache.stats().memory_bytes, 0);
+}
+
+#[test]
+fn a_validation_that_is_for_one_client_changes_nothing() {
+    let cache = cache(MIB);
+    let object = store(&cache, "k", &[FRESH, ("ETag", "\"a\"")], b"body");
+    for fields in [&[("Authorization", "Basic eDp5")][..], &[("Cache-Control", "no-store")]] {
+        let updated = cache.refresh(
+            &object,
+            &request(fields),
+            &headers(&[FRESH, ("X-A", "1")]),
+            times(NOW),
+            &CacheRules::default(),
+        );
+        assert_eq!(updated.head().get("x-a"), Some(&b"1"[..]));
+        assert!(Arc::ptr_eq(&hit(&cache, "k", &[]).unwrap(), &object), "{fields:?}");
+    }
+    // Another Vary is not one by which the object was selected.
+    let fields = headers(&[FRESH, ("Vary", "X-A")]);
+    cache.refresh(&object, &request(&[]), &fields, times(NOW), &CacheRules::default());
+    assert!(hit(&cache, "k", &[]).is_none());
 }
 
 #[test]
@@ -74,6 +99,20 @@ fn a_validation_does_not_bring_back_what_was_purged() {
     assert_eq!(cache.purge(&cache.key(b"k")), 1);
     cache.refresh(&object, &request(&[]), &headers(&[FRESH]), times(NOW), &CacheRules::default());
     assert!(hit(&cache, "k", &[]).is_none());
+    // One that was evicted before the purge: the purge knows only the validation.
+    let object = store(&cache, "k", &[FRESH, ("ETag", "\"a\"")], b"body");
+    while !matches!(lock(cache.next_shard()).evict(true), Evicted::Object(_)) {}
+    assert!(hit(&cache, "k", &[]).is_none());
+    for (is_purged, is_stored) in [(true, false), (false, true)] {
+        let fill = lead(&cache, &cache.key(b"k"), &[]);
+        if is_purged {
+            cache.purge(&cache.key(b"k"));
+        }
+        let updated =
+            cache.refresh(&object, &request(&[]), &headers(&[FRESH]), times(NOW), &CacheRules::default());
+        fill.finish_with(&updated);
+        assert_eq!(hit(&cache, "k", &[]).is_some(), is_stored);
+    }
 }
 
 #[test]

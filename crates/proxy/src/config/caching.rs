@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use cache::{CacheRules, DefaultLifetime, Heuristic};
 use record::document::Problems;
-use record::problem::suggestion;
+use record::invalid_value;
+use record::problem::{InvalidValue, suggestion};
 use rt::clock::SECOND_NS;
 
-use crate::caching::StoreCell;
+use crate::cache_store::StoreCell;
 use crate::plan::{CacheDiskPlan, CachePlan, Condition, RouteCachePlan, Statuses};
 use crate::template::{KnownValues, Scope};
 
@@ -70,12 +71,12 @@ fn parse_disk(section: &Section, problems: &mut Problems) -> Option<CacheDiskPla
     })
 }
 
-fn parse_directory(text: &str) -> Result<PathBuf, String> {
+fn parse_directory(text: &str) -> Result<PathBuf, InvalidValue> {
     let path = PathBuf::from(text);
     match path.canonicalize() {
         Ok(path) if path.is_dir() => Ok(path),
-        Ok(_) => Err(format!("{text}: not a directory")),
-        Err(error) => Err(format!("{text}: {error}; create the directory")),
+        Ok(_) => Err(invalid_value!("{text}: not a directory")),
+        Err(error) => Err(invalid_value!("{text}: {error}; create the directory")),
     }
 }
 

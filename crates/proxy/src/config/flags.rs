@@ -92,8 +92,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let balance = flags.parse_choice("--balance", "pool.*", "balance", &text.balance);
     let reuse = flags.parse_choice("--reuse", "pool.*", "reuse", &text.reuse);
     let to_http = flags.parse_choice("--to-http", "pool.*", "http", &text.to_http);
-    let (root_defaults, mut ignored_problems) = (Section::empty(""), Problems::default());
-    let pool = Section::empty("pool.*").with_name(DEFAULT_NAME);
+    let (root_defaults, pool) = (Section::empty(""), Section::empty("pool.*").with_name(DEFAULT_NAME));
     let connections_max = flags.parse_connections_max(&text.connections_max, threads);
     let drain_timeout_ns = flags.parse_flag("--drain-timeout", &text.drain_timeout, parse_time_in_seconds);
     let plan = Plan {
@@ -123,7 +122,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
             balance: pools::parse_balance(&balance),
             reuse: pools::parse_reuse(&reuse),
             http: http2::parse_version(&to_http),
-            ..pools::parse_pool(&pool, &[], &mut ignored_problems)
+            ..pools::parse_pool(&pool, &[], &mut Problems::default())
         })]
         .into(),
         given: Default::default(),

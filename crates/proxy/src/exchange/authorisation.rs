@@ -21,7 +21,6 @@ use crate::outcome::EndReason;
 use crate::plan::{AccessPlan, Action, AuthMethod, AuthPlan, CorsOrigins, CorsPlan, JwtPlan, RouteSettings};
 use crate::request_view::RequestView;
 use crate::route::{RetryAfterNs, RouteRequest};
-use crate::suspended_request::SuspendedRequest;
 
 impl Exchange {
     /// Performs the action of a route that is not open to all requests.
@@ -74,7 +73,7 @@ impl Exchange {
     }
 
     fn wait_for_answer(&mut self, request: &RouteRequest<'_>, answer: PendingAnswer) {
-        let request = SuspendedRequest::new(request);
+        let request = request.suspended();
         self.stage = ExchangeStage::Authorising(Box::new(AuthWait { request, answer }));
     }
 

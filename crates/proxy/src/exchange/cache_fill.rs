@@ -52,7 +52,7 @@ enum FillState {
     Malformed,
 }
 
-/// What a body needs until its end.
+/// A body on its way, and the connection that it comes from.
 struct FillTask {
     body: BodyFill,
     conn: ServerConn,

@@ -28,7 +28,6 @@ use crate::request_view::{AuthenticatedFacts, RequestView};
 use crate::route::RouteRequest;
 use crate::route::conditions::ComparedPath;
 use crate::route::when::holds;
-use crate::suspended_request::SuspendedRequest;
 
 /// Fields whose conditions only a server can evaluate.
 const SERVER_CONDITIONS: [&str; 2] = ["if-match", "if-unmodified-since"];
@@ -170,7 +169,7 @@ impl Exchange {
             }
             None => {
                 let host = request.host.unwrap_or_default();
-                for part in [&*generation.plan.pools[pool].name, "|", scheme(client), "|"] {
+                for part in [&*generation.plan.pools[pool].name, "|", scheme(client, request.view), "|"] {
                     text.extend_from_slice(part.as_bytes());
                 }
                 text.extend(host.bytes().map(|byte| byte.to_ascii_lowercase()));
@@ -190,7 +189,7 @@ impl Exchange {
         Invalidation {
             key: cached.key.clone(),
             default_key,
-            scheme: scheme(client),
+            scheme: scheme(client, request.view),
             authority: request.host.unwrap_or_default().into(),
         }
     }
@@ -345,7 +344,7 @@ impl Exchange {
                 let validators = stale.as_ref().filter(|object| object.storable().has_validator());
                 let fill = CacheFill {
                     fill,
-                    request: SuspendedRequest::new(cached.request),
+                    request: cached.request.suspended(),
                     validates: validators.is_some(),
                     stale: stale.clone(),
                     may_answer_errors,
@@ -365,7 +364,7 @@ impl Exchange {
 
     fn wait_for_cache(&mut self, cached: &CachedRequest<'_>, source: WaitSource) {
         self.stage = ExchangeStage::Cached(Box::new(CacheStage::Waiting(CacheWait {
-            request: SuspendedRequest::new(cached.request),
+            request: cached.request.suspended(),
             pool: cached.pool,
             source,
             due: cached.due,
@@ -418,8 +417,15 @@ fn request_target<'a>(request: &RouteRequest<'a>) -> Cow<'a, [u8]> {
     origin_form(request.method, request.target)
 }
 
-fn scheme(client: &ClientStream) -> &'static str {
-    if client.is_tls() { "https" } else { "http" }
+/// Returns the scheme of the client's URL: that of its connection, or the statement of a trusted peer in front of it.
+fn scheme(client: &ClientStream, view: &RequestView<'_>) -> &'static str {
+    let stated = view.value("x-forwarded-proto").filter(|_| view.is_trusted);
+    match stated {
+        Some(b"https") => "https",
+        Some(b"http") => "http",
+        _ if client.is_tls() => "https",
+        _ => "http",
+    }
 }
 
 /// Returns the fields of a request that are for its server.

@@ -15,7 +15,6 @@ use crate::exchange_state::Exchange;
 use crate::metrics::CacheRefresh;
 use crate::request_view::RequestView;
 use crate::route::RouteRequest;
-use crate::suspended_request::SuspendedRequest;
 
 /// Fields of a request that the proxy answers, so that a server which fills the cache does not get them.
 const ANSWERED_FIELDS: [&str; 4] = ["if-none-match", "if-modified-since", "if-range", "range"];
@@ -44,7 +43,7 @@ impl Exchange {
         let Some(message) = self.refresh_message(ctx, client, cached, validators) else { return };
         let fill = CacheFill {
             fill,
-            request: SuspendedRequest::new(cached.request),
+            request: cached.request.suspended(),
             stale: Some(Arc::clone(object)),
             validates: validators.is_some(),
             may_answer_errors: false,

@@ -5,18 +5,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cache::{
-    BodyReader, Cache, CacheMethod, NotStored, Object, RequestPolicy, ResponseTimes, Storable, StoredAnswer,
-    StoredHead, answer, decide_storing, invalidated_targets, invalidates,
+    BodyReader, Cache, CacheMethod, NotStored, Object, RequestPolicy, ResponseTimes, Storable, StoredHead,
+    decide_storing, invalidated_targets, invalidates,
 };
-use server_shell::date::{HTTP_DATE_BYTES, RenderedSecond};
-use wire::{Framing, Header, RequestKind, ResponseHead, Version};
+use wire::{Framing, Header, ResponseHead, Version};
 
 use super::response::HeadResult;
 use super::suspended::Resumed;
 use super::{StepResult, cache_fill};
 use crate::caching::{
-    CacheFill, CacheRole, CacheStage, CacheUse, CachedBody, ClientProgress, Forwarded, Invalidation,
-    PieceRest, StatusField, unix_now,
+    AnswerHead, CacheFill, CacheRole, CacheStage, CacheUse, CachedBody, ClientProgress, Forwarded,
+    Invalidation, PieceRest, StatusField, unix_now,
 };
 use crate::client_stream::ClientStream;
 use crate::core::PollContext;
@@ -29,8 +28,6 @@ use crate::suspended_request::SuspendedRequest;
 
 /// Statuses of servers that a stale response may replace (RFC 5861 §4).
 const ERROR_STATUSES: [u16; 4] = [500, 502, 503, 504];
-/// Fields of a stored head that describe its content, which 304, 412 and 416 do not have.
-const CONTENT_FIELDS: [&str; 4] = ["content-type", "content-encoding", "content-language", "content-range"];
 
 /// A server's response that has its final head.
 #[derive(Clone, Copy)]
@@ -300,7 +297,7 @@ impl Exchange {
 
     /// Answers from a stale response because no server responds. Returns false if there is none, or it must not be used.
     #[cold]
-    pub(super) fn serve_stale_instead_of_error(
+    pub(super) fn replace_failure(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
@@ -349,87 +346,45 @@ impl Exchange {
         (object, status): (&Arc<Object>, StatusField),
         progress: Option<Rc<ClientProgress>>,
     ) {
-        let now = unix_now();
-        let is_head = self.facts.kind == RequestKind::Head;
-        let answer = answer(object, request.method, request.view.head.headers, now);
-        let (status_code, range, content_range) = match answer {
-            StoredAnswer::Complete => (object.head().status(), None, None),
-            StoredAnswer::NotModified => (304, None, None),
-            StoredAnswer::PreconditionFailed => (412, None, None),
-            StoredAnswer::Unsatisfiable { content_range } => (416, None, Some(content_range)),
-            StoredAnswer::Part { range, content_range } => {
-                (206, Some(range.start..range.end), Some(content_range))
-            }
-        };
-        let is_bodiless = matches!(status_code, 304 | 412 | 416);
-        let mut age = itoa::Buffer::new();
-        let mut digits = itoa::Buffer::new();
-        let mut headers = object.head().headers();
-        if is_bodiless {
-            headers
-                .retain(|header| !CONTENT_FIELDS.iter().any(|name| header.name.eq_ignore_ascii_case(name)));
-        }
-        let has_no_content = matches!(status_code, 204 | 304);
-        let length = match &range {
-            Some(range) => Some(range.end - range.start),
-            None if is_bodiless => Some(0),
-            None => object.body_bytes(),
-        };
-        if let Some(length) = length.filter(|_| !has_no_content) {
-            headers.push(Header { name: "Content-Length", value: digits.format(length).as_bytes() });
-        }
-        if let Some(value) = &content_range {
-            headers.push(Header { name: "Content-Range", value: value.as_bytes() });
-        }
-        // A response without it has that of its arrival (RFC 9110 §6.6.1).
-        let date = (object.head().get("date").is_none()).then(|| http_date_of(object.storable().date_s));
-        if let Some(date) = &date {
-            headers.push(Header { name: "Date", value: date });
-        }
-        headers.push(Header { name: "Age", value: age.format(object.storable().age_s(now)).as_bytes() });
-        if self.own_settings.as_ref().and_then(|own| own.cache.as_ref()).is_some_and(|plan| plan.status_field)
-        {
-            headers.push(Header { name: "Cache-Status", value: status.as_bytes() });
-        }
-        let framing = match length {
-            _ if is_head || is_bodiless || has_no_content => Framing::None,
-            Some(length) => Framing::Length(length),
-            None => Framing::Chunked,
-        };
+        let plan = self.own_settings.as_ref().and_then(|own| own.cache.as_ref());
+        let status = Some(status).filter(|_| plan.is_some_and(|plan| plan.status_field));
+        let asked = (request.method, request.view.head.headers);
+        let answer = AnswerHead::new(object, asked, status, unix_now());
         let head = ResponseHead {
             version: Version::Http11,
-            status: status_code,
-            reason: wire::encode::reason(status_code),
-            headers: &headers,
-            framing,
+            status: answer.status,
+            reason: wire::encode::reason(answer.status),
+            headers: &answer.fields(object),
+            framing: answer.framing(),
             keep_alive: true,
             upgrade: None,
             has_connection_options: false,
         };
-        self.outcome.status = status_code;
+        self.outcome.status = head.status;
         self.outcome.end = EndReason::Done;
         self.outcome.phase = EndPhase::Over;
-        let codec = match self.replace_stored_content(ctx, client, &head) {
-            true => return,
-            false => self.begin_recoding(ctx.core, client, &head),
-        };
+        if self.replace_stored_content(ctx, client, &head) {
+            return;
+        }
+        let codec = self.begin_recoding(ctx.core, client, &head);
         if codec.is_none() {
             self.write_head(ctx.core, client, &head, false);
         }
         let codec = codec.flatten();
-        if framing == Framing::Chunked && codec.is_none() {
+        self.response = match head.framing {
+            Framing::None => ResponseProgress::Done,
+            Framing::Length(0) if codec.is_none() => ResponseProgress::Done,
+            _ => ResponseProgress::Body,
+        };
+        if head.framing == Framing::Chunked && codec.is_none() {
             self.response_relay.receive_until_close();
         }
-        self.response = match framing == Framing::None || framing == Framing::Length(0) && codec.is_none() {
-            true => ResponseProgress::Done,
-            false => ResponseProgress::Body,
-        };
         let body = CachedBody {
-            reader: BodyReader::new(object.body(), range),
+            reader: BodyReader::new(object.body(), answer.range.clone()),
             rest: PieceRest::default(),
             codec,
             has_begun: false,
-            request: object.body().is_on_disk().then(|| SuspendedRequest::new(request)),
+            request: object.body().is_on_disk().then(|| request.suspended()),
             progress,
         };
         self.stage = ExchangeStage::Cached(Box::new(CacheStage::Sending(body)));
@@ -467,13 +422,6 @@ fn invalidate(store: &Arc<Cache>, invalidation: &Invalidation, headers: &[Header
     for target in invalidated_targets(headers, invalidation.scheme, &invalidation.authority) {
         store.purge(&store.key(&[start, target.as_bytes()].concat()));
     }
-}
-
-/// Returns the second in the form of `Date`.
-fn http_date_of(unix_s: u64) -> [u8; HTTP_DATE_BYTES] {
-    let mut second = RenderedSecond::default();
-    second.set_second(unix_s);
-    *second.http()
 }
 
 /// Returns whether lines of fields have one with this name.

@@ -88,46 +88,16 @@ impl Exchange {
         if body.codec.as_ref().is_some_and(|codec| codec.has_output()) {
             return self.push_coded(ctx, client, body);
         }
-        if body.rest.is_empty() {
-            match body.reader.poll_next(ctx.cx) {
-                Poll::Ready(Some(Ok(piece))) => body.rest.set(piece),
-                Poll::Ready(Some(Err(error))) => match body.request.take().filter(|_| !body.has_begun) {
-                    Some(request) if error == BodyError::Disk => {
-                        return self.forward_unread(ctx, client, &request);
-                    }
-                    _ => return self.fail_cached(ctx, client, error),
-                },
-                Poll::Ready(None) => return self.end_cached(ctx, client, body),
-                Poll::Pending if !body.has_begun => {
-                    body.has_begun = true;
-                    return StepResult::Progressed;
-                }
-                Poll::Pending => {
-                    // What the codec holds must not wait for the server.
-                    if let Some(codec) = &mut body.codec
-                        && codec.flush().is_ok_and(|has_output| has_output)
-                    {
-                        return self.push_coded(ctx, client, body);
-                    }
-                    return self.check_waiting_client(ctx, client, input);
-                }
-            }
+        if body.rest.is_empty()
+            && let Some(result) = self.read_piece(ctx, client, input, body)
+        {
+            return result;
         }
         body.has_begun = true;
-        let slice_max = if body.codec.is_some() { ENCODED_SLICE_BYTES } else { SLICE_BYTES };
-        let piece = body.rest.take(slice_max.min(bytes_max));
-        if let Some(codec) = &mut body.codec {
-            if codec.write(&piece).is_err() {
-                return self.fail(ctx, client, EndReason::BadResponse, EndPhase::Data);
-            }
-            let result = self.push_coded(ctx, client, body);
-            // An encoder takes long, and other connections have their turn between two slices.
-            rt::cores::yield_turn(ctx.cx);
-            return match result {
-                StepResult::Progressed => StepResult::Blocked,
-                other => other,
-            };
+        if body.codec.is_some() {
+            return self.encode_piece(ctx, client, body, bytes_max);
         }
+        let piece = body.rest.take(SLICE_BYTES.min(bytes_max));
         let Ok(batch) = self.response_relay.decode_batch(&piece) else {
             return self.fail(ctx, client, EndReason::BadResponse, EndPhase::Data);
         };
@@ -140,6 +110,61 @@ impl Exchange {
         match sent {
             Poll::Ready(Err(_)) => self.fail_client_gone(ctx, client),
             Poll::Ready(Ok(())) | Poll::Pending => StepResult::Progressed,
+        }
+    }
+
+    /// Reads the next piece. `None`: it is there.
+    fn read_piece(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        input: &mut [u8],
+        body: &mut CachedBody,
+    ) -> Option<StepResult> {
+        Some(match body.reader.poll_next(ctx.cx) {
+            Poll::Ready(Some(Ok(piece))) => {
+                body.rest.set(piece);
+                return None;
+            }
+            Poll::Ready(Some(Err(error))) => match body.request.take().filter(|_| !body.has_begun) {
+                Some(request) if error == BodyError::Disk => self.forward_unread(ctx, client, &request),
+                _ => self.fail_cached(ctx, client, error),
+            },
+            Poll::Ready(None) => self.end_cached(ctx, client, body),
+            Poll::Pending if !body.has_begun => {
+                body.has_begun = true;
+                StepResult::Progressed
+            }
+            // What the codec holds must not wait for the server.
+            Poll::Pending => {
+                match body.codec.as_mut().is_some_and(|codec| codec.flush().is_ok_and(|has| has)) {
+                    true => self.push_coded(ctx, client, body),
+                    false => self.check_waiting_client(ctx, client, input),
+                }
+            }
+        })
+    }
+
+    /// Encodes the next bytes of a piece.
+    fn encode_piece(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        body: &mut CachedBody,
+        bytes_max: usize,
+    ) -> StepResult {
+        let piece = body.rest.take(ENCODED_SLICE_BYTES.min(bytes_max));
+        if body.codec.as_mut().is_some_and(|codec| codec.write(&piece).is_err()) {
+            return self.fail(ctx, client, EndReason::BadResponse, EndPhase::Data);
+        }
+        body.note_sent(piece.len() as u64);
+        // An encoder takes long, and other connections have their turn between two slices.
+        match self.push_coded(ctx, client, body) {
+            StepResult::Progressed => {
+                rt::cores::yield_turn(ctx.cx);
+                StepResult::Blocked
+            }
+            result => result,
         }
     }
 

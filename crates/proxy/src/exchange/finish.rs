@@ -93,15 +93,12 @@ impl Exchange {
         }
         self.release_slot(&mut ctx.work.rng);
         client.disarm();
-        let status = match self.outcome.refusal_status {
-            0 => end.status(),
-            status => status,
-        };
+        let status = self.status_of(end);
         // Part of an interim response was sent, so no other response can follow it.
         let is_truncated = self.response_relay.is_partially_sent() || client.stream.has_unfinished_write();
         let has_responded =
             matches!(self.stage, ExchangeStage::Responding) || self.outcome.status != 0 || is_truncated;
-        if self.caching.is_some() && !has_responded && self.serve_stale_instead_of_error(ctx, client, end) {
+        if self.caching.is_some() && !has_responded && self.replace_failure(ctx, client, end) {
             return StepResult::Progressed;
         }
         if status == 0 || has_responded || is_reset || self.facts.is_tcp || self.subrequest.is_some() {
@@ -110,6 +107,14 @@ impl Exchange {
         }
         self.write_rejection(ctx.core, client, status);
         StepResult::Progressed
+    }
+
+    /// Returns the status of the response to a request that ends so.
+    fn status_of(&self, end: EndReason) -> u16 {
+        match self.outcome.refusal_status {
+            0 => end.status(),
+            status => status,
+        }
     }
 
     /// Records the outcome, and chooses how to close the client's connection after a failure without an

@@ -13,7 +13,7 @@ use crate::request_view::{CertificateField, RequestView};
 use crate::route::RouteRequest;
 use crate::suspended_request::SuspendedRequest;
 
-/// What a request that goes on was suspended with.
+/// A request that goes on, with its plan.
 pub(super) struct Resumed<'a> {
     pub(super) generation: &'a ConfigGeneration,
     pub(super) request: &'a RouteRequest<'a>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cache::CacheRules;
 
 use super::{Condition, Statuses, Template};
-use crate::caching::StoreCell;
+use crate::cache_store::StoreCell;
 
 /// A cache of responses, `[cache.NAME]`.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ its `ETag` and `Last-Modified`, and a 304 renews it. With `stale-while-revalidat
 request of the proxy's own (`weir_subrequests_total`), at most 64 of a thread at a time. With `stale-if-error` it is used if no server \
 responds, or one with 500, 502, 503 or 504. `must-revalidate`, `proxy-revalidate` and `s-maxage` forbid both. `Age` is added to each response from the cache.
 
-The default key is `POOL|SCHEME|HOST[:PORT]PATH?QUERY`, such as `app|https|example.org/logo.png`: the host in lower case as the client wrote it, \
+The default key is `POOL|SCHEME|HOST[:PORT]PATH?QUERY`, such as `app|https|example.org/logo.png`: the scheme of the connection, or of `X-Forwarded-Proto` from a `trusted` peer; the host in lower case as the client wrote it, \
 the target as it is forwarded, before a rewrite. A `key` must tell apart what servers tell apart: fields, cookies or the pool of a `split` that are neither in the \
 key nor in `Vary` change nothing. `Vary` of up to 16 fields keeps a response for each form of these; `Accept-Encoding` is compared without order and \
 qualities. A `Vary` that names a field which the proxy writes itself (`X-Forwarded-For` and such, the request id, fields with values of `set-request-header`, of `auth` or \

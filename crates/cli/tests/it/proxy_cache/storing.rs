@@ -1,4 +1,4 @@
-//! What is stored and shared, and how it answers requests.
+//! Stored and shared responses, and their use for requests.
 
 use super::{NOT_STORED, RESULTS, RecordingServer, cache_status, config, get, response, start, text};
 use crate::support::faulty_origins::field;
@@ -161,11 +161,18 @@ fn keys_have_the_scheme_the_host_and_the_target() {
     assert_eq!(ask("a", "/x?b=2"), "response 3");
     assert_eq!(ask("a", "http://a/x?b=1"), "response 1");
     assert_eq!(ask("a", "/x"), "response 4");
+    let trusting = ProxyUnderTest::weir(
+        &config(&server.server.authority, "", "", "")
+            .replace("bind = \"127.0.0.1:0\"\n", "bind = \"127.0.0.1:0\"\ntrusted = \"127.0.0.0/8\"\n"),
+    );
+    let ask_with = |proto: &str| text(&get(&trusting, "/s", &format!("X-Forwarded-Proto: {proto}\r\n")));
+    assert_eq!((ask_with("http"), ask_with("https")), ("response 5".into(), "response 6".into()));
+    assert_eq!((ask_with("http"), ask_with("https")), ("response 5".into(), "response 6".into()));
     let own_key = ProxyUnderTest::weir(&config(&server.server.authority, "", ", key = \"{path}\"", ""));
     let ask = |host: &str, target: &str| {
         text(&own_key.client().get_with_fields(target, &format!("Host: {host}\r\n")))
     };
-    assert_eq!((ask("a", "/x?b=1"), ask("b", "/x?b=2")), ("response 5".into(), "response 5".into()));
+    assert_eq!((ask("a", "/x?b=1"), ask("b", "/x?b=2")), ("response 7".into(), "response 7".into()));
 }
 
 #[test]
