@@ -73,15 +73,9 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let mut flags = FlagParser { problems: Vec::new() };
     let bind = flags.parse_listen(&text.listen);
     let (servers, named_servers) = flags.parse_servers(&text.to);
-<<<<<<< HEAD
-    let mode = flags.parse_choice("--mode", "listener.*", "mode", &text.mode);
-    let mode = if &*mode == "tcp" { Mode::Tcp(PoolId(0)) } else { Mode::Http };
-    let (tls, threads) = (flags.parse_tls(text, mode), flags.parse_threads(&text.threads));
-=======
     let mode = flags.parse_mode(&text.mode);
     let tls = flags.parse_tls(text, mode);
     let threads = flags.parse_threads(&text.threads);
->>>>>>> main
     let pin = flags.parse_flag("--pin", &text.pin, rt::cores::parse_cpus).unwrap_or_default();
     let admin = flags.parse_flag("--admin", &text.admin, validate::parse_bind_address);
     if admin.as_ref().is_some_and(|admin| bind.contains(admin) && !is_ephemeral(admin)) {
