@@ -41,7 +41,7 @@ pub use limits::Limits;
 pub use refusal::{Refusal, RefusalKind};
 pub use request::parse_request;
 pub use response::parse_response;
-pub use rules::{connection_options, field_value, is_hop_by_hop};
+pub use rules::{connection_options, field_value, is_hop_by_hop, known_field_value};
 pub use salvage::salvage_request_line;
 
 pub(crate) use explain::{explain_request, explain_response, is_field_value, is_token};

@@ -73,8 +73,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let mut flags = FlagParser { problems: Vec::new() };
     let bind = flags.parse_listen(&text.listen);
     let (servers, named_servers) = flags.parse_servers(&text.to);
-    let mode = flags.parse_choice("--mode", "listener.*", "mode", &text.mode);
-    let mode = if &*mode == "tcp" { Mode::Tcp(PoolId(0)) } else { Mode::Http };
+    let mode = flags.parse_mode(&text.mode);
     let tls = flags.parse_tls(text, mode);
     let threads = flags.parse_threads(&text.threads);
     let pin = flags.parse_flag("--pin", &text.pin, rt::cores::parse_cpus).unwrap_or_default();
@@ -225,6 +224,11 @@ struct FlagParser {
 }
 
 impl FlagParser {
+    fn parse_mode(&mut self, text: &str) -> Mode {
+        let mode = self.parse_choice("--mode", "listener.*", "mode", text);
+        if &*mode == "tcp" { Mode::Tcp(PoolId(0)) } else { Mode::Http }
+    }
+
     fn add_problem(&mut self, flag: &str, text: impl fmt::Display) {
         self.problems.push(InputProblem::new(flag, text));
     }

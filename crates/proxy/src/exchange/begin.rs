@@ -364,6 +364,8 @@ impl Exchange {
     }
 
     /// Writes the head for the server. Returns false if one of its texts is too long.
+    // The request behind a cache must not keep the path of each other one from being one function.
+    #[inline(always)]
     pub(super) fn write_upstream_head(
         &mut self,
         WorkBuffers { target, rng, .. }: &mut WorkBuffers,

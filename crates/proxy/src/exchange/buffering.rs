@@ -22,6 +22,8 @@ const READ_BYTES: usize = 8 * 1024;
 impl Exchange {
     /// Receives the start of the body first if the pool has limits; otherwise acquires a server at
     /// once.
+    // The request behind a cache must not keep the path of each other one from being one function.
+    #[inline(always)]
     pub(super) fn buffer_or_acquire(
         &mut self,
         ctx: &mut PollContext<'_, '_>,

@@ -18,6 +18,8 @@ use crate::request_view::RequestView;
 impl Exchange {
     /// Stores the request's priority, and the time until which its client waits. The latter is only
     /// accepted from trusted peers, because anyone else may write anything.
+    // The request behind a cache must not keep the path of each other one from being one function.
+    #[inline(always)]
     pub(super) fn note_priority(
         &mut self,
         view: &RequestView<'_>,

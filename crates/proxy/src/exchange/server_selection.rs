@@ -20,6 +20,8 @@ use crate::route::{RouteRequest, RouteScratch};
 impl Exchange {
     /// Returns the request's requirements on a server of the pool. Reads only the parts of the head
     /// that the pool's settings refer to.
+    // The request behind a cache must not keep the path of each other one from being one function.
+    #[inline(always)]
     pub(super) fn server_requirements(
         &mut self,
         generation: &ConfigGeneration,

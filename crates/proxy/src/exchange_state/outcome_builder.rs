@@ -103,14 +103,15 @@ impl OutcomeBuilder {
     pub(crate) fn note_request(&mut self, view: &RequestView<'_>, protocol: Protocol, needed: NeededFields) {
         let head = view.head;
         self.protocol = Some(protocol);
-        let field = |is_needed, name| match is_needed {
-            true => view.ordinary_value(name).unwrap_or_default(),
-            false => &[],
-        };
-        let has_fields = needed != NeededFields::None;
-        let host = if has_fields { head.host.unwrap_or_default().as_bytes() } else { &[] };
-        let referer = field(needed == NeededFields::All, "referer");
-        let user_agent = field(has_fields, "user-agent");
+        let (mut host, mut referer, mut user_agent) = (&b""[..], &b""[..], &b""[..]);
+        if needed != NeededFields::None {
+            host = head.host.unwrap_or_default().as_bytes();
+            let lines = view.ordinary_lines("user-agent");
+            user_agent = wire::known_field_value(lines, b"user-agent").unwrap_or_default();
+        }
+        if needed == NeededFields::All {
+            referer = wire::known_field_value(view.ordinary_lines("referer"), b"referer").unwrap_or_default();
+        }
         let texts: [&[u8]; TEXT_COUNT - 2] =
             [head.method.as_bytes(), head.target.as_bytes(), host, referer, user_agent];
         for (at, text) in texts.iter().enumerate() {

@@ -171,7 +171,7 @@ impl<'b> FieldSemantics<'b> {
 /// Setting one bit makes a letter lower case, and makes no other byte of a token a letter or a
 /// hyphen. A known length lets the compiler compare words instead of bytes.
 #[inline]
-fn name_is<const N: usize>(name: &str, lower: &[u8; N]) -> bool {
+pub(super) fn name_is<const N: usize>(name: &str, lower: &[u8; N]) -> bool {
     let Ok(name) = <&[u8; N]>::try_from(name.as_bytes()) else {
         return false;
     };

@@ -1,6 +1,7 @@
 //! The cache on disk: over a restart, after a crash, and with damaged files.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +11,7 @@ use tempfile::TempDir;
 
 use super::{RESPONSES, cache_status, config, ctl, get, response, text};
 use crate::support::faulty_origins::respond_to_each;
+use crate::support::hostile_client::connect;
 use crate::support::peers::ScriptedServer;
 use crate::support::proxy_under_test::{ProxyUnderTest, StartOptions};
 use crate::support::{shared_machine, temp_dir};
@@ -139,8 +141,17 @@ fn a_damaged_file_is_never_sent() {
         let files = files(&directory);
         damage(&files[0]);
         let proxy = start(&origin, &directory, "");
-        let second = text(&get(&proxy, "/a", ""));
-        assert!(second == first.replace("/a 1", "/a 2"), "{length} {index}: {}", &second[..20]);
+        // Of a long content, the pieces before the damage may have been sent: then the end is missing.
+        let mut client = connect(proxy.authority());
+        client.write_all(b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        let mut bytes = Vec::new();
+        let _ = client.read_to_end(&mut bytes);
+        let start = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+        let sent = String::from_utf8(bytes.split_off(start)).unwrap();
+        let fresh = first.replace("/a 1", "/a 2");
+        let is_cut = length > 100_000 && first.starts_with(&sent) && sent.len() < first.len();
+        assert!(sent == fresh || is_cut, "{length} {index}: {} bytes", sent.len());
+        assert!(text(&get(&proxy, "/a", "")) == fresh, "{length} {index}");
         assert_eq!(origin.requests(), 2, "{length} {index}");
     }
 }
