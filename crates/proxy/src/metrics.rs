@@ -34,6 +34,7 @@ mod traffic;
 mod view;
 
 use std::cell::{Cell, OnceCell};
+use std::num::NonZero;
 use std::rc::Rc;
 
 pub(crate) use caching::CacheRefresh;
@@ -282,11 +283,12 @@ impl Metrics {
     /// its end.
     #[cold]
     pub(crate) fn record_exemplar(&self, outcome: &Outcome<'_>, end_unix_ns: u64) {
-        let Some(trace) = outcome.trace else { return };
+        // A clock before 1970 has no exemplars.
+        let (Some(trace), Some(unix_ns)) = (outcome.trace, NonZero::new(end_unix_ns)) else { return };
         let route = outcome.route.and_then(|route| self.common.routes.get(route));
         let exemplars = route.map_or(&self.common.no_route_exemplars, |route| &route.exemplars);
         let time_ns = Timers::from_outcome(outcome).total_ns;
-        let exemplar = Exemplar { trace_id: trace.context.trace_id, time_ns, unix_ns: end_unix_ns };
+        let exemplar = Exemplar { trace_id: trace.context.trace_id, time_ns, unix_ns };
         exemplars.record(status_class(outcome.status), exemplar);
     }
 

@@ -2,6 +2,7 @@
 //! only for requests whose spans are exported, so other requests cost nothing.
 
 use std::cell::{Cell, OnceCell};
+use std::num::NonZero;
 
 use super::CLASSES;
 use super::histogram::BOUNDS_NS;
@@ -16,7 +17,7 @@ pub(crate) struct Exemplar {
     pub(crate) trace_id: TraceId,
     pub(crate) time_ns: u64,
     /// End of the request.
-    pub(crate) unix_ns: u64,
+    pub(crate) unix_ns: NonZero<u64>,
 }
 
 /// Exemplars of one histogram, by bucket.
@@ -31,7 +32,7 @@ impl Exemplars {
     /// Takes over newer ones.
     pub(super) fn add(&mut self, other: &Self) {
         for (own, other) in self.0.iter_mut().zip(other.0) {
-            let end = |exemplar: &Option<Exemplar>| exemplar.map_or(0, |exemplar| exemplar.unix_ns);
+            let end = |exemplar: &Option<Exemplar>| exemplar.map_or(0, |exemplar| exemplar.unix_ns.get());
             if end(&other) > end(own) {
                 *own = other;
             }
@@ -62,12 +63,14 @@ impl ClassExemplars {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZero;
-
     use super::*;
 
     fn exemplar(trace_id: u128, time_ns: u64, unix_ns: u64) -> Exemplar {
-        Exemplar { trace_id: TraceId::new(NonZero::new(trace_id).unwrap()), time_ns, unix_ns }
+        Exemplar {
+            trace_id: TraceId::new(NonZero::new(trace_id).unwrap()),
+            time_ns,
+            unix_ns: NonZero::new(unix_ns).unwrap(),
+        }
     }
 
     #[test]

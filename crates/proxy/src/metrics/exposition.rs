@@ -137,7 +137,7 @@ fn push_times(text: &mut String, name: &str, labels: &str, times: &HistogramSnap
 
 fn push_exemplar(text: &mut String, exemplar: &Exemplar) {
     let Exemplar { trace_id, time_ns, unix_ns } = exemplar;
-    let milliseconds = unix_ns / 1_000_000;
+    let milliseconds = unix_ns.get() / 1_000_000;
     let _ = write!(
         text,
         " # {{trace_id=\"{:032x}\"}} {} {}.{:03}",
