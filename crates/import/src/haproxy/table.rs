@@ -161,7 +161,7 @@ pub(crate) const TABLE: &[Row] = &[
     no("peers", "`ctl` and `--upgrade-from` keep the state of one process", "peers p\n  peer a 127.0.0.1:1024\nfrontend f\n  bind :1\n  mode http"),
     no("mailers", "alerts come from the metrics", "mailers m\n  mailer a 127.0.0.1:25\nfrontend f\n  bind :1\n  mode http"),
     no("program", "a service manager starts programs", "program p\n  command true\nfrontend f\n  bind :1\n  mode http"),
-    no("cache", "weir proxy has no cache", "cache c\n  total-max-size 4\nfrontend f\n  bind :1\n  mode http"),
+    no("cache", "caches are not translated: write [cache.NAME], and `cache` of a route", "cache c\n  total-max-size 4\nfrontend f\n  bind :1\n  mode http"),
     no("ring", "a log goes to stdout, a file or syslog", "ring r\n  size 1\nfrontend f\n  bind :1\n  mode http"),
     to("http-errors", "the pages of `errorfiles`", "http-errors e\n  http-error status 403 string no\nfrontend f\n  mode http\n  bind :80\n  errorfiles e\n  http-request deny if { path /x }", "body = \"no\""),
     no("fcgi-app", "weir speaks HTTP to servers", "fcgi-app a\n  docroot /x\nfrontend f\n  bind :1\n  mode http"),

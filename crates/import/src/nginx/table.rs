@@ -3,7 +3,7 @@
 use crate::row::{Row, idle, needs, no, to};
 
 /// Reason for a cache.
-const CACHE: &str = "weir proxy has no cache";
+const CACHE: &str = "caches are not translated: write [cache.NAME], and `cache` of the route";
 /// Reason for settings of buffers and files.
 const BUFFERS: &str = "memory is bounded by itself, and bodies are streamed";
 /// Reason for other protocols.
