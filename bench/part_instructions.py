@@ -48,6 +48,12 @@ PROXY_LOG = """
 to = "file:access.log"
 format = "haproxy"
 """
+# Which requests are recorded is random; their context is not.
+PROXY_TRACES = """
+[tracing]
+collector = "http://127.0.0.1:9"
+sample = 0
+"""
 PROXY_TLS = f"""
 [listener.web.tls]
 certificates = ["ecdsa.pem"]
@@ -185,6 +191,7 @@ SCENES = {
     "proxy-h1": (proxy, SMALL),
     "proxy-h1-10k": (proxy, LARGE),
     "proxy-h1-log": (proxy, SMALL, PROXY_LOG),
+    "proxy-h1-traces": (proxy, SMALL, PROXY_TRACES),
     "proxy-h1-tls": (proxy, SMALL, "", PROXY_TLS),
     "proxy-h2": (proxy_h2, SMALL),
     "serve-h1": (serve, f"/?s={SMALL}&x="),
