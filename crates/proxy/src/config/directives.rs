@@ -480,7 +480,7 @@ directives! {
     }
     "route[].timeouts" {
         "total", Time, Unset("no limit"), "'10s'", "10", "Maximum time from the first byte of a request to the last of its response, all tries included, but not that of a tunnel; then 504. A queued request that could not be answered in time is 504 at once.";
-        "per-try", Time, Unset("no limit"), "'2s'", "'0s'", "Maximum time from the choice of a server to its response head; then another try if `retry-on` has `timeout`, and otherwise 504.";
+        "per-try", Time, Unset("no limit"), "'2s'", "'0s'", "Maximum time from the choice of a server to its response head (timeouts are checked every 100 ms, so it ends up to 0.2 s late); then another try if `retry-on` has `timeout`, and otherwise 504.";
         "connect", Time, Unset("that of the pool"), "'1s'", "'1'", "Maximum time to connect; then 503.";
         "first-byte", Time, Unset("that of the pool"), "'5m'", "2", "Maximum time from the last byte of the request to the response head; then 504.";
         "idle", Time, Unset("that of the pool"), "'1m'", "'9999h'", "Maximum time without content of a response.";
