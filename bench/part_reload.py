@@ -10,6 +10,7 @@ import time
 
 import harness
 import peers
+import proxies
 
 EVERY_S, UPGRADE_EVERY_S = 0.1, 5
 DRAIN_S = 5
@@ -74,20 +75,7 @@ class Subject:
     def start(self, *more):
         log = os.path.join(self.folder, f"process-{len(self.logs)}")
         self.logs.append(log)
-        with open(log, "w") as output:
-            process = harness.spawn([peers.WEIR, "proxy", "--config", self.conf, *more],
-                                    harness.SUBJECT_CPU, stdout=output, stderr=output)
-        until = time.monotonic() + 30
-        while "file access" not in self.said(log):
-            if process.poll() is not None or time.monotonic() > until:
-                raise harness.Failed(f"weir proxy did not start: {self.said(log)}")
-            time.sleep(0.01)
-        return process
-
-    @staticmethod
-    def said(log):
-        with open(log) as file:
-            return file.read()
+        return proxies.start_weir(self.conf, log, *more)
 
     def reload(self):
         self.write()
@@ -99,10 +87,10 @@ class Subject:
         self.process = new
 
     def applied(self):
-        return sum(self.said(log).count("config applied") for log in self.logs)
+        return sum(proxies.text_of(log).count("config applied") for log in self.logs)
 
     def complaints(self):
-        lines = [line for log in self.logs for line in self.said(log).splitlines()]
+        lines = [line for log in self.logs for line in proxies.text_of(log).splitlines()]
         usual = ("listening on", "admin on", "control on", "file access", "config applied",
                  "weir: process ")
         return sorted({line for line in lines if not line.startswith(usual)})

@@ -14,6 +14,7 @@ import urllib.request
 
 import harness
 import peers
+import proxies
 
 RELOAD_EVERY_S, SAMPLE_EVERY_S = 30, 5
 # Processes one after the other; each replaces the one before.
@@ -121,20 +122,7 @@ class Subject:
     def start(self, *more):
         log = os.path.join(self.folder, f"process-{len(self.logs)}")
         self.logs.append(log)
-        with open(log, "w") as output:
-            process = harness.spawn([peers.WEIR, "proxy", "--config", self.conf, *more], harness.SUBJECT_CPU,
-                                    stdout=output, stderr=output)
-        until = time.monotonic() + 30
-        while "file access" not in self.text_of(log):
-            if process.poll() is not None or time.monotonic() > until:
-                raise harness.Failed(f"weir proxy did not start: {self.text_of(log)}")
-            time.sleep(0.01)
-        self.processes.append(process)
-
-    @staticmethod
-    def text_of(log):
-        with open(log) as file:
-            return file.read()
+        self.processes.append(proxies.start_weir(self.conf, log, *more))
 
     def reload(self):
         self.write()

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 
 import harness
 import peers
@@ -61,6 +62,24 @@ def spawn(name, argv, cpu, port, output=subprocess.DEVNULL):
     process = harness.spawn(argv, cpu, stdout=output, stderr=subprocess.DEVNULL)
     harness.wait_for_port(port, process)
     return peers.Server(name, process, process.pid, port)
+
+
+def start_weir(conf, log, *more):
+    """Starts `weir proxy` with its messages in the file `log`, and waits until it is ready."""
+    with open(log, "w") as output:
+        process = harness.spawn([peers.WEIR, "proxy", "--config", conf, *more], harness.SUBJECT_CPU,
+                                stdout=output, stderr=output)
+    until = time.monotonic() + 30
+    while "file access" not in (text := text_of(log)):
+        if process.poll() is not None or time.monotonic() > until:
+            raise harness.Failed(f"weir proxy did not start: {text}")
+        time.sleep(0.01)
+    return process
+
+
+def text_of(path):
+    with open(path) as file:
+        return file.read()
 
 
 WEIR_CONF = """
