@@ -209,6 +209,13 @@ class Patience:
             self.left_s -= 0.4
 
 
+def replace(path, text):
+    """Replaces a file at once, so that no reader sees a part of it."""
+    with open(path + ".new", "w") as file:
+        file.write(text)
+    os.rename(path + ".new", path)
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

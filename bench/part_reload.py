@@ -67,10 +67,7 @@ class Subject:
         text = CONF.format(admin=self.admin, folder=self.folder, drain=DRAIN_S, port=self.port,
                            extra=extra, round=self.round, pool=pool, weight=self.round % 3 + 1,
                            first=self.origins[0].port, second=self.origins[1].port)
-        # Replaces the file atomically, so a reload never reads a partial file.
-        with open(self.conf + ".new", "w") as file:
-            file.write(text)
-        os.rename(self.conf + ".new", self.conf)
+        harness.replace(self.conf, text)
 
     def start(self, *more):
         log = os.path.join(self.folder, f"process-{len(self.logs)}")

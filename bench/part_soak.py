@@ -115,9 +115,7 @@ class Subject:
                            log_bytes=LOG_BYTES, log_files=LOG_FILES, collector=self.collector,
                            cache=CACHE.format(folder=self.folder), cached=CACHED, weight=self.round % 3 + 1,
                            first=self.origins[0].port, second=self.origins[1].port)
-        with open(self.conf + ".new", "w") as file:
-            file.write(text)
-        os.rename(self.conf + ".new", self.conf)
+        harness.replace(self.conf, text)
 
     def start(self, *more):
         log = os.path.join(self.folder, f"process-{len(self.logs)}")

@@ -145,7 +145,8 @@ impl Exchange {
         Some((cached, step))
     }
 
-    /// Returns whether the proxy knows who has sent a request, so that its response may be for that client alone.
+    /// Returns whether a request has a verified sender: by `auth` of its route, or by a certificate whose subject goes to
+    /// the server. Its response may be for that sender alone.
     fn is_identified(&self, view: &RequestView<'_>) -> bool {
         let has_auth = self.own_settings.as_ref().and_then(|own| own.access.as_ref());
         has_auth.is_some_and(|access| access.auth.is_some())
