@@ -184,7 +184,7 @@ impl Fill {
         Ok(object)
     }
 
-    /// Appends bytes of the body.
+    /// Appends bytes of the body. Its readers learn of them by [`Fill::wake_readers`].
     ///
     /// # Errors
     /// It will not be stored any more. The requests that read it get the rest nevertheless: the caller goes on.
@@ -204,6 +204,12 @@ impl Fill {
         self.refused = Some(reason);
         lock(&self.shared.state).is_closed = true;
         Err(reason)
+    }
+
+    /// Wakes the requests that wait for more of the body: a few at once, and many only if `bytes_min` bytes have arrived
+    /// since the last time. Returns false if they do not know of all bytes: the caller calls this again within a short time.
+    pub fn wake_readers(&self, bytes_min: u64) -> bool {
+        self.object.as_ref().is_none_or(|object| object.body.wake_readers(bytes_min))
     }
 
     /// Stores the complete response. Returns the stored object.

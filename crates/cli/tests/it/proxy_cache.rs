@@ -7,6 +7,7 @@ mod bounds;
 mod coalescing;
 mod disk;
 mod purges;
+mod sending;
 mod stale;
 mod storing;
 

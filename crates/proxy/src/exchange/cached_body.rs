@@ -13,6 +13,7 @@ use crate::core::PollContext;
 use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress};
 use crate::outcome::{EndPhase, EndReason};
 use crate::profile::ProfilePhase;
+use crate::relay::COPIED_BYTES_MAX;
 
 /// Maximum number of bytes that are encoded at a time, which takes about a millisecond.
 const ENCODED_SLICE_BYTES: usize = 32 * 1024;
@@ -45,7 +46,6 @@ impl Exchange {
         if self.response == ResponseProgress::Done {
             return StepResult::Finished(self.finish(ctx, client));
         }
-        self.progress.client_write.stop();
         // Taken out, so that the rest of the exchange can be used beside it.
         let stage = std::mem::replace(&mut self.stage, ExchangeStage::Unused);
         let ExchangeStage::Cached(mut stage) = stage else { return StepResult::Progressed };
@@ -66,7 +66,12 @@ impl Exchange {
         let bytes_before = self.outcome.bytes_out;
         let wait = Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
         match self.response_relay.poll_flush(ctx.cx, &mut client.stream, &mut self.outcome.bytes_out) {
-            Poll::Ready(Ok(())) => None,
+            Poll::Ready(Ok(())) => {
+                if self.outcome.bytes_out > bytes_before {
+                    self.progress.client_write.stop();
+                }
+                None
+            }
             Poll::Ready(Err(_)) => Some(self.fail_client_gone(ctx, client)),
             Poll::Pending if self.outcome.bytes_out > bytes_before => Some(StepResult::Progressed),
             Poll::Pending if self.expired_timeout(ctx, client, wait).is_some() => {
@@ -94,6 +99,11 @@ impl Exchange {
             return result;
         }
         body.has_begun = true;
+        if body.codec.is_none()
+            && let Some(result) = self.send_pieces(ctx, client, body, bytes_max)
+        {
+            return result;
+        }
         if body.codec.is_some() {
             return self.encode_piece(ctx, client, body, bytes_max);
         }
@@ -113,6 +123,45 @@ impl Exchange {
         }
     }
 
+    /// Sends as many pieces as the client's socket accepts in one write, without a copy of the rest. `None`: the body is
+    /// short, or has another framing than its content, or goes through a session or a stream, which keep bytes of their own.
+    fn send_pieces(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        body: &mut CachedBody,
+        bytes_max: usize,
+    ) -> Option<StepResult> {
+        if !client.stream.is_plain_socket() || self.response_relay.length_left().is_none() {
+            return None;
+        }
+        body.rest.read_more(&mut body.reader);
+        if body.rest.bytes() <= COPIED_BYTES_MAX {
+            return None;
+        }
+        let out = &mut self.outcome.bytes_out;
+        let parts = body.rest.parts(bytes_max);
+        Some(match self.response_relay.poll_send_pieces(ctx.cx, &mut client.stream, parts, out) {
+            Poll::Ready(Ok(sent)) => {
+                body.rest.advance(sent);
+                body.note_sent(sent as u64);
+                self.progress.client_write.stop();
+                if self.response_relay.is_received() {
+                    self.response = ResponseProgress::Done;
+                }
+                StepResult::Progressed
+            }
+            Poll::Ready(Err(_)) => self.fail_client_gone(ctx, client),
+            Poll::Pending => {
+                let wait = Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
+                match self.expired_timeout(ctx, client, wait) {
+                    Some(_) => self.fail(ctx, client, EndReason::WriteTimeout, EndPhase::Data),
+                    None => StepResult::Blocked,
+                }
+            }
+        })
+    }
+
     /// Reads the next piece. `None`: it is there.
     fn read_piece(
         &mut self,
@@ -123,7 +172,7 @@ impl Exchange {
     ) -> Option<StepResult> {
         Some(match body.reader.poll_next(ctx.cx) {
             Poll::Ready(Some(Ok(piece))) => {
-                body.rest.set(piece);
+                body.rest.push(piece);
                 return None;
             }
             Poll::Ready(Some(Err(error))) => match body.request.take().filter(|_| !body.has_begun) {
