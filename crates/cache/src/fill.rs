@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use rt::file_memory::FileMemory;
 use wire::Header;
 
 use crate::body::{Body, CHUNK_BYTES};
@@ -26,9 +27,15 @@ const WINDOW_BYTES: u64 = 1024 * 1024;
 /// Length up to which the pieces of a stored body are joined.
 const JOINED_BYTES_MAX: usize = 256 * 1024;
 
+/// Length from which a body is kept in memory that the kernel can send from. A shorter one is copied faster.
+pub(crate) const FILE_BYTES_MIN: usize = 64 * 1024;
+
 /// The cache, as a fill sees it.
 pub(crate) trait FillOwner: Send + Sync + std::fmt::Debug {
     fn memory(&self) -> &Arc<MemoryBudget>;
+
+    /// Returns the memory from which the kernel can send.
+    fn file_memory(&self) -> Option<&Arc<FileMemory>>;
 
     /// Returns the maximum size of a body.
     fn object_bytes_max(&self) -> u64;
@@ -243,7 +250,7 @@ impl Fill {
             object.variant.clone(),
             object.head.clone(),
             object.storable.clone(),
-            Arc::new(Body::memory(joined(chunks, budget))),
+            Arc::new(Body::memory(stored_pieces(chunks, &*self.cache))),
         ));
         // Those that come late read the complete body, and the arriving one is freed with its last reader.
         self.shared.set_result(Ok(Arc::clone(&stored)));
@@ -340,6 +347,16 @@ impl Drop for FillWaiter {
             state.wakers.remove(&self.number);
         }
         self.cache.remove_waiters(1);
+    }
+}
+
+/// Returns the pieces of a body as they are kept: a long one in one piece, from which the kernel can send.
+fn stored_pieces(chunks: Vec<Chunk>, cache: &dyn FillOwner) -> Vec<Chunk> {
+    let length: usize = chunks.iter().map(|chunk| chunk.len()).sum();
+    let memory = cache.file_memory().filter(|_| length >= FILE_BYTES_MIN);
+    match memory.and_then(|memory| memory.store(chunks.iter().map(|chunk| &**chunk))) {
+        Some(extent) => vec![Chunk::in_file(extent, cache.memory())],
+        None => joined(chunks, cache.memory()),
     }
 }
 

@@ -7,6 +7,7 @@
 )]
 
 mod answer_head;
+mod file_memory;
 mod piece_rest;
 mod status_field;
 
@@ -22,6 +23,7 @@ use cache::{
 use rt::clock::{MonotonicTime, unix_ns};
 
 pub(crate) use answer_head::AnswerHead;
+pub(crate) use file_memory::{file_memory_fd, open_file_memory};
 pub(crate) use piece_rest::PieceRest;
 pub(crate) use status_field::{Forwarded, StatusField};
 
@@ -66,7 +68,7 @@ pub(crate) fn open_caches(plan: &Plan) -> io::Result<()> {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             (None, None) => {
-                let store = Cache::new(settings).map_err(|error| named(&plan.name, &error))?;
+                let store = Cache::with_file_memory(settings, file_memory::get()).map_err(|error| named(&plan.name, &error))?;
                 open.push(Arc::downgrade(&store));
                 store
             }

@@ -369,6 +369,25 @@ impl Relay {
         Poll::Ready(Ok(content_bytes))
     }
 
+    /// Sends the pending bytes ahead of content that follows at once, so that the kernel waits for that.
+    ///
+    /// # Errors
+    /// The receiver is gone.
+    pub(crate) fn poll_flush_before_content(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut Stream,
+        sent_bytes: &mut u64,
+    ) -> Poll<io::Result<()>> {
+        while self.sent < self.pending.len() {
+            let written = ready!(to.poll_write_more(cx, &self.pending[self.sent..]))?;
+            self.sent += written;
+            *sent_bytes += written as u64;
+        }
+        self.forget_sent();
+        Poll::Ready(Ok(()))
+    }
+
     /// Keeps a batch for later, behind the bytes of [`Relay::head`].
     pub(crate) fn buffer_batch(&mut self, input: &[u8], batch: &Batch) {
         self.open_chunk(batch.content_bytes);

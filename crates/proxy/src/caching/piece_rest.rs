@@ -1,6 +1,7 @@
 //! The unsent pieces of a stored body: several of them go to the client in one write, without a copy.
 
 use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 
 use cache::{BodyReader, Chunk};
 
@@ -74,6 +75,14 @@ impl PieceRest {
             left -= part.len();
             (!part.is_empty()).then_some(part)
         })
+    }
+
+    /// Returns the file that has the next bytes, the offset of the first one, and their number. `None`: they are in memory
+    /// alone.
+    pub(crate) fn file_range(&self) -> Option<(BorrowedFd<'_>, u64, usize)> {
+        let piece = self.pieces[0].as_ref()?;
+        let (file, offset) = piece.file_offset()?;
+        Some((file, offset + self.start as u64, piece.len() - self.start))
     }
 
     /// Drops bytes from the front.

@@ -1,7 +1,8 @@
 //! Sending of a stored response, whose body may still arrive: piece by piece, without a copy of the pieces in memory
 //! and, if its route compresses, in a coding of its own.
 
-use std::task::Poll;
+use std::io;
+use std::task::{Poll, ready};
 
 use cache::BodyError;
 use content::body::SLICE_BYTES;
@@ -17,6 +18,11 @@ use crate::relay::COPIED_BYTES_MAX;
 
 /// Maximum number of bytes that are encoded at a time, which takes about a millisecond.
 const ENCODED_SLICE_BYTES: usize = 32 * 1024;
+
+/// Number of bytes from which the kernel sends them from a file: a copy of fewer takes less time.
+const FILE_BYTES_MIN: usize = 16 * 1024;
+/// Maximum number of bytes that the kernel sends at a time.
+const FILE_BYTES_MAX: usize = 256 * 1024;
 
 impl Exchange {
     /// Waits for a stored response, or sends it, at most so many bytes of its content at a time.
@@ -139,9 +145,7 @@ impl Exchange {
         if body.rest.bytes() <= COPIED_BYTES_MAX {
             return None;
         }
-        let out = &mut self.outcome.bytes_out;
-        let parts = body.rest.parts(bytes_max);
-        Some(match self.response_relay.poll_send_pieces(ctx.cx, &mut client.stream, parts, out) {
+        Some(match self.poll_send_rest(ctx, client, body, bytes_max) {
             Poll::Ready(Ok(sent)) => {
                 body.rest.advance(sent);
                 body.note_sent(sent as u64);
@@ -160,6 +164,32 @@ impl Exchange {
                 }
             }
         })
+    }
+
+    /// Sends the next bytes: by the kernel if they are in a file, and else from several pieces at once. Returns the number
+    /// of content bytes.
+    fn poll_send_rest(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        body: &CachedBody,
+        bytes_max: usize,
+    ) -> Poll<io::Result<usize>> {
+        let (relay, stream) = (&mut self.response_relay, &mut client.stream);
+        let out = &mut self.outcome.bytes_out;
+        let range = body.rest.file_range().filter(|(_, _, bytes)| (*bytes).min(bytes_max) >= FILE_BYTES_MIN);
+        let Some((file, offset, bytes)) = range else {
+            return relay.poll_send_pieces(ctx.cx, stream, body.rest.parts(bytes_max), out);
+        };
+        ready!(relay.poll_flush_before_content(ctx.cx, stream, out))?;
+        let bytes = bytes.min(bytes_max).min(FILE_BYTES_MAX);
+        let sent = ready!(stream.poll_send_file(ctx.cx, file, offset, bytes))?;
+        if sent == 0 {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        *out += sent as u64;
+        relay.count_spliced(sent as u64);
+        Poll::Ready(Ok(sent))
     }
 
     /// Reads the next piece. `None`: it is there.

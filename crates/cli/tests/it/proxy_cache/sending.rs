@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use super::{RecordingServer, config, get};
+use super::{RESULTS, RecordingServer, config, ctl, get, response};
 use crate::support::hostile_client::connect;
 use crate::support::proxy_under_test::ProxyUnderTest;
 use crate::support::{EVENT_TIMEOUT, shared_machine, within};
@@ -24,7 +24,7 @@ fn start(content: &Arc<[u8]>, route: &str) -> ProxyUnderTest {
         );
         [head.as_bytes(), &sent].concat()
     });
-    let text = config(&server.server.authority, "object-max = \"16m\"", "", route);
+    let text = config(&server.server.authority, "memory = \"64m\"\nobject-max = \"16m\"", "", route);
     let bind = "bind = \"127.0.0.1:0\"\n";
     let proxy = ProxyUnderTest::weir(&text.replace(bind, &format!("{bind}timeouts = {{ write = \"2s\" }}\n")));
     assert!(get(&proxy, "/large", "").body == content[..], "while it arrives");
@@ -106,5 +106,73 @@ fn clients_that_do_not_read_a_stored_body_are_given_up_and_cost_no_copy() {
     let grown = max_resident - before;
     assert!(grown < 2 << 20, "{CLIENTS} clients that take nothing cost {grown} bytes");
     drop(clients);
+    proxy.assert_all_returned();
+}
+
+/// Bytes of a body that both ends of a connection hold, so that the proxy has done with it before its client reads.
+const HELD_BYTES: usize = 200_000;
+
+/// Starts a proxy whose server responds to `/a` with this many `a`, and so on. Returns its config, too.
+fn start_letters() -> (RecordingServer, ProxyUnderTest, String) {
+    let server = RecordingServer::start(|request, _| {
+        let letter = request.target().trim_start_matches('/').to_owned();
+        response("Cache-Control: max-age=600\r\n", &letter.repeat(HELD_BYTES))
+    });
+    let text = config(&server.server.authority, "memory = \"8m\"\nobject-max = \"300k\"", "", "");
+    let proxy = ProxyUnderTest::weir(&text);
+    (server, proxy, text)
+}
+
+fn has_letters(body: &[u8], letter: &str) -> bool {
+    body.len() == HELD_BYTES && body.iter().all(|byte| [*byte] == letter.as_bytes())
+}
+
+#[test]
+fn a_slow_client_gets_the_bytes_of_a_body_that_was_removed_meanwhile() {
+    let _shared = shared_machine();
+    let (_server, proxy, _) = start_letters();
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", proxy.process_id())).unwrap();
+    assert!(maps.contains("memfd:weir-cache"), "large bodies are in a file in memory");
+    assert!(has_letters(&get(&proxy, "/a", "").body, "a"));
+    // Hits whose bytes stay in the queues of the sockets.
+    let slow: Vec<_> = (0..20)
+        .map(|_| {
+            let mut client = connect(proxy.authority());
+            client.write_all(b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+            client
+        })
+        .collect();
+    proxy.metrics_until("all are sent", |metrics| metrics.sum(RESULTS, &[("result", "hit")]) == 20.0);
+    ctl(&proxy, &["cache", "purge", "main", "all"]);
+    // Their bodies get its part of the file.
+    for letter in "bcdefghijklm".chars().map(String::from) {
+        assert!(has_letters(&get(&proxy, &format!("/{letter}"), "").body, &letter));
+    }
+    for mut client in slow {
+        let mut bytes = Vec::new();
+        client.read_to_end(&mut bytes).unwrap();
+        let start = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+        assert!(has_letters(&bytes[start..], "a"));
+    }
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn a_reload_that_changes_the_memory_keeps_large_bodies_right() {
+    let _shared = shared_machine();
+    let (_server, proxy, text) = start_letters();
+    for (memory, count) in [("9m", 1), ("10m", 2), ("8m", 3)] {
+        proxy.reload(&text.replace("\"8m\"", &format!("\"{memory}\"")));
+        proxy.metrics_until("the reload", |metrics| {
+            metrics.sum("weir_reloads_total", &[("result", "applied")]) == f64::from(count)
+        });
+        for _ in 0..2 {
+            for letter in ["a", "b", "c"] {
+                assert!(has_letters(&get(&proxy, &format!("/{letter}"), "").body, letter), "{memory}");
+            }
+        }
+    }
+    let hits = proxy.metrics().sum_known(RESULTS, &[("result", "hit")]);
+    assert!(hits >= 9.0, "{hits}");
     proxy.assert_all_returned();
 }
