@@ -10,12 +10,21 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use rt::file_memory::FileMemory;
+
 use crate::chunk::{CHUNK_OVERHEAD_BYTES, Chunk};
 use crate::file_body::{BodyError, FileBody, ReadState};
 use crate::memory::{Charge, MemoryBudget};
 
 /// Length up to which small pieces of an arriving body are joined.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Length from which a body, or a piece of one that arrives, is kept in memory that the kernel can send from. A shorter
+/// one is copied faster.
+pub(crate) const FILE_BYTES_MIN: usize = 64 * 1024;
+
+/// Length up to which the pieces of such a body are joined.
+const FILE_CHUNK_BYTES: usize = 256 * 1024;
 
 /// Number of waiting readers up to which each piece wakes them at once.
 pub(crate) const EAGER_READERS_MAX: usize = 16;
@@ -45,6 +54,8 @@ struct Growth {
     /// Bytes behind it.
     tail: Vec<u8>,
     tail_charge: Charge,
+    /// Memory from which the kernel can send complete pieces.
+    file: Option<(Arc<FileMemory>, Arc<MemoryBudget>)>,
     end: Option<Result<(), BodyError>>,
     /// Pieces before the last ones are dropped: the body will not be stored. Number of bytes that stay.
     window_bytes: Option<u64>,
@@ -61,7 +72,7 @@ impl Growth {
 
     fn seal(&mut self) {
         if !self.tail.is_empty() {
-            let chunk = Chunk::charged(std::mem::take(&mut self.tail), self.tail_charge.take());
+            let chunk = self.take_tail();
             let start = self.sealed;
             self.sealed += chunk.len() as u64;
             self.chunks.push_back((start, chunk));
@@ -74,6 +85,17 @@ impl Growth {
                 self.chunks.pop_front();
             }
         }
+    }
+
+    /// Returns the bytes behind the last complete piece as one, so that many readers share its pages.
+    fn take_tail(&mut self) -> Chunk {
+        let (tail, charge) = (std::mem::take(&mut self.tail), self.tail_charge.take());
+        let file = self.file.as_ref().filter(|_| tail.len() >= FILE_BYTES_MIN);
+        let in_file = file.and_then(|(memory, budget)| {
+            let extent = memory.store(std::iter::once(&*tail))?;
+            Some(Chunk::in_file(extent, budget))
+        });
+        in_file.unwrap_or_else(|| Chunk::charged(tail, charge))
     }
 
     /// Returns the piece at an offset, up to the end of its chunk.
@@ -104,8 +126,13 @@ impl Body {
         Self { kind: BodyKind::Memory { chunks: chunks.into_boxed_slice(), length } }
     }
 
-    pub(crate) fn growing(declared_bytes: Option<u64>, budget: &Arc<MemoryBudget>) -> Self {
-        let growth = Growth { tail_charge: Charge::new(budget, 0), ..Growth::default() };
+    pub(crate) fn growing(
+        declared_bytes: Option<u64>,
+        budget: &Arc<MemoryBudget>,
+        file: Option<&Arc<FileMemory>>,
+    ) -> Self {
+        let file = file.map(|memory| (Arc::clone(memory), Arc::clone(budget)));
+        let growth = Growth { tail_charge: Charge::new(budget, 0), file, ..Growth::default() };
         Self { kind: BodyKind::Growing { growth: Mutex::new(growth), declared_bytes } }
     }
 
@@ -176,7 +203,8 @@ impl Body {
         let mut growth = lock(growth);
         growth.tail.extend_from_slice(bytes);
         growth.tail_charge.add(bytes.len() as u64);
-        if growth.tail.len() >= CHUNK_BYTES {
+        let chunk_bytes = if growth.file.is_some() { FILE_CHUNK_BYTES } else { CHUNK_BYTES };
+        if growth.tail.len() >= chunk_bytes {
             growth.seal();
         }
         growth.length()

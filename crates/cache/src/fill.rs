@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use rt::file_memory::FileMemory;
 use wire::Header;
 
-use crate::body::{Body, CHUNK_BYTES};
+use crate::body::{Body, CHUNK_BYTES, FILE_BYTES_MIN};
 use crate::chunk::Chunk;
 use crate::file_body::BodyError;
 use crate::head::StoredHead;
@@ -26,9 +26,6 @@ const WINDOW_BYTES: u64 = 1024 * 1024;
 
 /// Length up to which the pieces of a stored body are joined.
 const JOINED_BYTES_MAX: usize = 256 * 1024;
-
-/// Length from which a body is kept in memory that the kernel can send from. A shorter one is copied faster.
-pub(crate) const FILE_BYTES_MIN: usize = 64 * 1024;
 
 /// The cache, as a fill sees it.
 pub(crate) trait FillOwner: Send + Sync + std::fmt::Debug {
@@ -184,7 +181,7 @@ impl Fill {
             return Err(reason);
         }
         let budget = self.cache.memory();
-        let body = Arc::new(Body::growing(body_bytes, budget));
+        let body = Arc::new(Body::growing(body_bytes, budget, self.cache.file_memory()));
         let object = Arc::new(Object::new(budget, self.shared.key.clone(), variant, head, storable, body));
         self.object = Some(Arc::clone(&object));
         self.shared.set_result(Ok(Arc::clone(&object)));
@@ -353,6 +350,11 @@ impl Drop for FillWaiter {
 /// Returns the pieces of a body as they are kept: a long one in one piece, from which the kernel can send.
 fn stored_pieces(chunks: Vec<Chunk>, cache: &dyn FillOwner) -> Vec<Chunk> {
     let length: usize = chunks.iter().map(|chunk| chunk.len()).sum();
+    if let [only] = &*chunks
+        && only.file_offset().is_some()
+    {
+        return chunks;
+    }
     let memory = cache.file_memory().filter(|_| length >= FILE_BYTES_MIN);
     match memory.and_then(|memory| memory.store(chunks.iter().map(|chunk| &**chunk))) {
         Some(extent) => vec![Chunk::in_file(extent, cache.memory())],

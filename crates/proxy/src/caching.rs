@@ -17,9 +17,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Waker;
 
-use cache::{
-    BodyReader, Cache, DiskOpen, DiskPlan, Fill, FillWaiter, Key, Object, RequestPolicy, UnixTime,
-};
+use cache::{BodyReader, Cache, DiskOpen, DiskPlan, Fill, FillWaiter, Key, Object, RequestPolicy, UnixTime};
 use rt::clock::{MonotonicTime, unix_ns};
 
 pub(crate) use answer_head::AnswerHead;
@@ -68,7 +66,8 @@ pub(crate) fn open_caches(plan: &Plan) -> io::Result<()> {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             (None, None) => {
-                let store = Cache::with_file_memory(settings, file_memory::get()).map_err(|error| named(&plan.name, &error))?;
+                let store = Cache::with_file_memory(settings, file_memory::get())
+                    .map_err(|error| named(&plan.name, &error))?;
                 open.push(Arc::downgrade(&store));
                 store
             }

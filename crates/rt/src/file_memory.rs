@@ -5,7 +5,10 @@
 //! anybody reads it, and is freed by a hole in the file (`FALLOC_FL_PUNCH_HOLE`): the file gets new pages for the next
 //! extent there, and those of the queue keep their bytes. Huge pages are excluded, because a hole in one overwrites it.
 
-#![expect(clippy::disallowed_types, reason = "threads share the free ranges; a lock is held to take or return one")]
+#![expect(
+    clippy::disallowed_types,
+    reason = "threads share the free ranges; a lock is held to take or return one"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
@@ -149,7 +152,8 @@ impl Drop for FileExtent {
 #[allow(unsafe_code)]
 impl Mapping {
     fn create(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
         // SAFETY: the kernel chooses the address, so that no other memory is replaced.
         let start =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, file.as_raw_fd(), 0) };
@@ -181,7 +185,9 @@ impl Mapping {
     fn write(&self, start: usize, bytes: &[u8]) {
         // SAFETY: the range is one of this mapping, and no reference to it exists: it was taken out of the free ranges,
         // and its extent is not returned yet.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address(start, bytes.len()), bytes.len()) }
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address(start, bytes.len()), bytes.len())
+        }
     }
 
     /// Returns the bytes of an extent.

@@ -57,7 +57,49 @@ fn evicted_bodies_make_room_in_the_file() {
 #[test]
 fn a_body_that_does_not_fit_into_the_file_is_in_memory_alone() {
     let cache = file_cache(8 * MIB, MIB as usize / 4);
-    let objects: Vec<_> = (0..4_u8).map(|number| store(&cache, &format!("{number}"), &[FRESH], &[number; LONG])).collect();
-    assert_eq!(objects.iter().map(|object| is_in_file(object)).collect::<Vec<_>>(), [true, true, false, false]);
+    let objects: Vec<_> =
+        (0..4_u8).map(|number| store(&cache, &format!("{number}"), &[FRESH], &[number; LONG])).collect();
+    assert_eq!(
+        objects.iter().map(|object| is_in_file(object)).collect::<Vec<_>>(),
+        [true, true, false, false]
+    );
     assert!(objects.iter().zip(0_u8..).all(|(object, number)| read(object, None).unwrap() == [number; LONG]));
+}
+
+#[test]
+fn readers_of_an_arriving_body_share_its_pages() {
+    let cache = file_cache(8 * MIB, 1 << 40);
+    let mut fill = lead(&cache, &cache.key(b"k"), &[]);
+    let head = StoredHead::new(200, &headers(&[FRESH]));
+    let object = fill.store_head(head, decide(&[FRESH]).unwrap(), &[], None).unwrap();
+    let mut readers = [BodyReader::new(object.body(), None), BodyReader::new(object.body(), None)];
+    let content: Vec<u8> = (0..500_000).map(|at| (at % 251) as u8).collect();
+    let mut received = [Vec::new(), Vec::new()];
+    let (mut in_file, mut alone) = (0, 0);
+    for (number, pushed) in content.chunks(50_000).enumerate() {
+        fill.push(pushed).unwrap();
+        // The readers come for 100 kB, and for 250 kB.
+        if number % 5 != 1 {
+            continue;
+        }
+        let offsets = readers.each_mut().map(|reader| {
+            let pieces: Vec<_> = std::iter::from_fn(|| reader.next_present()).collect();
+            pieces.iter().map(|piece| piece.file_offset().map(|(_, offset)| offset)).collect::<Vec<_>>()
+        });
+        assert_eq!(offsets[0], offsets[1]);
+        in_file += offsets[0].iter().flatten().count();
+        alone += offsets[0].iter().filter(|offset| offset.is_none()).count();
+    }
+    fill.push(b"end").unwrap();
+    let stored = fill.finish().unwrap();
+    assert!(in_file == 2 && alone == 0, "{in_file} {alone}");
+    assert!(is_in_file(&stored) && stored.body().chunks().unwrap().len() == 1);
+    for (reader, received) in readers.iter_mut().zip(&mut received) {
+        received.extend(std::iter::from_fn(|| reader.next_present()).flat_map(|piece| piece.to_vec()));
+        assert!(content.ends_with(&received[..received.len() - 3]) && received.ends_with(b"end"));
+    }
+    assert!(read(&object, None).unwrap() == [&content[..], b"end"].concat());
+    drop((object, readers, stored));
+    cache.purge_all();
+    assert_eq!(cache.stats().memory_bytes, 0);
 }

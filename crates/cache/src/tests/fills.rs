@@ -103,7 +103,9 @@ fn many_readers_are_woken_for_many_bytes_at_a_time() {
         }
         fill.finish().unwrap();
         assert_eq!(counted.0.load(Ordering::SeqCst), wake_ups * count);
-        readers.iter_mut().for_each(|reader| assert!(matches!(reader.poll_next(&mut context), Poll::Ready(_))));
+        readers
+            .iter_mut()
+            .for_each(|reader| assert!(matches!(reader.poll_next(&mut context), Poll::Ready(_))));
     }
 }
 

@@ -90,7 +90,8 @@ impl PieceRest {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.start += bytes;
-        let is_taken = |piece: &Option<Chunk>, start| piece.as_ref().is_some_and(|piece| piece.len() <= start);
+        let is_taken =
+            |piece: &Option<Chunk>, start| piece.as_ref().is_some_and(|piece| piece.len() <= start);
         while is_taken(&self.pieces[0], self.start) {
             self.start -= self.pieces[0].take().map_or(0, |piece| piece.len());
             self.pieces[..self.count].rotate_left(1);

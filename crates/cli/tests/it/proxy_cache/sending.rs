@@ -19,14 +19,14 @@ fn content() -> Arc<[u8]> {
 fn start(content: &Arc<[u8]>, route: &str) -> ProxyUnderTest {
     let sent = Arc::clone(content);
     let server = RecordingServer::start(move |_, _| {
-        let head = format!(
-            "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {BODY_BYTES}\r\n\r\n"
-        );
+        let head =
+            format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
         [head.as_bytes(), &sent].concat()
     });
     let text = config(&server.server.authority, "memory = \"64m\"\nobject-max = \"16m\"", "", route);
     let bind = "bind = \"127.0.0.1:0\"\n";
-    let proxy = ProxyUnderTest::weir(&text.replace(bind, &format!("{bind}timeouts = {{ write = \"2s\" }}\n")));
+    let proxy =
+        ProxyUnderTest::weir(&text.replace(bind, &format!("{bind}timeouts = {{ write = \"2s\" }}\n")));
     assert!(get(&proxy, "/large", "").body == content[..], "while it arrives");
     assert_eq!(server.requests(), 1);
     proxy
@@ -40,8 +40,7 @@ fn large_stored_bodies_are_complete_for_all_clients() {
     assert!(get(&proxy, "/large", "").body == content[..]);
     // Ranges that begin and end within pieces, and are shorter than one.
     for range in [1..BODY_BYTES, 65_535..65_537, 100_000..5_000_001, 1_000_000..1_000_900] {
-        let response =
-            get(&proxy, "/large", &format!("Range: bytes={}-{}\r\n", range.start, range.end - 1));
+        let response = get(&proxy, "/large", &format!("Range: bytes={}-{}\r\n", range.start, range.end - 1));
         assert!(response.status == 206 && response.body == content[range.clone()], "{range:?}");
     }
     // Two requests at once, of a client that reads little at a time.
