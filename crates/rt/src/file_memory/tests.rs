@@ -1,6 +1,7 @@
 use std::future::poll_fn;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::task::Poll;
 
 use crate::cores::block_on;
 use crate::socket::SocketFamily;
@@ -87,12 +88,10 @@ fn a_queue_of_a_socket_keeps_the_bytes_of_an_extent_that_is_freed_and_used_again
         for byte in 1..=4_u8 {
             let extent = store(&memory, byte, EXTENT).unwrap();
             let (file, offset) = extent.file_offset();
-            // The socket takes as much as it holds, and the rest is not waited for.
-            let taken = poll_fn(|cx| {
-                std::task::Poll::Ready(match stream.poll_send_file(cx, file, offset, EXTENT) {
-                    std::task::Poll::Ready(taken) => taken.unwrap(),
-                    std::task::Poll::Pending => 0,
-                })
+            // The socket takes as much as it holds. The first bytes are waited for, and no others: the peer reads nothing.
+            let taken = poll_fn(|cx| match stream.poll_send_file(cx, file, offset, EXTENT) {
+                Poll::Pending if byte > 1 => Poll::Ready(0),
+                taken => taken.map(Result::unwrap),
             });
             let taken = taken.await;
             sent.extend(std::iter::repeat_n(byte, taken));
