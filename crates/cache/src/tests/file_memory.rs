@@ -45,7 +45,7 @@ fn a_long_body_is_one_piece_in_the_file_and_counts_until_its_last_reader() {
 #[test]
 fn evicted_bodies_make_room_in_the_file() {
     // The file has room for two and a half.
-    let cache = file_cache(MIB / 4 + 20_000, MIB / 4);
+    let cache = file_cache(MIB / 4 + 20_000, MIB as usize / 4);
     for number in 0..20_u8 {
         let object = store(&cache, &format!("{number}"), &[FRESH], &[number; LONG]);
         assert!(read(&object, None).unwrap() == [number; LONG]);
