@@ -13,7 +13,7 @@ const FILE: &str = "src/answer_examples.tsv";
 fn scenes() -> Vec<(&'static str, Run)> {
     let mut all = failures();
     all.extend(network());
-    all.extend(processors());
+    all.extend(cpus());
     all.extend(waiting());
     all
 }
@@ -24,7 +24,9 @@ fn failures() -> Vec<(&'static str, Run)> {
     change_ends(&mut ports, ConnectionEnd::Client, |_, ends| {
         ends.states.insert("time-wait".to_owned(), 28_000);
     });
+    ports.totals.connections.opened = 280_000;
     let mut accept = run(40, 20 * MS);
+    accept.totals.connections.opened = accept.totals.requests;
     set_counter(&mut accept, "TcpExt.ListenOverflows", 37.0);
     set_counter(&mut accept, "Tcp.RetransSegs", 62.0);
     accept.observed[0].queues.iter_mut().for_each(|queue| queue.listeners[0].full = 1);
@@ -38,6 +40,7 @@ fn failures() -> Vec<(&'static str, Run)> {
             Some(ConntrackUse { entries, entries_max, drops_per_s: 120.0, ..ConntrackUse::default() });
     });
     let mut cookies = run(40, 20 * MS);
+    cookies.totals.connections.opened = cookies.totals.requests;
     set_counter(&mut cookies, "TcpExt.SyncookiesSent", 100.0);
     change_ends(&mut cookies, ConnectionEnd::Server, |_, ends| {
         ends.states.insert("syn-recv".to_owned(), 129);
@@ -149,7 +152,7 @@ fn computing((user, system, threads): (f64, f64, usize), function: &str) -> Run 
     run
 }
 
-fn processors() -> Vec<(&'static str, Run)> {
+fn cpus() -> Vec<(&'static str, Run)> {
     let mut quota = run(32, 4 * MS);
     set_subject_cpus(&mut quota, 0.2, 0.1, 2);
     change_samples(&mut quota, |sample| {
@@ -249,6 +252,13 @@ fn each_scene_has_its_verdict() {
         let diagnosis = diagnose(&run);
         assert_eq!(diagnosis.verdict, code, "{diagnosis:#?}");
     }
+}
+
+#[test]
+fn a_limit_of_descriptors_is_raised_and_never_lowered() {
+    let (_, run) = failures().into_iter().find(|(code, _)| *code == "fd_limit").unwrap();
+    let next = crate::answer(&run).next;
+    assert!(next.starts_with("Raise the limit to 2000 or more"), "{next}");
 }
 
 /// `WEIR_WRITE_EXAMPLES=1 cargo test -p diagnose examples_of_the_documentation` writes the file.

@@ -12,7 +12,6 @@ const SCREENS: [(u32, u32); 2] = [(1200, 900), (390, 844)];
 
 /// Script that measures the page within its frame: a browser window cannot be as narrow as a phone.
 const MEASURE_SCRIPT: &str = r#"
-document.documentElement.dataset.theme = 'THEME';
 const visible = (element) => {
   const box = element.getBoundingClientRect();
   return box.width > 0 && box.height > 0 && element.checkVisibility();
@@ -72,13 +71,12 @@ fn write_framed(
     (width, height): (u32, u32),
     theme: &str,
 ) -> String {
-    let script = MEASURE_SCRIPT.replace("THEME", theme);
-    let measured = page.replace("</body>", &format!("<script>{script}</script></body>"));
+    let measured = page.replace("</body>", &format!("<script>{MEASURE_SCRIPT}</script></body>"));
     std::fs::write(directory.join(format!("{name}.html")), measured).unwrap();
     let frame = format!(
         "<!DOCTYPE html><body style=\"margin:0\"><script>addEventListener('message', (event) => \
          {{ document.body.dataset.probe = event.data; }});</script>\
-         <iframe src=\"{name}.html\" style=\"border:0;width:{width}px;height:{height}px\"></iframe></body>"
+         <iframe src=\"{name}.html#{theme}\" style=\"border:0;width:{width}px;height:{height}px\"></iframe></body>"
     );
     let path = directory.join(format!("{name}-{width}-{theme}.html"));
     std::fs::write(&path, frame).unwrap();

@@ -102,6 +102,7 @@ fn claims_of_run(run: &Run, output: &Output) -> Vec<String> {
     let is_none = run.diagnosis.as_ref().is_some_and(|diagnosis| diagnosis.verdict == "none");
     check(!plain.contains("no limit was reached") || is_none, "no limit was reached, and one was found");
     check(!is_none || !plain.contains("is its ceiling"), "a ceiling without a limit");
+    check(!has_unexplained_full_cpus(plain), "all CPUs are full, and the subject uses few of them");
     let waiting = |phrase: &str| Some(plain.split_once(phrase)?.0.rsplit(' ').next()?.to_owned());
     if let (Some(one), Some(other)) =
         (waiting(" % of that is waiting"), waiting(" % of the latency is waiting"))
@@ -146,6 +147,26 @@ fn claims_of_run(run: &Run, output: &Output) -> Vec<String> {
         }
     }
     found
+}
+
+/// Returns whether a text says that all CPUs are full, of other programs it says nothing, and the subject uses less
+/// than half a CPU.
+fn has_unexplained_full_cpus(plain: &str) -> bool {
+    let Some((_, rest)) = plain.split_once("all CPUs: 100 % used") else { return false };
+    let used = between(plain, "uses ", " of ").and_then(|cpus| cpus.parse::<f64>().ok());
+    used.is_some_and(|cpus| cpus < 0.5) && !rest.starts_with(" (")
+}
+
+#[test]
+fn full_cpus_of_a_subject_that_uses_few_are_a_contradiction() {
+    assert!(has_unexplained_full_cpus("your service uses 0.10 of 2 CPUs next limits all CPUs: 100 % used"));
+    for text in [
+        "your service uses 0.10 of 2 CPUs next limits all CPUs: 100 % used (1.75 CPUs by other programs)",
+        "your service uses 1.90 of 2 CPUs next limits all CPUs: 100 % used",
+        "your service uses 0.10 of 2 CPUs next limits all CPUs: 20 % used",
+    ] {
+        assert!(!has_unexplained_full_cpus(text), "{text}");
+    }
 }
 
 /// Returns the contradictions between the outputs of a search.
