@@ -175,6 +175,6 @@ const NAME_CHARS_MAX: usize = 32;
 /// catalogue is far shorter; a record of strangers may have longer ones.
 const ANSWER_CHARS_MAX: usize = 2_000;
 /// Maximum length of each of the four lines of a finding, and of a line of a folded list, in characters.
-const FINDING_CHARS_MAX: usize = 600;
-const LINE_CHARS_MAX: usize = 320;
+const FINDING_CHARS_MAX: usize = 450;
+const LINE_CHARS_MAX: usize = 300;
 const LINES_MAX: usize = 30;

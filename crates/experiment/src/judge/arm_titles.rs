@@ -145,8 +145,10 @@ fn levels_title(arm: &Arm) -> String {
 /// Returns the levels of an arm in words, or its only change: "eight workers", "allocator jemalloc".
 fn derived_title(arm: &Arm) -> Option<String> {
     let of = |(name, value): (&String, &String)| level_in_words(name.rsplit('.').next()?, value);
+    // Of other changes than a number of things, the name of the arm says more.
+    let is_number = |(_, value): &(&String, &String)| value.parse::<u64>().is_ok();
     let words: Option<Vec<String>> = match (arm.levels.len(), arm.changes.len()) {
-        (0, 1) => arm.changes.iter().map(of).collect(),
+        (0, 1) => arm.changes.iter().filter(is_number).map(of).collect(),
         _ => arm.levels.iter().map(of).collect(),
     };
     let title = words?.join(" and ");
@@ -209,6 +211,7 @@ mod tests {
             (arm("t-2", "t = 2", &[("t", "2")]), "t-2"),
             (changed("parameters.workers", "8"), "eight workers"),
             (changed("subject.command line 3", "x"), "b"),
+            (changed("subject.env.LD_PRELOAD", "/usr/lib/libjemalloc.so.2"), "b"),
             (arm("b", &"x".repeat(TITLE_CHARS_MAX + 1), &[]), "b"),
             (arm("b", "b", &[]), "b"),
         ] {

@@ -12,6 +12,7 @@ const SCREENS: [(u32, u32); 2] = [(1200, 900), (390, 844)];
 
 /// Script that measures the page within its frame: a browser window cannot be as narrow as a phone.
 const MEASURE_SCRIPT: &str = r#"
+(() => {
 const visible = (element) => {
   const box = element.getBoundingClientRect();
   return box.width > 0 && box.height > 0 && element.checkVisibility();
@@ -43,6 +44,7 @@ const letters = [...document.querySelectorAll('main svg')].filter(visible).map((
   12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width);
 probe.letters = Math.min(...letters);
 parent.postMessage(JSON.stringify(probe), '*');
+})();
 "#;
 
 /// Returns all pages by name: runs, two runs, searches and experiments.
