@@ -177,7 +177,7 @@ fn cells(one: &Comparison, unit: &str) -> Vec<String> {
         // The result of a few blocks is mostly chance, and proves nothing about the noise; a ratio with a wide interval
         // is no figure.
         one.ratio
-            .filter(|_| !(has_few_blocks && one.noise) && !one.interval.is_some_and(is_wide))
+            .filter(|_| !(has_few_blocks && one.noise || one.interval.is_some_and(is_wide)))
             .map_or_else(none, |ratio| format!("{ratio:.3}")),
         one.interval.map_or_else(none, factor_interval),
         one.p_adjusted.or(one.p).filter(|_| !has_few_blocks).map_or_else(none, probability),
