@@ -12,7 +12,7 @@ use load::capacity_search::{
     TrialRunner, duration_ns,
 };
 use load::plan::RunPlan;
-use record::capacity_search::{CapacitySearch, SearchEnd, SearchTrial};
+use record::capacity_search::{CapacitySearch, LevelOutcome, SearchEnd, SearchTrial};
 use record::problem::InputProblem;
 use record::units::format_plural;
 use report::compare_searches;
@@ -229,12 +229,16 @@ fn limit_to_descriptors(options: &mut SearchOptions) -> Option<String> {
     Some(format!("descriptors: this process may open {limit} files, so {possible} connections"))
 }
 
-/// Returns the exit code. A highest level that held is a success only if the user set that level.
+/// Returns the exit code. A highest level that held is a success only if the user set that level, and a miss at the
+/// lowest one counts only if it is proven.
 fn exit_code(edge: &CapacitySearch, bounded: bool) -> Exit {
     match edge.conclusion.end {
         SearchEnd::Found => Exit::Done,
         SearchEnd::MaxLevel if bounded => Exit::Done,
-        SearchEnd::BelowLowest => Exit::ObjectiveMissed,
+        SearchEnd::BelowLowest => match edge.trials.iter().rfind(|one| one.outcome == LevelOutcome::Missed) {
+            Some(trial) if trial.is_unproven => Exit::Invalid,
+            _ => Exit::ObjectiveMissed,
+        },
         SearchEnd::MaxLevel
         | SearchEnd::GeneratorLimit
         | SearchEnd::NotVerified
@@ -271,5 +275,42 @@ fn format_minutes(ns: u64) -> String {
     match ns.div_ceil(1_000_000_000) {
         seconds if seconds < 120 => format!("{seconds} s"),
         seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_miss_at_the_lowest_level_counts_if_it_is_proven() {
+        let code = |end, is_unproven, bounded| {
+            let trial = |outcome, is_unproven| SearchTrial { outcome, is_unproven, ..SearchTrial::default() };
+            let mut search = CapacitySearch {
+                trials: vec![
+                    trial(LevelOutcome::Missed, false),
+                    trial(LevelOutcome::Missed, is_unproven),
+                    trial(LevelOutcome::Held, false),
+                ],
+                ..CapacitySearch::default()
+            };
+            search.conclusion.end = end;
+            exit_code(&search, bounded).code()
+        };
+        for (end, is_unproven, bounded, expected) in [
+            (SearchEnd::Found, false, false, 0),
+            // The level itself held.
+            (SearchEnd::Found, true, false, 0),
+            (SearchEnd::MaxLevel, false, true, 0),
+            (SearchEnd::MaxLevel, false, false, 4),
+            (SearchEnd::BelowLowest, false, false, 3),
+            (SearchEnd::BelowLowest, true, false, 4),
+            (SearchEnd::GeneratorLimit, false, false, 4),
+            (SearchEnd::NotVerified, false, false, 4),
+            (SearchEnd::Drifted, false, false, 4),
+            (SearchEnd::Stopped, false, false, 4),
+        ] {
+            assert_eq!(code(end, is_unproven, bounded), expected, "{end:?} {is_unproven} {bounded}");
+        }
     }
 }
