@@ -23,7 +23,8 @@ use record::run::{Answer, Diagnosis, Run};
 
 use crate::page::{document, footer, without_control_characters};
 use crate::run_comparison::RunComparison;
-use crate::text::summary::{format_plan, objective_text};
+use crate::text::conclusions::objective_text;
+use crate::text::summary::format_plan;
 use layout::{Figure, short};
 
 /// Earlier run, drawn beside the other.

@@ -92,7 +92,7 @@ const GENERATOR_REASONS: &[&str] = &[
     "ports_scarce",
     "littles_law",
     "cpu_steal",
-    "foreign_cpu",
+    "cpu_contended",
 ];
 
 /// Returns the state of the generator in a word, with the class of its tile.
@@ -126,14 +126,23 @@ pub(super) fn objectives(texts: &[String]) -> Markup {
         @if !texts.is_empty() {
             ul.objectives {
                 @for text in texts.iter().take(SHOWN_MAX) {
-                    @let missed = text.contains(": MISSED");
-                    li class=(if missed { "bad" } else { "good" }) {
-                        span aria-hidden="true" { (if missed { "✗" } else { "✓" }) } " " (short(text, 120))
+                    @let (class, sign) = objective_sign(text);
+                    li class=(class) {
+                        span aria-hidden="true" { (sign) } " " (short(text, 160))
                     }
                 }
                 @if texts.len() > SHOWN_MAX { li { (texts.len() - SHOWN_MAX) " more in the record" } }
             }
         }
+    }
+}
+
+/// Returns the class and the sign of an objective, by its outcome.
+fn objective_sign(text: &str) -> (&'static str, &'static str) {
+    match () {
+        () if text.contains(": MISSED (") => ("bad", "✗"),
+        () if text.contains(": NOT PROVEN (") => ("open", "?"),
+        () => ("good", "✓"),
     }
 }
 
