@@ -2,6 +2,7 @@
 
 use record::observed::{
     CpuUse, DiskUse, EndQueues, LinkUse, MachineSample, NamespaceUse, Pressure, RoleUse, ThreadCpuUse,
+    format_neighbours,
 };
 use record::units::{format_bit_rate, format_byte_rate, format_bytes, format_count, format_duration_ns};
 
@@ -74,6 +75,11 @@ fn cpu_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
     let machine = ScreenLine::new(ScreenSection::Cpus, places::MACHINE, cells)
         .with_utilization(view.machine.mean(f::ALL_CPUS.read));
     lines.push(machine.with_history(history(view, f::ALL_CPUS.read)));
+    let named = format_neighbours(&view.window.observed.neighbours);
+    if !named.is_empty() {
+        let cells = vec![ScreenCell::new("", named)];
+        lines.push(ScreenLine::new(ScreenSection::Cpus, places::NEIGHBOURS, cells));
+    }
     let used = |cpu: &Place<'_, _>| cpu.values.mean(f::CPU_USED.read).unwrap_or(0.0);
     let mut cpus: Vec<_> = view.cpus.iter().map(|cpu| (used(cpu), cpu)).collect();
     cpus.sort_by(|one, other| other.0.total_cmp(&one.0));
