@@ -139,10 +139,12 @@ pub(super) fn objectives(texts: &[String]) -> Markup {
 
 /// Returns the class and the sign of an objective, by its outcome.
 fn objective_sign(text: &str) -> (&'static str, &'static str) {
-    match () {
-        () if text.contains(": MISSED (") => ("bad", "✗"),
-        () if text.contains(": NOT PROVEN (") => ("open", "?"),
-        () => ("good", "✓"),
+    if text.contains(": MISSED (") {
+        ("bad", "✗")
+    } else if text.contains(": NOT PROVEN (") {
+        ("open", "?")
+    } else {
+        ("good", "✓")
     }
 }
 

@@ -51,13 +51,7 @@ pub fn junit(run: &Run) -> String {
         let (name, value) = (&figure.figure, escape(&figure_text(figure)));
         text += &format!("      <property name=\"comparison.{}\" value=\"{value}\"/>\n", escape(name));
     }
-    if let Some(figures) = figures_text(run) {
-        text += &format!("      <property name=\"validity.figures\" value=\"{}\"/>\n", escape(&figures));
-    }
-    for one in &run.validity.conclusions {
-        let (name, verdict) = (escape(&one.conclusion), one.verdict.as_str());
-        text += &format!("      <property name=\"validity.{name}\" value=\"{verdict}\"/>\n");
-    }
+    text += &validity_properties(run);
     text += "    </properties>\n";
     for (name, failure) in &cases {
         let case = format!(
@@ -72,6 +66,17 @@ pub fn junit(run: &Run) -> String {
     }
     text += &skipped.iter().map(|(name, why)| skipped_case(run, name, why)).collect::<String>();
     text + "  </testsuite>\n</testsuites>\n"
+}
+
+/// Formats the validity of each conclusion.
+fn validity_properties(run: &Run) -> String {
+    let figures = figures_text(run).map(|figures| ("figures".to_owned(), figures));
+    let each = run.validity.conclusions.iter();
+    let each = each.map(|one| (one.conclusion.clone(), one.verdict.as_str().to_owned()));
+    let property = |(name, value): (String, String)| {
+        format!("      <property name=\"validity.{}\" value=\"{}\"/>\n", escape(&name), escape(&value))
+    };
+    figures.into_iter().chain(each).map(property).collect()
 }
 
 /// Formats a condition or an objective that is neither passed nor failed.

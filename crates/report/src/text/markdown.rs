@@ -55,9 +55,12 @@ pub fn markdown(run: &Run) -> String {
         text += &format!("| `{}` | {word}: {} |\n", escape(&objective.text), escape(&outcome));
     }
     text += &run.comparison.as_ref().map_or_else(String::new, comparison_tables);
-    if !run.validity.reasons.is_empty() {
-        text.push('\n');
-    }
+    text + &validity_list(run)
+}
+
+/// Formats the reasons for the validity, and the figures that they leave.
+fn validity_list(run: &Run) -> String {
+    let mut text = if run.validity.reasons.is_empty() { String::new() } else { "\n".to_owned() };
     for reason in &run.validity.reasons {
         text += &format!(
             "- {} `{}`: {}\n",
