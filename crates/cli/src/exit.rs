@@ -68,8 +68,8 @@ impl Exit {
         if on_invalid == OnInvalid::Warn {
             return of_objectives;
         }
-        let outcomes = run.objectives.iter().map(ObjectiveResult::outcome);
-        if outcomes.into_iter().any(|outcome| outcome == ObjectiveOutcome::NotProven) {
+        let mut outcomes = run.objectives.iter().map(ObjectiveResult::outcome);
+        if outcomes.any(|outcome| outcome == ObjectiveOutcome::NotProven) {
             return Self::Invalid;
         }
         if run.validity.verdict != ValidityVerdict::Invalid {
