@@ -30,7 +30,7 @@ use crate::suspended_request::SuspendedRequest;
 
 /// Maximum number of jobs that wait for a thread of a disk.
 const DISK_QUEUE_MAX: usize = 1024;
-/// Maximum number of validations in the background of a core at a time.
+/// Maximum number of requests in the background, of a core at a time, that validate a response or fetch the whole of one.
 pub(crate) const REFRESHES_MAX: usize = 64;
 /// Bytes by which a server may be ahead of the client of a response that is too large to be stored.
 pub(crate) const AHEAD_BYTES_MAX: u64 = 256 * 1024;
@@ -180,6 +180,8 @@ pub(crate) struct CacheWait {
     pub(crate) source: WaitSource,
     /// Time until which it may wait for other requests.
     pub(crate) due: MonotonicTime,
+    /// True if the request that it waits for was made for it: the whole of a response of which it wants a part.
+    pub(crate) is_own: bool,
 }
 
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 mod bounds;
 mod coalescing;
 mod disk;
+mod parts;
 mod purges;
 mod stale;
 mod storing;

@@ -41,7 +41,9 @@ of certificates) counts as `*`. Keys of more than 16 KiB are not used.
 
 GET and HEAD are answered from the cache, also their conditions (304, 412) and, of a stored 200, single ranges (206, 416). GET fills it: \
 a request without a usable stored response is forwarded without its `If-None-Match`, `If-Modified-Since` and `If-Range`, so that the complete response \
-is stored, and its client gets what it asked for from that. A request with `Range`, and HEAD, are forwarded as they are if nothing is stored. A \
+is stored, and its client gets what it asked for from that. Of a response that is not stored and of which a part is asked for (`Range`), the whole is fetched in the background, one request at a time, unless an \
+earlier response was not fit to be stored: a single range that begins in the first MiB waits for it, as equal requests do, and any other is forwarded \
+as it is. HEAD is forwarded as it is if nothing is stored. A \
 successful response to any other method removes the responses of its key and, with the default key, those of `Location` and \
 `Content-Location` on the same host (RFC 9111 §4.4). Requests with content, with `If-Match` or `If-Unmodified-Since`, upgrades, gRPC and CONNECT pass. \
 `Cache-Control` of requests counts (`no-cache`, `no-store`, `max-age`, `min-fresh`, `max-stale`, `only-if-cached`), unless `ignore-request-directives`.
