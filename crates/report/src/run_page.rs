@@ -23,8 +23,9 @@ use record::run::{Diagnosis, Run};
 
 use crate::page::{document, footer, without_control_characters};
 use crate::run_comparison::RunComparison;
+use crate::text::conclusions::objective_text;
 use crate::text::edge;
-use crate::text::summary::{format_plan, objective_text};
+use crate::text::summary::format_plan;
 use layout::{Figure, prose, short};
 
 /// Earlier run, drawn beside the other.

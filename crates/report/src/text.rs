@@ -5,6 +5,7 @@
 pub mod answer;
 pub mod breakdown;
 pub mod comparison;
+pub mod conclusions;
 pub mod csv;
 pub mod decision;
 pub mod diagnosis;

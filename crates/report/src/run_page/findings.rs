@@ -3,13 +3,15 @@
 use experiment::format;
 use maud::{Markup, html};
 use record::capacity_search::CapacitySearch;
-use record::run::{Confidence, Diagnosis, Interval, Run};
+use record::run::{Confidence, Diagnosis, Interval, ObjectiveOutcome, Run};
 use record::units::{format_duration_ns, format_plural};
 use record::validity::ValidityVerdict;
 
 use super::FINDING_CHARS_MAX;
 use super::answer_card::sentence;
 use super::layout::prose;
+use super::run_facts;
+use crate::text::conclusions::figures_text;
 
 const FINDINGS_MAX: usize = 12;
 const PROOFS_MAX: usize = 3;
@@ -95,7 +97,14 @@ fn validity(run: &Run) -> Vec<Finding> {
             action: action.to_owned(),
         }
     };
-    run.validity.reasons.iter().map(finding).collect()
+    let figures = figures_text(run).map(|text| Finding {
+        class: "open",
+        what: format!("Figures: {text}"),
+        when: window(run),
+        meaning: "Each conclusion is judged by what the disturbance can have changed of it.".to_owned(),
+        action: String::new(),
+    });
+    run.validity.reasons.iter().map(finding).chain(figures).collect()
 }
 
 /// Meaning and remedy of a reason, by its code.
@@ -126,7 +135,7 @@ const VALIDITY_ADVICE: &[(&str, &str, &str)] = &[
         "Repeat on an idle machine.",
     ),
     (
-        "foreign_cpu",
+        "cpu_contended",
         "Other processes used the CPUs that the server or the generator needed.",
         "Stop them, or repeat on an idle machine.",
     ),
@@ -165,7 +174,7 @@ fn stall_seconds(run: &Run, code: &str) -> Option<String> {
 }
 
 fn objectives(run: &Run) -> Vec<Finding> {
-    let missed = run.objectives.iter().filter(|objective| !objective.met);
+    let missed = run.objectives.iter().filter(|one| one.outcome() == ObjectiveOutcome::Missed);
     let finding = |objective: &record::run::ObjectiveResult| Finding {
         class: "bad",
         what: format!("Objective {} missed: {}", objective.text, objective.value_text()),

@@ -94,7 +94,7 @@ const GENERATOR_REASONS: &[&str] = &[
     "ports_scarce",
     "littles_law",
     "cpu_steal",
-    "foreign_cpu",
+    "cpu_contended",
 ];
 
 /// Returns the state of the generator in a word, with the class of its tile.
@@ -128,14 +128,25 @@ pub(super) fn objectives(texts: &[String]) -> Markup {
         @if !texts.is_empty() {
             ul.objectives {
                 @for text in texts.iter().take(SHOWN_MAX) {
-                    @let missed = text.contains(": MISSED");
-                    li class=(if missed { "bad" } else { "good" }) {
-                        span aria-hidden="true" { (if missed { "✗" } else { "✓" }) } " " (prose(text, DETAIL_CHARS_MAX))
+                    @let (class, sign) = objective_sign(text);
+                    li class=(class) {
+                        span aria-hidden="true" { (sign) } " " (prose(text, DETAIL_CHARS_MAX))
                     }
                 }
                 @if texts.len() > SHOWN_MAX { li { (texts.len() - SHOWN_MAX) " more in the record" } }
             }
         }
+    }
+}
+
+/// Returns the class and the sign of an objective, by its outcome.
+fn objective_sign(text: &str) -> (&'static str, &'static str) {
+    if text.contains(": MISSED (") {
+        ("bad", "✗")
+    } else if text.contains(": NOT PROVEN (") {
+        ("open", "?")
+    } else {
+        ("good", "✓")
     }
 }
 

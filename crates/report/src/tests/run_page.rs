@@ -35,7 +35,8 @@ pub(super) fn run() -> Run {
         verdict: ValidityVerdict::Suspect,
         text: text.to_owned(),
     };
-    run.validity = Validity::from_reasons(vec![reason("foreign_cpu", "other processes used 1.6 of 2 CPUs")]);
+    run.validity =
+        Validity::from_reasons(vec![reason("cpu_contended", "other processes used 1.6 of 2 CPUs")]);
     run.totals.errors.insert("timeout".to_owned(), 12);
     run.intervals[2].errors.insert("timeout".to_owned(), 12);
     run.intervals[5].p99_ns = run.intervals[5].p99_ns.map(|ns| ns * 20);
@@ -212,7 +213,7 @@ fn a_finding_says_what_when_why_and_what_to_do() {
         "p99 of 1 second is above 3 times",
         "5 to 6 s",
         "weir edge --slo",
-        "Foreign cpu: other processes",
+        "Cpu contended: other processes",
         "User cpu bound (sure)",
         "To test it: with twice",
     ] {

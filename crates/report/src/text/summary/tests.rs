@@ -2,6 +2,7 @@
 
 use record::facts::HostFacts;
 use record::histogram::LatencyHistogram;
+use record::run::ObjectiveResult;
 use record::run::{
     Confidence, Diagnosis, GeneratorCpu, GeneratorStats, LatencyPair, MeasuredWindow, PhaseLatencies, Rates,
     RunTotals, SCHEMA, TlsSessions, WeirVersion,
