@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use record::observed::Neighbour;
+use record::sorted::sort_by;
 
 use crate::kernel_file::read_once;
 use crate::process::{StatLine, parse_stat};
@@ -122,7 +123,7 @@ impl Neighbours {
             .map(|(name, ticks)| Neighbour { name: name.clone(), cpus: cpus(*ticks) })
             .collect();
         all.retain(|one| one.cpus >= CPUS_MIN && length_s > 0.0);
-        all.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
+        sort_by(&mut all, |a, b| b.cpus.total_cmp(&a.cpus));
         all.truncate(NEIGHBOURS_MAX);
         all
     }

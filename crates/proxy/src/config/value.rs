@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use record::document::{Located, Problems};
 use record::problem::suggestion;
+use record::sorted::sort_by_key;
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_fraction, parse_rate, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -308,7 +309,7 @@ impl<'p> TableReader<'p> {
                 section.values.insert(row.key, Located::new(parsed_value, value.span().start));
             }
         }
-        section.given_keys.sort_by_key(|(_, offset)| *offset);
+        sort_by_key(&mut section.given_keys, |(_, offset)| *offset);
         // A required table at the top level may be in another file.
         if !self.is_lenient && !path.is_empty() {
             section.report_missing_keys(self.problems);
@@ -336,7 +337,7 @@ impl<'p> TableReader<'p> {
                     named.iter().filter_map(|(name, value)| self.read_named(path, row, name, value));
                 let mut sections: Vec<Section> = sections.collect();
                 // The parser returns tables sorted by name; people expect the file's order.
-                sections.sort_by_key(|section| section.offset);
+                sort_by_key(&mut sections, |section| section.offset);
                 Some(Value::Tables(sections))
             }
             ValueKind::Entries(path, short_key) => self.read_entries(row, value, path, short_key),
@@ -492,7 +493,7 @@ impl<'p> TableReader<'p> {
             let name = Located::new(name.get_ref().as_ref().into(), name.span().start);
             pairs.push(Pair { name, matcher });
         }
-        pairs.sort_by_key(|pair| pair.name.offset);
+        sort_by_key(&mut pairs, |pair| pair.name.offset);
         Some(Value::Pairs(pairs))
     }
 }

@@ -4,6 +4,7 @@ use experiment::format;
 use maud::{Markup, html};
 use record::capacity_search::CapacitySearch;
 use record::run::{Confidence, Diagnosis, Interval, Run};
+use record::sorted::sort_by_key;
 use record::units::{format_duration_ns, format_plural};
 use record::validity::ValidityVerdict;
 
@@ -189,7 +190,7 @@ fn failures(run: &Run) -> Vec<Finding> {
     let totals = &run.totals;
     let mut all = Vec::new();
     let mut kinds: Vec<(&String, &u64)> = totals.errors.iter().collect();
-    kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));
+    sort_by_key(&mut kinds, |(kind, count)| (std::cmp::Reverse(**count), *kind));
     for (kind, count) in kinds {
         let phases = match (kind.as_str(), totals.timeout_age_ns) {
             ("timeout", Some((_, oldest_ns))) => {
