@@ -109,11 +109,14 @@ impl Section {
         matches!(self.values.get(key), Some(Located { value: Value::Bool(false), .. }))
     }
 
+    // Hundreds of calls, once at a start: they stay calls.
+    #[inline(never)]
     pub(super) fn flag(&self, key: &str) -> bool {
         matches!(self.value_or_default(key), Some(Located { value: Value::Bool(true), .. }))
     }
 
     /// Returns a number, nanoseconds or bytes.
+    #[inline(never)]
     pub(super) fn integer(&self, key: &str) -> Option<u64> {
         match self.value_or_default(key)?.value {
             Value::Integer(number) => Some(number),
@@ -135,6 +138,7 @@ impl Section {
         self.integer(key).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
     }
 
+    #[inline(never)]
     pub(super) fn float(&self, key: &str) -> Option<f64> {
         match self.value_or_default(key)?.value {
             Value::Float(number) => Some(number),
@@ -142,6 +146,7 @@ impl Section {
         }
     }
 
+    #[inline(never)]
     pub(super) fn text(&self, key: &str) -> Option<Located<Box<str>>> {
         let Located { value, offset } = self.value_or_default(key)?;
         match value {
@@ -150,6 +155,7 @@ impl Section {
         }
     }
 
+    #[inline(never)]
     pub(super) fn texts(&self, key: &str) -> Vec<Located<Box<str>>> {
         match self.value_or_default(key) {
             Some(Located { value: Value::Texts(texts), .. }) => texts,
@@ -157,6 +163,7 @@ impl Section {
         }
     }
 
+    #[inline(never)]
     pub(super) fn pairs(&self, key: &str) -> Vec<Pair> {
         match self.value_or_default(key) {
             Some(Located { value: Value::Pairs(pairs), .. }) => pairs,
@@ -181,6 +188,7 @@ impl Section {
         }
     }
 
+    #[inline(never)]
     pub(super) fn tables(&self, key: &str) -> Vec<Self> {
         match self.value_or_default(key) {
             Some(Located { value: Value::Tables(sections), .. }) => sections,
