@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 
 use record::observed::ExitedProcess;
 use record::run::{AlternativeVerdict, Confidence, Diagnosis, Run};
+use record::sorted::sort_by_key;
 use record::validity::ValidityVerdict;
 
 use crate::rule_outcome::{RuleMatch, RuleOutcome, evaluate_rule};
@@ -64,7 +65,7 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
         }
     }
     // The explanations that nearly held come first.
-    ruled_out.sort_by_key(|(criteria_met, _)| Reverse(*criteria_met));
+    sort_by_key(&mut ruled_out, |(criteria_met, _)| Reverse(*criteria_met));
     let common = Diagnosis {
         ruled_out: ruled_out.into_iter().map(|(_, reason)| reason).collect(),
         not_observable,

@@ -8,6 +8,7 @@
 //! queues and memory is not proportional to the rate: for them only the fraction is known.
 
 use record::run::{RateBound, ResourceUse, Run, SaturationRate};
+use record::sorted::sort_by;
 
 use crate::run_view::RunView;
 use crate::signals as s;
@@ -132,7 +133,7 @@ pub(super) fn measure_headroom(view: &RunView<'_>) -> Vec<ResourceHeadroom> {
         let (a_at, b_at) = (a.limiting_rate_per_s(rate_per_s), b.limiting_rate_per_s(rate_per_s));
         a_at.total_cmp(&b_at).then(b.used_fraction.total_cmp(&a.used_fraction))
     };
-    used.sort_by(in_order);
+    sort_by(&mut used, in_order);
     used
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use record::sorted::sort_by;
+
 use crate::run_view::RunView;
 use crate::sleeps::{WaitsFor, waits_for};
 use crate::window::SUBJECT;
@@ -52,7 +54,7 @@ fn sleeps<'a>(view: &RunView<'a>) -> Option<Vec<Sleep<'a>>> {
         threads: sum / length_s,
     });
     let mut sleeps: Vec<_> = sleeps.filter(|sleep| sleep.threads >= THREADS_SHOWN_MIN).collect();
-    sleeps.sort_by(|one, other| {
+    sort_by(&mut sleeps, |one, other| {
         let idle = |sleep: &Sleep<'_>| sleep.event == WaitsFor::Work;
         idle(one).cmp(&idle(other)).then(other.threads.total_cmp(&one.threads))
     });

@@ -18,6 +18,7 @@ use host::journal::ProcessIdentity;
 use host::sandbox::cgroup::{
     CgroupHierarchies, group_directory, list_processes, move_process, read_hierarchies,
 };
+use record::sorted::CollectSorted;
 use record::units::format_plural;
 
 use crate::scenario::errors::ResourceError;
@@ -90,7 +91,7 @@ impl CpuThrottle {
     /// # Errors
     /// There is no process, or the quota cannot be set without changing more than their CPU time.
     pub fn start(pids: &[i32], quota_cpus: f64) -> Result<Self, ThrottleError> {
-        let pid_set: BTreeSet<i32> = pids.iter().copied().collect();
+        let pid_set: BTreeSet<i32> = pids.iter().copied().collect_set();
         if pid_set.is_empty() {
             return Err(ThrottleError::NotLocal);
         }
@@ -175,7 +176,7 @@ fn throttle_method(
     pids: &BTreeSet<i32>,
 ) -> Result<ThrottleMethod, ThrottleError> {
     let cgroups: BTreeSet<PathBuf> =
-        pids.iter().filter_map(|pid| group_directory(cgroup_hierarchies, "cpu", *pid).ok()).collect();
+        pids.iter().filter_map(|pid| group_directory(cgroup_hierarchies, "cpu", *pid).ok()).collect_set();
     let mut cgroups = cgroups.into_iter();
     let (cgroup, None) = (cgroups.next().ok_or(ThrottleError::Ended)?, cgroups.next()) else {
         return Err(ThrottleError::SeveralCgroups);

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 
 use record::experiment::{Arm, ExperimentMetric, ExperimentPlan, LoadPlan, ONLY_LOAD};
 use record::problem::InputProblem;
+use record::sorted::CollectSorted;
 
 use crate::scenario::keys::BOUND_COVARIATES;
 use crate::scenario::read::{Problems, parse_document};
@@ -138,7 +139,7 @@ impl ExperimentFile {
             name: parts.name(name),
             title: fill::display_text(&parts.title(name), &parts.base),
             file: text.to_owned(),
-            parameters: options.parameters.iter().cloned().collect(),
+            parameters: options.parameters.iter().cloned().collect_map(),
             baseline: arms[baseline].name.clone(),
             arms: arm_plans(&parts, &arms, baseline),
             loads: load_plans(&parts, &arms, &loads, &cells),

@@ -48,6 +48,7 @@ use arm_titles::ArmTitles;
 pub use arm_titles::arm_title;
 use judged_trials::JudgedTrials;
 pub use ladder::parse_level;
+use record::sorted::CollectSorted;
 pub use summary::answer_of_summary;
 pub use unpaired::{UnpairedComparison, UnpairedSets, compare_unpaired};
 use warnings::limits::generator_limit;
@@ -113,7 +114,8 @@ fn judge_arms(plan: &ExperimentPlan, trials: &[TrialSummary], extras: &JudgeExtr
     let finish = finish::finish_step(&input);
     let summary = summary::summary(&input, &warnings, finish.as_ref(), DRAWS);
     let limited = cells.iter().filter(|cell| generator_limit(&blocks, cell).is_some());
-    let generator_limited: BTreeSet<_> = limited.map(|cell| (cell.arm.clone(), cell.load.clone())).collect();
+    let generator_limited: BTreeSet<_> =
+        limited.map(|cell| (cell.arm.clone(), cell.load.clone())).collect_set();
     let scalings = scaling::fit_factors(plan, trials, &generator_limited);
     ExperimentJudgement { cells, comparisons, warnings, generator_limited, scalings, summary, finish }
 }

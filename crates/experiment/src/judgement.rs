@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{ExperimentMetric, ExperimentPlan, LoadPlan};
 use record::problem::InputProblem;
+use record::sorted::CollectSorted;
 
 use crate::definition::{EnvironmentChecks, ExperimentFile, ExperimentOptions};
 use crate::engine::experiment_dir::ExperimentDir;
@@ -121,7 +122,7 @@ fn unreported_metrics(
 fn closed_loads(file: &ExperimentFile, plan: &ExperimentPlan) -> BTreeSet<String> {
     let is_closed =
         |load: &&LoadPlan| file.setup(&plan.baseline, &load.name).is_some_and(|setup| !setup.has_rate());
-    plan.loads.iter().filter(is_closed).map(|load| load.name.clone()).collect()
+    plan.loads.iter().filter(is_closed).map(|load| load.name.clone()).collect_set()
 }
 
 /// Lists the unreadable records of a directory, which are in no figure, with the reason.

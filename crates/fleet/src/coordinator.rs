@@ -23,6 +23,8 @@ use record::units::format_duration_ns;
 pub use self::live::AgentSecond;
 use self::live::LiveSum;
 use self::member::{Member, MemberState};
+use record::sorted::CollectSorted;
+
 use crate::clock::{ClockOffset, RoundTrip};
 use crate::message::{AgentCommand, AgentName, AgentStatus, Job, Pong, RunId};
 
@@ -147,7 +149,7 @@ impl Coordinator {
             plan.members.iter().map(|member| Member::new(&plan.run, member, now_ns)).collect();
         let names = plan.members.iter().map(|member| member.name.clone());
         Self {
-            index: names.zip(0..).collect(),
+            index: names.zip(0..).collect_map(),
             live: LiveSum::new(members.len()),
             phase: RunPhase::Preparing { deadline_ns: now_ns + plan.prepare_ns },
             link_since_ns: Some(now_ns),

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use record::sorted::{CollectSorted, sort_by};
 use tokio::runtime::Runtime;
 
 use crate::message::{AgentName, RECORD_BYTES_MAX, RunId};
@@ -258,9 +259,10 @@ fn group(objects: Vec<ObjectEntry>) -> Vec<RunEntry> {
 
 /// Separates the newest complete run of each name, the oldest first, from those that are replaced or incomplete.
 fn current(mut runs: Vec<RunEntry>) -> (Vec<RunEntry>, Vec<RunEntry>) {
-    runs.sort_by(|a, b| (a.stored_unix_ns, &a.name).cmp(&(b.stored_unix_ns, &b.name)));
+    sort_by(&mut runs, |a, b| (a.stored_unix_ns, &a.name).cmp(&(b.stored_unix_ns, &b.name)));
     let complete = runs.iter().filter(|run| run.is_complete());
-    let newest: BTreeMap<RunId, u64> = complete.map(|run| (run.name.clone(), run.stored_unix_ns)).collect();
+    let newest: BTreeMap<RunId, u64> =
+        complete.map(|run| (run.name.clone(), run.stored_unix_ns)).collect_map();
     runs.into_iter().partition(|run| run.is_complete() && newest.get(&run.name) == Some(&run.stored_unix_ns))
 }
 

@@ -18,6 +18,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use record::observed::{LinkUse, QdiscUse};
+use record::sorted::CollectSorted;
 
 use crate::kernel_file::NotObservable;
 use crate::namespace::Namespace;
@@ -164,7 +165,7 @@ impl DriverCounters {
         let pairs = self.values.iter().zip(&earlier.values);
         let rates = pairs.map(|(now, then)| rate_per_s(*now, *then, seconds));
         let named = self.names.iter().zip(rates).filter(|(_, rate)| *rate > 0.0);
-        named.take(MAX_DRIVER_COUNTERS).map(|(name, rate)| (name.clone(), rate)).collect()
+        named.take(MAX_DRIVER_COUNTERS).map(|(name, rate)| (name.clone(), rate)).collect_map()
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) use machine::foreign_cpus;
 pub use monitor::Monitor;
 pub use topology::{Topology, discover_topology, discover_topology_at};
 
+use record::sorted::sort_by_key;
+
 use crate::cpu::thread_cpu_ns;
 use crate::journal::boot_id;
 use crate::kernel_file::NotObservable;
@@ -485,7 +487,9 @@ const MAX_MISSING: usize = 100;
 /// Keeps, where two namespaces both have an end of a port, the end with more connections.
 fn keep_fuller_ends(ends: &mut Vec<EndQueues>) {
     let established = |end: &EndQueues| end.states.get("established").copied().unwrap_or(0);
-    ends.sort_by_key(|end| (end.port, end.end == ConnectionEnd::Server, std::cmp::Reverse(established(end))));
+    sort_by_key(ends, |end| {
+        (end.port, end.end == ConnectionEnd::Server, std::cmp::Reverse(established(end)))
+    });
     ends.dedup_by_key(|end| (end.port, end.end));
 }
 

@@ -6,6 +6,8 @@
 //! and `fs.rst`. Some settings exist per network namespace and are visible only there; the others
 //! are the machine's and visible only in its first namespace.
 
+use record::sorted::CollectSorted;
+
 use crate::kernel_file::{NotObservable, read_once};
 use crate::namespace;
 use std::collections::BTreeMap;
@@ -88,7 +90,7 @@ fn read_machine_settings() -> BTreeMap<String, String> {
 
 fn read_scope(requested: Scope) -> BTreeMap<String, String> {
     let named = SETTINGS.iter().filter(|(_, scope)| *scope == requested);
-    named.filter_map(|(name, _)| Some(((*name).to_owned(), read_value(name)?))).collect()
+    named.filter_map(|(name, _)| Some(((*name).to_owned(), read_value(name)?))).collect_map()
 }
 
 fn read_value(name: &str) -> Option<String> {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::rc::Rc;
 
+use record::sorted::sort_by_key;
+
 use crate::document::Origin;
 
 /// Kind of a directive that the config does not contain.
@@ -116,7 +118,7 @@ impl Report {
             files
         });
         let rank = |left: &Left| files.iter().position(|file| *file == left.file).unwrap_or_default();
-        self.lines.sort_by_key(|left| (rank(left), left.line));
+        sort_by_key(&mut self.lines, |left| (rank(left), left.line));
         self.lines
     }
 }

@@ -11,6 +11,7 @@ use record::run::{
     PhaseLatencies, RateChange, Rates, RequestResult, Run, RunIdentity, RunTotals, SCHEMA, StageResult,
     StallTotals, TlsSessions, UndelayedLatency, WebSocketTotals, WeirVersion,
 };
+use record::sorted::CollectSorted;
 use record::units::format_plural;
 use record::validity::Validity;
 
@@ -165,7 +166,7 @@ fn requests(measured: &RunMeasurement) -> Vec<RequestResult> {
             request: format!("{} {}", request.method, request.url),
             good: outcomes.good,
             bad: outcomes.bad,
-            failed_checks: checks.map(|(check, count)| (check.to_owned(), count)).collect(),
+            failed_checks: checks.map(|(check, count)| (check.to_owned(), count)).collect_map(),
         }
     };
     requests.map(result).collect()
@@ -180,7 +181,7 @@ fn totals(counters: &Counters, requested: u64) -> RunTotals {
     let phases = REQUEST_PHASES.iter().zip(counters.timeouts);
     let nonzero = |(name, count): (&str, u64)| (count > 0).then(|| (name.to_owned(), count));
     let status: BTreeMap<u16, u64> =
-        (0..).zip(counters.status.iter().copied()).filter(|(_, count)| *count > 0).collect();
+        (0..).zip(counters.status.iter().copied()).filter(|(_, count)| *count > 0).collect_map();
     RunTotals {
         requests: counters.requests,
         sent: counters.sent,
@@ -188,10 +189,10 @@ fn totals(counters: &Counters, requested: u64) -> RunTotals {
         good: Some(counters.good()),
         bad: Some(counters.bad()),
         status,
-        errors: kinds.filter_map(|((_, name, _), count)| nonzero((name, count))).collect(),
-        parse_errors: counters.parse_errors.iter().map(parse_error).collect(),
-        failed_checks: CHECK_NAMES.into_iter().zip(counters.failed_checks).filter_map(nonzero).collect(),
-        timeouts_by_phase: phases.filter_map(|((_, name), count)| nonzero((name, count))).collect(),
+        errors: kinds.filter_map(|((_, name, _), count)| nonzero((name, count))).collect_map(),
+        parse_errors: counters.parse_errors.iter().map(parse_error).collect_map(),
+        failed_checks: CHECK_NAMES.into_iter().zip(counters.failed_checks).filter_map(nonzero).collect_map(),
+        timeouts_by_phase: phases.filter_map(|((_, name), count)| nonzero((name, count))).collect_map(),
         timeout_age_ns: counters.timeout_age_ns,
         dropped: counters.dropped,
         unfinished: counters.errors[FailureKind::Unfinished as usize],
@@ -293,7 +294,7 @@ fn tls_sessions(measured: &RunMeasurement) -> TlsSessions {
 fn http2_totals(plan: &Http2Plan, counters: &Http2Counters) -> Http2Totals {
     let by_code = |counts: &[u64; ERROR_CODES]| {
         let counted = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        counted.map(|(index, count)| (recorder::error_code_name(index).to_owned(), *count)).collect()
+        counted.map(|(index, count)| (recorder::error_code_name(index).to_owned(), *count)).collect_map()
     };
     let status_name = |index| match index {
         0..=16 => index.to_string(),
@@ -314,7 +315,7 @@ fn http2_totals(plan: &Http2Plan, counters: &Http2Counters) -> Http2Totals {
             .map(|_| counters.connection_window_bytes),
         window_wait_ns: counters.window_wait_ns,
         pings_lost: counters.pings_lost,
-        grpc_status: statuses.map(|(index, count)| (status_name(index), *count)).collect(),
+        grpc_status: statuses.map(|(index, count)| (status_name(index), *count)).collect_map(),
     }
 }
 

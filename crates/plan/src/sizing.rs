@@ -4,6 +4,7 @@ mod machines;
 mod recovery;
 mod servers;
 
+use record::sorted::sort_by_key;
 use serde::Serialize;
 
 use crate::backend::Backend;
@@ -61,7 +62,7 @@ impl Sizing {
         machines::size(&mut draft);
         recovery::size(&mut draft);
         let Draft { backends, figures, mut findings, .. } = draft;
-        findings.sort_by_key(|finding| finding.severity);
+        sort_by_key(&mut findings, |finding| finding.severity);
         let used = crate::inputs::INPUTS.iter().filter_map(|row| {
             // A default that no formula names was not used.
             let in_formula = figures.iter().any(|figure| words(figure.formula).any(|word| word == row.name));

@@ -1,10 +1,13 @@
 //! Schema of a capacity search, `weir.edge/1`: the capacity of a subject, all trials, the ladder,
 //! the knee, and the scaling. Figures of one run are in [`crate::run`].
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 use stats::scalability::{EXTRAPOLATION_MAX, ScalabilityFit, ScalabilityLaw};
 
 use crate::facts::HostFacts;
+use crate::file::{ReadError, read_record};
 use crate::invalid_value;
 use crate::problem::InvalidValue;
 use crate::run::{Answer, Baseline, Diagnosis, Run, WeirVersion};
@@ -81,6 +84,14 @@ pub struct CapacitySearch {
     /// Complete run at the edge: the last that held it, or the lowest that did not if none did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_edge: Option<Box<Run>>,
+}
+
+/// Reads the record of a search.
+///
+/// # Errors
+/// The file cannot be read, is not such a record, or has another schema.
+pub fn read_search(path: &Path) -> Result<CapacitySearch, ReadError> {
+    read_record(path, SCHEMA)
 }
 
 /// Decision that a team takes from a search. The target and its sizes are those of `weir plan`.

@@ -2,12 +2,13 @@
 //! It has everything for a report in words and figures; the trials' raw records are stored beside
 //! it ([`crate::trial`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::facts::HostFacts;
 use crate::run::{Answer, WeirVersion};
+use crate::sorted::CollectSorted;
 use crate::trial::{Covariates, DiscardReason, SteadyState, TrialPosition};
 
 pub const SCHEMA: &str = "weir.experiment/1";
@@ -237,7 +238,7 @@ impl TrialSummary {
 
 pub fn counted_blocks<'a>(trials: impl IntoIterator<Item = &'a TrialSummary>) -> usize {
     let counted = trials.into_iter().filter(|trial| trial.is_counted());
-    counted.map(|trial| trial.position.block).collect::<BTreeSet<_>>().len()
+    counted.map(|trial| trial.position.block).collect_set().len()
 }
 
 /// Results of one arm under one load.

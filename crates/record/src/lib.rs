@@ -27,6 +27,7 @@ pub mod observed;
 pub mod problem;
 pub mod run;
 pub mod shell;
+pub mod sorted;
 pub mod trial;
 pub mod units;
 pub mod validity;

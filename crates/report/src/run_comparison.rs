@@ -12,6 +12,7 @@ use experiment::format;
 use record::capacity_search::{CapacitySearch, ComparedLevel, Estimate, SearchComparison};
 use record::comparison::{self, BaselineComparison, ComparedCondition, ConditionDecision};
 use record::run::{Interval, Run};
+use record::sorted::CollectSorted;
 use record::units::{format_duration_ns, format_rate};
 use record::validity::ValidityVerdict;
 use stats::block_bootstrap::difference_interval;
@@ -441,7 +442,7 @@ pub(crate) fn differing_keys(first: &serde_json::Value, second: &serde_json::Val
     let (Some(first), Some(second)) = (first.as_object(), second.as_object()) else {
         return Vec::new();
     };
-    let keys: std::collections::BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    let keys: std::collections::BTreeSet<&String> = first.keys().chain(second.keys()).collect_set();
     keys.into_iter().filter(|key| first.get(*key) != second.get(*key)).cloned().collect()
 }
 

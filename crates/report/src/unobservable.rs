@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use record::experiment::Experiment;
+use record::sorted::sort_by_key;
 
 use super::TrialRecords;
 
@@ -34,7 +35,7 @@ pub(super) fn missing_observations(
     }
     let mut all: Vec<MissingObservation> =
         count_by_text.into_iter().map(|(text, trials)| MissingObservation { text, trials }).collect();
-    all.sort_by_key(|one| std::cmp::Reverse(one.trials));
+    sort_by_key(&mut all, |one| std::cmp::Reverse(one.trials));
     all
 }
 

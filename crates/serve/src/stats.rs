@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 
+use record::sorted::CollectSorted;
 use rt::conn_balancer::CoreConnectionCounts;
 use serde::Serialize;
 use wire::RefusalKind;
@@ -235,10 +236,10 @@ impl CoreStats {
         let closes = CLOSE_REASONS.iter().map(|(reason, name)| (*name, kinds.closes[*reason as usize].get()));
         Self {
             totals: counters.totals(),
-            responses_by_status: statuses.map(|(status, n)| (status as u16, n)).collect(),
-            rejected_by_kind: rejections.map(|(kind, n)| (RefusalKind::ALL[kind].code(), n)).collect(),
-            h2_faults_by_kind: faults.map(|(kind, n)| (FaultKind::ALL[kind].code(), n)).collect(),
-            closed_by_reason: closes.collect(),
+            responses_by_status: statuses.map(|(status, n)| (status as u16, n)).collect_map(),
+            rejected_by_kind: rejections.map(|(kind, n)| (RefusalKind::ALL[kind].code(), n)).collect_map(),
+            h2_faults_by_kind: faults.map(|(kind, n)| (FaultKind::ALL[kind].code(), n)).collect_map(),
+            closed_by_reason: closes.collect_map(),
             connections_open: connections.open as u64,
             connections_accepted: connections.accepted,
             connections_rebalanced: connections.rebalanced,

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::conclude::{AblationComparisons, conclude, plan_against_profile};
 pub use self::report::{
-    AblationReport, Confirmation, LoadEffect, SettingContribution, SettingEffect, SettingResult, TRIAL_SCHEMA,
+    AblationReport, Confirmation, LoadEffect, SettingContribution, SettingEffect, SettingResult,
+    TRIAL_SCHEMA, read_ablation,
 };
 pub use self::text::{
     CONFIRM_SUFFIX, MINIMAL, NONE, PROFILE, ablation_text, confirmation_text, profile_text,

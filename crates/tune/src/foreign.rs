@@ -13,6 +13,8 @@ pub use self::directories::{FileOrder, SYSCTL_CONF, SYSCTL_DIRECTORIES, order_fi
 pub use self::parse::{FileFormat, ForeignLine, WriteCondition, detect_format, matches_pattern, parse_file};
 pub use self::tuned::{PROFILE_DIRECTORIES, PROFILE_FILE, included_profiles};
 
+use record::sorted::CollectSorted;
+
 use crate::catalogue::{accepted_values, counterpart, find_setting, settings};
 use crate::judge::{JudgeContext, ReplacedValue, judge_value, same_value};
 use crate::kernel::KernelVersion;
@@ -42,7 +44,7 @@ const NAMES_MAX: usize = 4;
 /// Names that a line sets, in the order of the lines.
 pub fn names_set(lines: &[ForeignLine], names: &BTreeMap<String, bool>) -> Vec<Vec<String>> {
     let explicit: BTreeSet<&str> =
-        lines.iter().filter(|line| !line.is_pattern).map(|line| line.name.as_str()).collect();
+        lines.iter().filter(|line| !line.is_pattern).map(|line| line.name.as_str()).collect_set();
     let set_by = |line: &ForeignLine| match line.is_pattern {
         _ if !line.is_setting() => Vec::new(),
         true => {
@@ -109,7 +111,7 @@ impl Overrides {
     /// Adds the line that takes the place of line `at`, if all of its values have one.
     fn add(&self, finding: &mut LineFinding, lines: &[ForeignLine], at: usize) {
         let later: BTreeSet<usize> =
-            self.keys[at].iter().filter_map(|key| self.last.get(key).copied()).collect();
+            self.keys[at].iter().filter_map(|key| self.last.get(key).copied()).collect_set();
         let Some(&last) = later.last().filter(|last| **last > at) else { return };
         let (is_complete, other) = (!later.contains(&at), &lines[last]);
         let same = other.name == lines[at].name && same_value(&other.value, &lines[at].value);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use host::tuning::{self, ObservedValue};
+use record::sorted::CollectSorted;
 
 use crate::catalogue::settings;
 use crate::kernel::KernelVersion;
@@ -36,7 +37,7 @@ impl MachineState {
         let named = self.settings.iter().filter(|one| one.interface.is_none());
         let values =
             named.filter_map(|one| Some((one.setting.name.to_owned(), one.value.text()?.to_owned())));
-        values.collect()
+        values.collect_map()
     }
 }
 

@@ -6,6 +6,7 @@ use std::io;
 
 use host::sandbox::namespace::run_in_new_netns;
 use host::tuning::{ObservedValue, read_sysctl, sysctl_path, write_value};
+use record::sorted::CollectSorted;
 
 use crate::foreign::ForeignLine;
 use crate::kernel_value::parse_number;
@@ -23,7 +24,9 @@ const ACTIONS: [&str; 3] = ["flush", "congestion_control", "secret"];
 pub fn rejected_lines(lines: &[ForeignLine]) -> io::Result<BTreeMap<usize, String>> {
     let tried = lines.iter().enumerate().filter(|(_, line)| line.is_setting() && is_tried(&line.name));
     run_in_new_netns(|| {
-        tried.filter_map(|(at, line)| Some((at, write(&scratch_name(&line.name), &line.value)?))).collect()
+        tried
+            .filter_map(|(at, line)| Some((at, write(&scratch_name(&line.name), &line.value)?)))
+            .collect_map()
     })
 }
 

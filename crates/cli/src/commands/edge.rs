@@ -97,7 +97,7 @@ fn record_file(args: CommandArgs<'_>) -> Result<Option<String>, Vec<InputProblem
 
 fn earlier_search(args: CommandArgs<'_>) -> Result<Option<(String, CapacitySearch)>, Vec<InputProblem>> {
     let Some(name) = args.text("baseline") else { return Ok(None) };
-    match record::file::read_record(Path::new(&name), record::capacity_search::SCHEMA) {
+    match record::capacity_search::read_search(Path::new(&name)) {
         Ok(search) => Ok(Some((name, search))),
         Err(error) => Err(vec![InputProblem::new("--baseline", error)]),
     }

@@ -171,7 +171,7 @@ fn read_record(path: &str, inputs: &mut Inputs) -> Result<Option<Ceiling>, Input
             plan::records::from_run(path, &run, inputs);
         }
         record::capacity_search::SCHEMA => {
-            let search = record::file::read_record(file, record::capacity_search::SCHEMA).map_err(problem)?;
+            let search = record::capacity_search::read_search(file).map_err(problem)?;
             inputs_of_search(path, &search, inputs);
         }
         load::calibrate::SCHEMA => {

@@ -7,6 +7,7 @@ use record::observed::{
     ConnectionEnd, CpuUse, EndQueues, LinkUse, ListenerQueue, MachineObservation, MachineSample,
     NamespaceUse, RoleUse, ThreadCpuUse, WakeupLag,
 };
+use record::sorted::sort_by;
 
 use crate::figures as f;
 use crate::window::{MachineWindow, Series};
@@ -141,7 +142,7 @@ pub(super) fn threads(role: &Place<'_, RoleUse>) -> Vec<ThreadCpuUse> {
         }
     }
     let mut threads: Vec<ThreadCpuUse> = by_tid.into_values().collect();
-    threads.sort_by(|one, other| other.busy.total_cmp(&one.busy));
+    sort_by(&mut threads, |one, other| other.busy.total_cmp(&one.busy));
     threads
 }
 

@@ -4,6 +4,7 @@
 //! A source is shown to users: the kernel's documentation, a statistics file, or the threshold of the
 //! verdict in the lab's catalogue. "Own threshold" is a judgement.
 
+use record::sorted::{sort_by, sort_by_key};
 use record::units::{format_bytes, format_count, format_duration_ns};
 
 use super::measurements::{self as read, Measurement};
@@ -382,14 +383,14 @@ pub(super) fn evaluate_rules(view: &Places<'_>) -> Vec<Finding> {
     for rule in RULES {
         readings.clear();
         (rule.measure)(view, &mut readings);
-        readings.sort_by(|one, other| other.value.total_cmp(&one.value));
+        sort_by(&mut readings, |one, other| other.value.total_cmp(&one.value));
         for reading in readings.iter().filter(|reading| reading.value > rule.threshold) {
             if !findings.iter().any(|other| is_covered(other, rule, reading)) {
                 findings.push(to_finding(rule, reading));
             }
         }
     }
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.rule.severity));
+    sort_by_key(&mut findings, |finding| std::cmp::Reverse(finding.rule.severity));
     findings
 }
 

@@ -4,6 +4,7 @@ use record::observed::{
     CpuUse, DiskUse, EndQueues, LinkUse, MachineSample, NamespaceUse, Pressure, RoleUse, ThreadCpuUse,
     format_neighbours,
 };
+use record::sorted::{sort_by, sort_by_key};
 use record::units::{format_bit_rate, format_byte_rate, format_bytes, format_count, format_duration_ns};
 
 use super::measurements::{PAGE_BYTES, THREADS_MAX, counter, driver_counters, in_state, limited_fraction};
@@ -78,9 +79,9 @@ fn cpu_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
     lines.extend(neighbour_line(view));
     let used = |cpu: &Place<'_, _>| cpu.values.mean(f::CPU_USED.read).unwrap_or(0.0);
     let mut cpus: Vec<_> = view.cpus.iter().map(|cpu| (used(cpu), cpu)).collect();
-    cpus.sort_by(|one, other| other.0.total_cmp(&one.0));
+    sort_by(&mut cpus, |one, other| other.0.total_cmp(&one.0));
     cpus.truncate(CPUS_MAX);
-    cpus.sort_by_key(|(_, cpu)| cpu.last.cpu);
+    sort_by_key(&mut cpus, |(_, cpu)| cpu.last.cpu);
     for (used, cpu) in cpus {
         let mean = |figure: fn(&CpuUse) -> f64| cpu.values.mean_of(figure);
         let [user, system, softirq, irq, steal] = [

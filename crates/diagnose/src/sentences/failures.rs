@@ -1,6 +1,7 @@
 //! Answers for failures: a resource ran out, and requests or connections fail.
 
 use record::run::{Answer, Run};
+use record::sorted::sort_by_key;
 use record::units::{format_count, format_duration_ns, format_plural, format_rate, round_to_digits};
 
 use super::answer;
@@ -164,7 +165,7 @@ pub(crate) fn failure_kinds(run: &Run) -> String {
     let mut kinds: Vec<(String, u64)> =
         bad_statuses(run).map(|(status, n)| (format!("{status}:"), n)).collect();
     kinds.extend(run.totals.errors.iter().map(|(kind, count)| (format!("`{kind}`"), *count)));
-    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    sort_by_key(&mut kinds, |(_, count)| std::cmp::Reverse(*count));
     let texts: Vec<String> = kinds.iter().take(3).map(|(kind, count)| format!("{kind} {count}")).collect();
     match texts.is_empty() {
         true => format!("{} bad responses", run.totals.bad()),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use record::sorted::{CollectSorted, sort_by};
 use serde_json::Value;
 
 use super::Difference;
@@ -16,14 +17,14 @@ const PRESENT: &str = "present";
 pub(super) fn differences(name: &str, a: &Value, b: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     collect(name, Some(a), Some(b), &mut found);
-    found.sort_by(|one, other| one.path.cmp(&other.path));
+    sort_by(&mut found, |one, other| one.path.cmp(&other.path));
     found
 }
 
 fn collect(path: &str, a: Option<&Value>, b: Option<&Value>, found: &mut Vec<Difference>) {
     let [a, b] = [a, b].map(|side| side.filter(|value| !value.is_null()));
     if let (Some(left), Some(right)) = (a.and_then(parts), b.and_then(parts)) {
-        let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
+        let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect_set();
         for name in names {
             collect(&join_path(path, name), left.get(name).copied(), right.get(name).copied(), found);
         }
@@ -37,13 +38,13 @@ fn collect(path: &str, a: Option<&Value>, b: Option<&Value>, found: &mut Vec<Dif
 /// them, which counts as one value.
 fn parts(value: &Value) -> Option<BTreeMap<String, &Value>> {
     match value {
-        Value::Object(fields) => Some(fields.iter().map(|(name, field)| (name.clone(), field)).collect()),
+        Value::Object(fields) => Some(fields.iter().map(|(name, field)| (name.clone(), field)).collect_map()),
         Value::Array(list) if list.iter().any(Value::is_object) => {
             // Named items are identified by name, so that an additional arm does not shift the others.
             let name_of = |(at, one): (usize, &Value)| {
                 one.get("name").and_then(Value::as_str).map_or_else(|| at.to_string(), str::to_owned)
             };
-            Some(list.iter().enumerate().map(|(at, one)| (name_of((at, one)), one)).collect())
+            Some(list.iter().enumerate().map(|(at, one)| (name_of((at, one)), one)).collect_map())
         }
         _ => None,
     }

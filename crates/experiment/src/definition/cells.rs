@@ -6,6 +6,7 @@ use record::units::format_plural;
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::document::Located;
+use record::sorted::CollectSorted;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -214,8 +215,8 @@ fn affected_variants(
     if cells.len() == arms.len() * loads.len() {
         return None;
     }
-    let rows: BTreeSet<usize> = cells.iter().map(|(row, _)| *row).collect();
-    let columns: BTreeSet<usize> = cells.iter().map(|(_, column)| *column).collect();
+    let rows: BTreeSet<usize> = cells.iter().map(|(row, _)| *row).collect_set();
+    let columns: BTreeSet<usize> = cells.iter().map(|(_, column)| *column).collect_set();
     let named = |label: &str, indices: &BTreeSet<usize>, all: &[Variant<'_>]| {
         let names: Vec<String> = indices.iter().map(|at| format!("'{}'", all[*at].name)).collect();
         let plural = if names.len() == 1 { "" } else { "s" };

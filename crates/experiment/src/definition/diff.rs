@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use record::sorted::CollectSorted;
+
 use crate::scenario::system_commands::split_words;
 
 /// Maximum product of the lengths of two lists that are compared.
@@ -40,7 +42,7 @@ pub(super) fn diff_flags(old: &str, new: &str) -> Option<BTreeMap<String, String
         Some(values) if values.is_empty() => "there".to_owned(),
         Some(values) => values.join(" "),
     };
-    Some(differences.into_iter().map(|(flag, values)| (flag, shown(values))).collect())
+    Some(differences.into_iter().map(|(flag, values)| (flag, shown(values))).collect_map())
 }
 
 /// Returns the flag that a word is or belongs to: `-c` for `-c`, `-c10`, and `10` after `-c`.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use record::problem::{InputProblem, suggestion};
+use record::sorted::CollectSorted;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -146,7 +147,7 @@ fn parameter_positions(own: &TableValues, problems: &mut Problems) -> BTreeMap<S
             problems.add_error(entry.offset, format!("'{{{name}}}' is reserved: choose another name"));
         }
     }
-    entries.iter().map(|entry| (entry.name.clone(), entry.offset)).collect()
+    entries.iter().map(|entry| (entry.name.clone(), entry.offset)).collect_map()
 }
 
 /// Returns whether file names can be made of a name.

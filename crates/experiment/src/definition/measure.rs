@@ -7,6 +7,7 @@ use host::perf::call_counter::CallKind;
 use record::experiment::{ExperimentMetric, ExperimentPlan};
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue, suggestion};
+use record::sorted::CollectSorted;
 use record::units::format_duration_ns;
 
 use super::cells::ExperimentCells;
@@ -327,7 +328,7 @@ fn discard_bounds(discard: &TableValues) -> BTreeMap<String, f64> {
         let given = discard.decimal(bound.key).or(integer).map(|given| given * bound.scale);
         Some((bound.covariate.to_owned(), given.or(bound.default)?))
     };
-    DISCARD_BOUNDS.iter().filter_map(value).collect()
+    DISCARD_BOUNDS.iter().filter_map(value).collect_map()
 }
 
 /// Parses a bound of `[discard]` from the command line (`steal=30%`): its covariate, and the bound; `None` for

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use record::document::text_or_number;
+use record::sorted::CollectSorted;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -82,7 +83,7 @@ pub(super) fn split_changes(
             diff::diff_flags(old, new)?
         } else if old.contains('\n') && new.contains('\n') {
             let differences = diff::diff_lines(old, new)?.into_iter();
-            differences.map(|(line, text)| (format!("line {line}"), text)).collect()
+            differences.map(|(line, text)| (format!("line {line}"), text)).collect_map()
         } else {
             return None;
         };
@@ -92,7 +93,7 @@ pub(super) fn split_changes(
         Some(parts) => parts.into_iter().map(|(name, text)| (format!("{key} {name}"), text)).collect(),
         None => vec![(key, text)],
     };
-    changes_by_key(base, arm).into_iter().flat_map(split).collect()
+    changes_by_key(base, arm).into_iter().flat_map(split).collect_map()
 }
 
 /// Returns the differences from the base, by key. For multi-line texts, only the differing lines.
@@ -109,7 +110,7 @@ pub(super) fn changes_by_key(
         };
         (key.clone(), text)
     };
-    changed.map(shown).collect()
+    changed.map(shown).collect_map()
 }
 
 /// Returns the lines that only one of the texts has: `- gone`, `+ come`.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use record::document::text_or_number;
 use record::experiment::ONLY_LOAD;
 use record::problem::{InputProblem, suggestion};
+use record::sorted::{CollectSorted, sort_by_key};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -65,7 +66,7 @@ impl<'t> Variant<'t> {
     /// Returns every key that the variant sets, with its position.
     pub(super) fn key_offsets(&self) -> BTreeMap<String, usize> {
         let all = self.patches.iter().flat_map(key_values);
-        all.map(|(key, value)| (key, value.offset)).collect()
+        all.map(|(key, value)| (key, value.offset)).collect_map()
     }
 
     fn with_level(&self, factor: &str, at: usize, level: &str) -> Self {
@@ -199,7 +200,7 @@ fn patch_variants<'t>(side: VariantAxis, parts: &FileParts<'t>, problems: &mut P
         let title = title.unwrap_or_else(|| name.clone());
         variants.push(Variant { name, title, offset: at, patches: vec![patch], levels: BTreeMap::new() });
     }
-    variants.sort_by_key(|variant| variant.offset);
+    sort_by_key(&mut variants, |variant| variant.offset);
     variants
 }
 

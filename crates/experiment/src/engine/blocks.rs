@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{ExperimentPlan, TrialSummary};
+use record::sorted::CollectSorted;
 use record::trial::{
     BLOCK_INCOMPLETE, BLOCK_RERUN, BLOCK_RESTARTED, DiscardReason, TrialKind, TrialPosition,
 };
@@ -107,7 +108,7 @@ impl GroupAttempts {
 
     /// Returns the blocks with at least one trial.
     fn started(&self) -> BTreeSet<u32> {
-        self.attempts.keys().map(|group| group.block).collect()
+        self.attempts.keys().map(|group| group.block).collect_set()
     }
 
     /// Returns the number of blocks with at least one trial.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use record::experiment::{Arm, ExperimentPlan};
+use record::sorted::CollectSorted;
 
 use super::discard;
 use super::engine_context::EngineError;
@@ -43,7 +44,7 @@ pub fn check(plan: &ExperimentPlan) -> Result<(), EngineError> {
         plan.arms.iter().map(|arm| &arm.name).collect::<Vec<_>>(),
         plan.loads.iter().map(|load| &load.name).collect(),
     ] {
-        let unique: BTreeSet<_> = names.iter().collect();
+        let unique: BTreeSet<_> = names.iter().collect_set();
         say(unique.len() < names.len(), "a name is used twice");
         for name in names.into_iter().filter(|name| !is_name(name)) {
             say(

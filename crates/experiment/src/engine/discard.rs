@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use record::experiment::TrialSummary;
 use record::observed::format_neighbours;
+use record::sorted::CollectSorted;
 use record::trial::{Covariates, DiscardReason, TrialKind};
 use record::units::format_duration_ns;
 use stats::median;
@@ -238,7 +239,7 @@ fn median_wake_up_lags(lines: &[TrialSummary]) -> BTreeMap<(&str, &str), f64> {
         of_it.extend(line.covariates.wake_up_p99_ns.filter(|_| is_wanted).map(|ns| ns as f64));
     }
     lags.retain(|_, lags| lags.len() == WAKE_UP_REFERENCE_TRIALS);
-    lags.into_iter().filter_map(|(cell, lags)| Some((cell, median(&lags)?))).collect()
+    lags.into_iter().filter_map(|(cell, lags)| Some((cell, median(&lags)?))).collect_map()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use record::facts::HostFacts;
 use record::run::WeirVersion;
+use record::sorted::CollectSorted;
 
 use super::experiment_dir::ExperimentStart;
 use crate::scenario::read::parse_cpus;
@@ -71,7 +72,7 @@ pub fn read(executables: &ExecutableSet) -> BTreeMap<String, String> {
     let mut facts: BTreeMap<String, String> = FACTS
         .iter()
         .filter_map(|fact| Some((fact.name.to_owned(), fact.read(Path::new(fact.path))?)))
-        .collect();
+        .collect_map();
     let cpus = Path::new("/sys/devices/system/cpu");
     facts.extend(governors(cpus).map(|text| ("governor".to_owned(), text)));
     facts.extend(mitigations(&cpus.join("vulnerabilities")));

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use record::experiment::{Experiment, ExperimentPlan, TrialSummary};
 use record::file::ReadError;
 use record::observed::UnobservableMetric;
+use record::sorted::{CollectSorted, sort_by_key};
 use record::trial::{ExperimentTrial, TrialPosition};
 use serde::Serialize;
 
@@ -242,20 +243,20 @@ impl ExperimentDir {
     /// Returns the mean number of requests begun by trial number, for drivers that report it.
     pub fn begun_means(&self) -> BTreeMap<u32, f64> {
         let details = self.details.iter();
-        details.filter_map(|(number, it)| Some((*number, it.begun_mean?))).collect()
+        details.filter_map(|(number, it)| Some((*number, it.begun_mean?))).collect_map()
     }
 
     /// Returns the numbers of the trials in which functions were sampled.
     pub fn profiled_trials(&self) -> BTreeSet<u32> {
         let profiled = self.details.iter().filter(|(_, it)| it.is_profiled);
-        profiled.map(|(number, _)| *number).collect()
+        profiled.map(|(number, _)| *number).collect_set()
     }
 
     /// Returns the fraction of the subject's CPU time that counting its calls took, by trial
     /// number. Trials without counted calls are absent.
     pub fn counting_fractions(&self) -> BTreeMap<u32, f64> {
         let details = self.details.iter();
-        details.filter_map(|(number, it)| Some((*number, it.counting_fraction?))).collect()
+        details.filter_map(|(number, it)| Some((*number, it.counting_fraction?))).collect_map()
     }
 
     /// Returns whether the requested calls were counted in the trial with this number.
@@ -372,7 +373,7 @@ impl ExperimentDir {
         self.last_number = self.last_number.max(line.position.number);
         self.details.insert(line.position.number, TrialDetails::from_trial(&stored));
         self.trials.push(line.clone());
-        self.trials.sort_by_key(|line| line.position.number);
+        sort_by_key(&mut self.trials, |line| line.position.number);
         Ok(line)
     }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use record::experiment::{Experiment, ExperimentPlan, SCHEMA, StopReason, TrialSummary};
 use record::run::WeirVersion;
+use record::sorted::CollectSorted;
 use record::trial::{ExperimentTrial, TrialKind};
 
 use super::blocks::{TrialGroup, mark_discarded};
@@ -240,7 +241,7 @@ impl<'f, 'h> Engine<'f, 'h> {
     fn after_trial(&mut self, line: &TrialSummary) -> Result<(), EngineError> {
         let (position, failed) = (line.position.clone(), line.failed.clone());
         self.emit(&Event::TrialFinished { position, failed });
-        let all: BTreeSet<u32> = self.disturbed_trials().collect();
+        let all: BTreeSet<u32> = self.disturbed_trials().collect_set();
         for number in all.difference(&self.reported_discards.clone()) {
             let of_number = |line: &&TrialSummary| line.position.number == *number;
             if let Some((position, Some(reason))) =

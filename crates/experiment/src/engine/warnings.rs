@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{Arm, ExperimentPlan, TrialSummary, Warning};
 use record::observed::UnobservableMetric;
+use record::sorted::CollectSorted;
 use record::trial::TrialKind;
 
 use super::experiment_dir::ExperimentDir;
@@ -163,7 +164,7 @@ fn warnings_by_reason<'a>(
         }
     }
     let of_reason = |(reason, cells): (String, Vec<(&str, &str)>)| {
-        let arms: BTreeSet<&str> = cells.iter().map(|(arm, _)| *arm).collect();
+        let arms: BTreeSet<&str> = cells.iter().map(|(arm, _)| *arm).collect_set();
         let named: Vec<String> =
             cells.iter().take(NAMED_MAX).map(|(arm, load)| format!("{arm} under {load}")).collect();
         let more = match cells.len().saturating_sub(NAMED_MAX) {

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use record::experiment::{Arm, BlockPair, ExperimentPlan, TrialSummary, counted_blocks};
+use record::sorted::CollectSorted;
 use stats::sequential::BlockValues;
 
 pub(super) struct JudgedTrials<'a> {
@@ -53,7 +54,7 @@ impl<'a> JudgedTrials<'a> {
     pub(super) fn values_by_block(&self, arm: &str, load: &str, metric: &str) -> BTreeMap<u32, f64> {
         let figure = |trial: &TrialSummary| Some((trial.position.block, *trial.metrics.get(metric)?));
         let figures = self.cell(arm, load).filter_map(figure);
-        figures.filter(|(_, value)| value.is_finite()).collect()
+        figures.filter(|(_, value)| value.is_finite()).collect_map()
     }
 
     /// Returns the fraction of the CPUs that others took during the trials of an arm under a load, by block.
@@ -62,7 +63,7 @@ impl<'a> JudgedTrials<'a> {
             let foreign = trial.covariates.foreign_cpus.filter(|_| self.cpus > 0.0).unwrap_or(0.0);
             foreign / self.cpus.max(1.0) + trial.covariates.steal_fraction.unwrap_or(0.0)
         };
-        self.cell(arm, load).map(|trial| (trial.position.block, taken(trial))).collect()
+        self.cell(arm, load).map(|trial| (trial.position.block, taken(trial))).collect_map()
     }
 
     /// Returns the blocks in which both the arm and the baseline have the metric, in order. Both runs of the baseline

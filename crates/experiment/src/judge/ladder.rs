@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use record::experiment::ExperimentMetric;
+use record::sorted::sort_by;
 
 use super::judged_trials::{log_ratios, pair_blocks};
 use super::sentence::list_up_to;
@@ -91,7 +92,7 @@ fn ladder_levels<'a>(
             is_generator_limited: limited,
         });
     }
-    levels.sort_by(|a, b| a.level.total_cmp(&b.level));
+    sort_by(&mut levels, |a, b| a.level.total_cmp(&b.level));
     let distinct = levels.windows(2).all(|two| two[0].level < two[1].level);
     (levels.len() > 1 && distinct).then(|| (factor.clone(), levels))
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use record::capacity_search::{Estimate, Knee, Scaling};
 use record::experiment::{Arm, ExperimentMetric, ExperimentPlan, ScalingSummary, TrialSummary};
+use record::sorted::{CollectSorted, sort_by};
 use stats::knee::{KNEE_POINTS_MIN, find_knee};
 use stats::scalability::{SCALABILITY_POINTS_MIN, fit_scalability};
 
@@ -57,7 +58,7 @@ pub(super) fn fit_factors(
 type Levels = BTreeMap<String, String>;
 
 fn factors<'a>(levels: impl Iterator<Item = &'a Levels>) -> Vec<String> {
-    let names: BTreeSet<&String> = levels.flat_map(BTreeMap::keys).collect();
+    let names: BTreeSet<&String> = levels.flat_map(BTreeMap::keys).collect_set();
     names.into_iter().cloned().collect()
 }
 
@@ -100,7 +101,7 @@ fn points_along_factor<'a>(
         points.p99_ns.extend(median(P99_NS));
         points.limited.extend(limited.contains(&(arm.clone(), load.clone())).then_some(level));
     }
-    points.points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    sort_by(&mut points.points, |one, other| one.0.total_cmp(&other.0));
     points.limited.sort_by(f64::total_cmp);
     (points.points.len() > 1).then_some(points)
 }

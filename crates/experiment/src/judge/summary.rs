@@ -5,6 +5,7 @@
 
 use record::experiment::{Arm, Comparison, ComparisonOutcome, ExperimentMetric, FinishStep, Warning};
 use record::run::Answer;
+use record::sorted::sort_by;
 use record::trial::TrialKind;
 use record::units::format_plural;
 
@@ -116,7 +117,7 @@ fn noise_text(input: &WarningInput<'_>, metric: &ExperimentMetric) -> String {
     let mut detectable: Vec<(f64, f64, &Comparison)> = noises
         .filter_map(|one| Some((smallest_detectable_effect(one)?, (one.ratio? - 1.0).abs(), one)))
         .collect();
-    detectable.sort_by(|a, b| a.0.total_cmp(&b.0));
+    sort_by(&mut detectable, |a, b| a.0.total_cmp(&b.0));
     let (Some(min), Some(max)) = (detectable.first(), detectable.last()) else {
         return format!(
             "No conclusion yet about the noise of {arm} in {noun}: there are {}, {BLOCKS_MIN} are required.",
@@ -268,7 +269,7 @@ fn overview(input: &WarningInput<'_>, metric: &ExperimentMetric, claims: &[&Comp
     let group = |outcome: ComparisonOutcome, word: &str, sized: bool| {
         let mut members: Vec<&&Comparison> = claims.iter().filter(|one| one.outcome == outcome).collect();
         let size = |one: &Comparison| one.ratio.map_or(0.0, |ratio| ratio.ln().abs());
-        members.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        sort_by(&mut members, |a, b| size(b).total_cmp(&size(a)));
         let texts: Vec<String> = members
             .iter()
             .map(|one| match one.ratio.filter(|_| sized) {

@@ -9,6 +9,7 @@ mod procedure;
 use std::collections::BTreeSet;
 
 use record::experiment::{Arm, Comparison, ExperimentCell, Warning};
+use record::sorted::CollectSorted;
 
 use super::JudgeExtras;
 use super::bottleneck;
@@ -143,7 +144,7 @@ pub static WARNINGS: &[WarningKind] = &[
 /// Merges the findings of all arms, or arms under loads, that have the same consequence. Each is
 /// named with its own text.
 fn merge_findings(findings: Vec<WarningFinding>, between: &str, follows: &str) -> Vec<WarningFinding> {
-    let arms: BTreeSet<&Option<String>> = findings.iter().map(|(arm, _)| arm).collect();
+    let arms: BTreeSet<&Option<String>> = findings.iter().map(|(arm, _)| arm).collect_set();
     let arm = arms.first().filter(|_| arms.len() == 1).and_then(|arm| (*arm).clone());
     let more = match findings.len().saturating_sub(NAMED_MAX) {
         0 => String::new(),

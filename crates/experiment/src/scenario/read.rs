@@ -12,6 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub use record::document::Problems;
+use record::sorted::{CollectSorted, sort_by_key};
 
 use super::experiment_keys::EXPERIMENT;
 use super::key_spec::{KeySpec, ValueForm, describe};
@@ -63,7 +64,7 @@ pub struct TableValues {
 impl TableValues {
     pub(super) fn by_node<T>(&self, key: &str, read: impl Fn(&Self, &str) -> Option<T>) -> BTreeMap<Node, T> {
         let Some(table) = self.table(key) else { return BTreeMap::new() };
-        NODES.into_iter().filter_map(|node| Some((node, read(table, node.name())?))).collect()
+        NODES.into_iter().filter_map(|node| Some((node, read(table, node.name())?))).collect_map()
     }
 
     /// Returns the byte offset of a key's value, or else of the table.
@@ -268,7 +269,7 @@ fn read_named_tables(
         };
         entries.push(NamedTable { name, offset: at, values });
     }
-    entries.sort_by_key(|entry| entry.offset);
+    sort_by_key(&mut entries, |entry| entry.offset);
     entries
 }
 

@@ -4,6 +4,8 @@
 use record::units::format_plural;
 use std::collections::BTreeMap;
 
+use record::sorted::sort_by;
+
 use super::cases::CaseSet;
 use super::matrix::{CaseOutcome, MatrixRow, SelfTest};
 use super::reliability::{ConfidenceReliability, reliability_levels};
@@ -56,7 +58,7 @@ fn matrix_table(part: &SelfTest) -> String {
 fn write_rows(rows: &[MatrixRow], text: &mut String) {
     for row in rows {
         let mut reported: Vec<(&String, &u32)> = row.reported.iter().collect();
-        reported.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+        sort_by(&mut reported, |one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
         let mut reported: Vec<String> =
             reported.iter().map(|(verdict, runs)| format!("`{verdict}` {runs}")).collect();
         if row.failed > 0 {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use record::sorted::{sort_by, sort_by_key};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::cases::{CaseKind, CaseSet};
@@ -218,7 +219,7 @@ impl SelfTest {
                 }
             }
             // Healthy rows come first, whatever ran first.
-            names.sort_by_key(|name| (*name != HEALTHY, *name));
+            sort_by_key(&mut names, |name| (*name != HEALTHY, *name));
             names
         };
         let by_verdict: fn(&CaseOutcome) -> &str = |one| &one.induced;
@@ -247,7 +248,7 @@ pub fn matrix_text(rows: &[MatrixRow]) -> String {
     let mut text = format!("{:width$}  runs  right  reported first\n", "induced");
     for row in rows {
         let mut reported: Vec<(&String, &u32)> = row.reported.iter().collect();
-        reported.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+        sort_by(&mut reported, |one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
         let mut reported: Vec<String> =
             reported.iter().map(|(verdict, runs)| format!("{verdict} {runs}")).collect();
         if row.failed > 0 {

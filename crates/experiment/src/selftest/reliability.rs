@@ -1,6 +1,7 @@
 //! Calibration table of the diagnosis: how often its top-ranked verdict was right, per claimed
 //! confidence. No I/O.
 
+use record::sorted::sort_by;
 use serde::{Deserialize, Serialize};
 use stats::proportion::wilson_interval;
 
@@ -54,7 +55,7 @@ pub fn reliability_levels(outcomes: &[CaseOutcome]) -> Vec<ConfidenceReliability
     }
     let rank = |name: &str| LEVELS.iter().position(|level| *level == name).unwrap_or(LEVELS.len());
     let number = |name: &str| name.parse::<f64>().unwrap_or(f64::NEG_INFINITY);
-    levels.sort_by(|one, other| {
+    sort_by(&mut levels, |one, other| {
         let by_rank = rank(&one.claimed).cmp(&rank(&other.claimed));
         // Numeric levels: the greatest is the strongest.
         let by_number = || number(&other.claimed).total_cmp(&number(&one.claimed));

@@ -10,6 +10,7 @@ use diagnose::window::{GENERATOR, ORIGIN, SUBJECT, namespace};
 use record::experiment::{BetterDirection, ExperimentMetric};
 use record::observed::{MachineSample, RoleUse};
 use record::run::{Interval, Run};
+use record::sorted::CollectSorted;
 use record::trial::ExperimentTrial;
 
 use super::driver;
@@ -104,7 +105,7 @@ pub fn read_metrics(trial: &ExperimentTrial) -> BTreeMap<String, f64> {
         let value = metric.read_from(&view)?;
         Some((metric.name.to_owned(), value))
     });
-    values.collect()
+    values.collect_map()
 }
 
 macro_rules! metrics {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use host::sandbox::programs::program_to_start;
+use record::sorted::CollectSorted;
 use record::units::format_duration_ns;
 
 use super::program_output::{open_for_append, output_suffix, output_tail};
@@ -89,7 +90,7 @@ impl TrialStage<'_> {
     ) -> Result<(usize, ReadinessCheck), TrialError> {
         let words: Vec<String> = program.command.iter().map(|word| self.fill(word)).collect();
         let env = program.env.iter().map(|(name, value)| (name.clone(), self.fill(value)));
-        let env: BTreeMap<String, String> = env.collect();
+        let env: BTreeMap<String, String> = env.collect_map();
         self.commands.insert(name.to_owned(), shell_command_line(&env, &words));
         let log = self.testbed.directory().join(format!("{name}.log"));
         let (program_name, arguments) =

@@ -14,6 +14,7 @@ use host::perf::call_counter::{self, CallKind, CountBudget, CountedCalls};
 use host::process_tree::with_descendants;
 use record::observed::{MachineObservation, PortRoles, UnobservableMetric};
 use record::problem::InvalidValue;
+use record::sorted::sort_by_key;
 use record::trial::FunctionCalls;
 
 use crate::scenario::plan::Node;
@@ -274,7 +275,7 @@ fn watch_spec(programs: &[WatchedProgram], own: i32) -> MonitorSpec {
         .map(|program| RoleSpec { role: role_of(program.node).to_owned(), pids: program.pids.clone() })
         .collect();
     // The generator comes first, as in weir's own record.
-    roles.sort_by_key(|role| role.role != GENERATOR);
+    sort_by_key(&mut roles, |role| role.role != GENERATOR);
     roles.push(RoleSpec { role: LAB_ROLE.to_owned(), pids: vec![own] });
     let ports = programs.iter().filter_map(|program| {
         let used_by = if program.node == Node::Origin { SUBJECT } else { GENERATOR };

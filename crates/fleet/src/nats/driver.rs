@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use record::sorted::sort_by_key;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -161,7 +162,7 @@ impl Driver {
         let mut found: Vec<ServerUrl> = urls.iter().filter_map(|url| ServerUrl::parse(url).ok()).collect();
         // Not all clients try the same server first when one is lost.
         let random = RandomState::new();
-        found.sort_by_key(|server| random.hash_one((&server.host, server.port)));
+        sort_by_key(&mut found, |server| random.hash_one((&server.host, server.port)));
         for server in found {
             let is_known =
                 self.servers.iter().any(|known| (&known.host, known.port) == (&server.host, server.port));

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use record::observed::Neighbour;
+use record::sorted::sort_by;
 
 use crate::kernel_file::read_once;
 use crate::process::{StatLine, parse_stat};
@@ -152,7 +153,7 @@ fn busiest(ticks: &BTreeMap<String, u64>, length_ns: u64) -> Vec<Neighbour> {
     let mut all: Vec<Neighbour> =
         ticks.iter().map(|(name, ticks)| Neighbour { name: name.clone(), cpus: cpus(*ticks) }).collect();
     all.retain(|one| one.cpus >= CPUS_MIN && length_s > 0.0);
-    all.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
+    sort_by(&mut all, |a, b| b.cpus.total_cmp(&a.cpus));
     all.truncate(NEIGHBOURS_MAX);
     all
 }

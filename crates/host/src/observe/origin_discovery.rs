@@ -4,6 +4,8 @@
 //! The scan also counts the sockets that no watched role holds. It does not measure traffic: the
 //! discovered ports are watched with the others.
 
+use record::sorted::sort_by_key;
+
 use super::topology::{ListenTarget, find_server_processes};
 use super::{ORIGIN, SUBJECT};
 use crate::kernel_file::NotObservable;
@@ -224,7 +226,7 @@ impl OriginDiscovery {
             }
         }
         let mut remotes: Vec<_> = counts.into_iter().collect();
-        remotes.sort_by_key(|&((remote, depth), count)| (depth, std::cmp::Reverse(count), remote));
+        sort_by_key(&mut remotes, |&((remote, depth), count)| (depth, std::cmp::Reverse(count), remote));
         remotes.into_iter().map(|(of, _)| of).collect()
     }
 

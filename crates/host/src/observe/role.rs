@@ -2,6 +2,8 @@
 //!
 //! The caller selects the processes.
 
+use record::sorted::{CollectSorted, sort_by, sort_by_key};
+
 use super::cgroups::CgroupMonitor;
 use super::identity;
 use super::process::{ProcessMonitor, ProcessUse, StartPhase};
@@ -81,10 +83,10 @@ impl SleepPolls {
             return None;
         }
         let mut functions: Vec<_> = self.by_function.into_iter().collect();
-        functions.sort_by_key(|(_, threads)| Reverse(*threads));
+        sort_by_key(&mut functions, |(_, threads)| Reverse(*threads));
         functions.truncate(MAX_SLEEP_FUNCTIONS);
         let mean = |threads: u64| threads as f64 / f64::from(self.polls);
-        Some(functions.into_iter().map(|(name, threads)| (name, mean(threads))).collect())
+        Some(functions.into_iter().map(|(name, threads)| (name, mean(threads))).collect_map())
     }
 }
 
@@ -266,7 +268,7 @@ impl RoleMonitor {
         role.voluntary_switches_per_s = voluntary as f64 / seconds;
         role.involuntary_switches_per_s = involuntary as f64 / seconds;
         let demand = |thread: &ThreadCpuUse| thread.busy + thread.waiting.unwrap_or(0.0);
-        role.threads.sort_by(|one, other| {
+        sort_by(&mut role.threads, |one, other| {
             other.busy.total_cmp(&one.busy).then(demand(other).total_cmp(&demand(one)))
         });
         role.threads.truncate(MAX_THREADS);

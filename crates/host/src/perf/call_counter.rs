@@ -17,6 +17,7 @@ use std::time::Duration;
 use record::invalid_value;
 use record::observed::CallCount;
 use record::problem::{InvalidValue, suggestion};
+use record::sorted::sort_by_key;
 
 use super::allocator::{Allocator, AllocatorCall};
 use super::calibrate::{self, HitCost, UprobeStep};
@@ -384,7 +385,7 @@ fn busiest_threads(pid: i32, max: usize, description: &mut String) -> Vec<i32> {
         return tids;
     }
     let mut all = threads(pid).unwrap_or_default();
-    all.sort_by_key(|thread| std::cmp::Reverse(thread.user_ticks + thread.system_ticks));
+    sort_by_key(&mut all, |thread| std::cmp::Reverse(thread.user_ticks + thread.system_ticks));
     description.push_str(&format!(" ({max} of {} threads)", tids.len()));
     all.into_iter().take(max).map(|thread| thread.tid).collect()
 }

@@ -4,6 +4,7 @@
 //!
 //! Kernel functions end in `_[k]`, as `stackcollapse-perf.pl --kernel` writes them.
 
+use record::sorted::sort_by;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
@@ -142,7 +143,7 @@ pub fn diff(before: &FoldedStacks, after: &FoldedStacks) -> Vec<FunctionChange> 
         ..change
     };
     let mut changes: Vec<FunctionChange> = changes.into_iter().map(named).collect();
-    changes.sort_by(|a, b| {
+    sort_by(&mut changes, |a, b| {
         let by_self = b.self_delta().abs().total_cmp(&a.self_delta().abs());
         by_self.then_with(|| b.total_delta().abs().total_cmp(&a.total_delta().abs()))
     });

@@ -10,6 +10,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use record::sorted::sort_by_key;
+
 use super::process_file::locate_in_process;
 use crate::kernel_file::NotObservable;
 use crate::process::printable;
@@ -107,7 +109,7 @@ pub fn parse(text: &str) -> Vec<TaskRow> {
         Some(TaskRow { function, calls, cpu_ns, latency_ns })
     };
     let mut rows: Vec<TaskRow> = text.lines().filter_map(row).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.cpu_ns));
+    sort_by_key(&mut rows, |row| std::cmp::Reverse(row.cpu_ns));
     rows
 }
 

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use record::observed::FunctionUse;
+use record::sorted::sort_by;
 
 use super::folded::FoldedStacks;
 use super::stacks::{SampleCollector, SampledProcess, Stack};
@@ -61,7 +62,7 @@ impl Profile {
                 NamedStack { pid: stack.pid, frames: symbolizer.resolve(stack, process), samples }
             })
             .collect();
-        stacks.sort_by(|a, b| (a.pid, &a.frames).cmp(&(b.pid, &b.frames)));
+        sort_by(&mut stacks, |a, b| (a.pid, &a.frames).cmp(&(b.pid, &b.frames)));
         let names = collected.processes.iter().map(|(&pid, one)| (pid, one.name.clone())).collect();
         let mut notes = notes;
         notes.append(&mut symbolizer.symbols.notes);
@@ -140,7 +141,7 @@ impl Profile {
                 total_fraction: fraction(total),
             })
             .collect();
-        rows.sort_by(|a, b| {
+        sort_by(&mut rows, |a, b| {
             let by_self = b.self_fraction.total_cmp(&a.self_fraction);
             let by_total = b.total_fraction.total_cmp(&a.total_fraction);
             by_self.then(by_total).then_with(|| a.function.cmp(&b.function))

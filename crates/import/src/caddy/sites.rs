@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use record::sorted::sort_by_key;
+
 use super::matcher::{host_condition, template};
 use super::site::{ORDER, SiteRules, site_rules};
 use crate::directive::Directive;
@@ -354,7 +356,7 @@ fn host_rules(members: &[&Site<'_>], port: u16, has_tls: bool) -> Vec<Rule> {
             units.push((u8::from(host.starts_with('*')), std::cmp::Reverse(host.len()), condition, site));
         }
     }
-    units.sort_by_key(|(rank, length, ..)| (*rank, *length));
+    sort_by_key(&mut units, |(rank, length, ..)| (*rank, *length));
     let shared: Vec<(*const Directive, Rc<[Rule]>)> = members
         .iter()
         .map(|site| (std::ptr::from_ref(site.block), site.rules.rules.clone().into()))

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
+use record::sorted::sort_by_key;
+
 use super::phases::{Converter, always_returns};
 use super::pool::Upstream;
 use super::scope::Scope;
@@ -196,7 +198,7 @@ impl Converter<'_, '_> {
         }
         rules.extend(Self::slash_redirects(level));
         let mut prefixes: Vec<&Location> = level.iter().filter(|location| location.is_prefix()).collect();
-        prefixes.sort_by_key(|location| std::cmp::Reverse(location.path.len()));
+        sort_by_key(&mut prefixes, |location| std::cmp::Reverse(location.path.len()));
         let is_flat = prefixes
             .iter()
             .all(|location| location.inner.is_empty() && location.kind == LocationKind::Prefix);

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
+use record::sorted::sort_by_key;
+
 use super::variables::{Known, source_template, split_name};
 use crate::directive::Directive;
 use crate::document::Origin;
@@ -356,7 +358,7 @@ impl MapVariable {
             _ => (0, 0),
         };
         let mut ordered: Vec<_> = self.entries.iter().collect();
-        ordered.sort_by_key(|(pattern, _)| rank(pattern));
+        sort_by_key(&mut ordered, |(pattern, _)| rank(pattern));
         ordered
     }
 

@@ -4,6 +4,8 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use record::sorted::sort_by_key;
+
 use super::compression::write_compression;
 use super::location::{Location, server_rules};
 use super::pool::Upstream;
@@ -263,7 +265,7 @@ pub(super) fn assemble(servers: &[Server], upstreams: &[Upstream], draft: &mut D
                 units.push((*rank, group.default, condition.clone()));
             }
         }
-        units.sort_by_key(|(rank, index, _)| (*rank, *index));
+        sort_by_key(&mut units, |(rank, index, _)| (*rank, *index));
         let mut all: Vec<Rule> = Vec::new();
         let refused = refused_servers(&group, servers, draft);
         for (_, index, condition) in join_units(units) {

@@ -5,6 +5,7 @@
 
 use record::diagnosis::{NONE, UNKNOWN};
 use record::run::{Confidence, Diagnosis};
+use record::sorted::sort_by;
 use record::units::format_count;
 
 /// Maximum ratio of a missed level to the lowest missed one at which both have the same cause.
@@ -69,7 +70,7 @@ impl<R: Clone> FailedLevels<R> {
             None => {}
         }
         self.levels.push(failed);
-        self.levels.sort_by(|a, b| a.level.total_cmp(&b.level));
+        sort_by(&mut self.levels, |a, b| a.level.total_cmp(&b.level));
         if self.levels.len() > LEVELS_MAX {
             let unnamed = self.levels.iter().rposition(|other| !other.has_cause());
             self.levels.remove(unnamed.unwrap_or(LEVELS_MAX));

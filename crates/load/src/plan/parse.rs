@@ -91,6 +91,8 @@ impl FlagReader {
         self.problems.is_empty()
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn add_problem(&mut self, flag: &str, text: impl fmt::Display) {
         self.problems.push(InputProblem::new(flag, text));
     }
@@ -114,6 +116,7 @@ impl FlagReader {
         }
     }
 
+    #[inline(never)]
     fn duration_ns(&mut self, flag: &str, text: Option<&String>, default_ns: u64, bare: DurationUnit) -> u64 {
         self.parse_or_default(flag, text, default_ns, |text| parse_duration_ns(text, bare))
     }

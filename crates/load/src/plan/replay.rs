@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue, printable};
+use record::sorted::CollectSorted;
 use serde::{Serialize, Serializer};
 
 use super::{RenderedRequest, Url};
@@ -351,7 +352,7 @@ impl Serialize for ReplaySchedule {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
         let skipped: BTreeMap<SkipReason, u64> =
-            self.input.skipped.iter().map(|(reason, skipped)| (*reason, skipped.count)).collect();
+            self.input.skipped.iter().map(|(reason, skipped)| (*reason, skipped.count)).collect_map();
         let mut summary = serializer.serialize_struct("ReplaySchedule", 4)?;
         summary.serialize_field("read", &self.input.read)?;
         summary.serialize_field("skipped", &skipped)?;

@@ -1,5 +1,7 @@
 //! Samples of responses that failed a check.
 
+use record::sorted::sort_by_key;
+
 use crate::plan::{CHECK_NAMES, CheckKind};
 
 /// Response that failed a check.
@@ -23,7 +25,7 @@ impl CheckSample {
     /// Selects the samples of a run: the first of each check, then others, in the order of their times.
     pub(crate) fn select<'a>(samples: impl Iterator<Item = &'a Self>) -> Vec<Self> {
         let mut all: Vec<&Self> = samples.collect();
-        all.sort_by_key(|sample| sample.at_ns);
+        sort_by_key(&mut all, |sample| sample.at_ns);
         let mut seen = [0usize; CHECK_NAMES.len()];
         let mut ranked: Vec<_> = all
             .into_iter()
@@ -33,10 +35,10 @@ impl CheckSample {
                 (rank, sample)
             })
             .collect();
-        ranked.sort_by_key(|(rank, sample)| (*rank, sample.at_ns));
+        sort_by_key(&mut ranked, |(rank, sample)| (*rank, sample.at_ns));
         let mut selected: Vec<Self> =
             ranked.into_iter().take(CHECK_SAMPLES_MAX).map(|(_, sample)| sample.clone()).collect();
-        selected.sort_by_key(|sample| sample.at_ns);
+        sort_by_key(&mut selected, |sample| sample.at_ns);
         selected
     }
 }

@@ -1,6 +1,7 @@
 //! Counters of one core since the start of its run, and their sums over cores and seconds.
 
 use record::run::Interval;
+use record::sorted::CollectSorted;
 
 use super::{Http2Counters, LiveCounters, TlsCounters};
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
@@ -172,8 +173,8 @@ impl Counters {
             connections_opened: self.opened - before.opened,
             responses: self.responses - before.responses,
             good: Some(self.good() - before.good()),
-            errors: errors.collect(),
-            parse_errors: parse_errors.filter(|(_, count)| *count > 0).collect(),
+            errors: errors.collect_map(),
+            parse_errors: parse_errors.filter(|(_, count)| *count > 0).collect_map(),
             status_classes: std::array::from_fn(|index| class(index + 1)),
             bytes_in: self.bytes_in - before.bytes_in,
             bytes_out: self.bytes_out - before.bytes_out,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use record::document::{Located, Problems};
+use record::sorted::sort_by_key;
 
 use crate::maps::{MapStore, MatchKind, TEXT_BYTES_MAX, TableForm};
 use crate::plan::{Fact, MapPlan, Variable};
@@ -85,7 +86,7 @@ fn open(
 fn parse_entries(section: &Section, form: TableForm, problems: &mut Problems) -> Option<Arc<MapStore>> {
     let mut pairs = section.pairs("entries");
     // As they are written: the first expression that matches decides.
-    pairs.sort_by_key(|pair| pair.name.offset);
+    sort_by_key(&mut pairs, |pair| pair.name.offset);
     let entries = pairs.iter().map(|pair| match &pair.matcher.value {
         Matcher::Text(value) => (&*pair.name.value, &**value),
         // The kind of the key has only texts.

@@ -225,7 +225,11 @@ fn toml_to_json(value: &DeValue<'_>) -> Json {
 
 /// Converts a TOML table to the JSON that an editor validates against the schema.
 pub(super) fn table_json(table: &DeTable<'_>) -> Json {
-    table.iter().map(|(key, value)| (key.get_ref().to_string(), toml_to_json(value.get_ref()))).collect()
+    let mut members = Map::new();
+    for (key, value) in table {
+        members.insert(key.get_ref().to_string(), toml_to_json(value.get_ref()));
+    }
+    members.into()
 }
 
 const INTRODUCTION: &str = "\

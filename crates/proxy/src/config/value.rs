@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use record::document::{Located, Problems};
 use record::problem::suggestion;
+use record::sorted::sort_by_key;
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_fraction, parse_rate, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -108,11 +109,14 @@ impl Section {
         matches!(self.values.get(key), Some(Located { value: Value::Bool(false), .. }))
     }
 
+    // Hundreds of calls, once at a start: they stay calls.
+    #[inline(never)]
     pub(super) fn flag(&self, key: &str) -> bool {
         matches!(self.value_or_default(key), Some(Located { value: Value::Bool(true), .. }))
     }
 
     /// Returns a number, nanoseconds or bytes.
+    #[inline(never)]
     pub(super) fn integer(&self, key: &str) -> Option<u64> {
         match self.value_or_default(key)?.value {
             Value::Integer(number) => Some(number),
@@ -134,6 +138,7 @@ impl Section {
         self.integer(key).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
     }
 
+    #[inline(never)]
     pub(super) fn float(&self, key: &str) -> Option<f64> {
         match self.value_or_default(key)?.value {
             Value::Float(number) => Some(number),
@@ -141,6 +146,7 @@ impl Section {
         }
     }
 
+    #[inline(never)]
     pub(super) fn text(&self, key: &str) -> Option<Located<Box<str>>> {
         let Located { value, offset } = self.value_or_default(key)?;
         match value {
@@ -149,6 +155,7 @@ impl Section {
         }
     }
 
+    #[inline(never)]
     pub(super) fn texts(&self, key: &str) -> Vec<Located<Box<str>>> {
         match self.value_or_default(key) {
             Some(Located { value: Value::Texts(texts), .. }) => texts,
@@ -156,6 +163,7 @@ impl Section {
         }
     }
 
+    #[inline(never)]
     pub(super) fn pairs(&self, key: &str) -> Vec<Pair> {
         match self.value_or_default(key) {
             Some(Located { value: Value::Pairs(pairs), .. }) => pairs,
@@ -180,6 +188,7 @@ impl Section {
         }
     }
 
+    #[inline(never)]
     pub(super) fn tables(&self, key: &str) -> Vec<Self> {
         match self.value_or_default(key) {
             Some(Located { value: Value::Tables(sections), .. }) => sections,
@@ -308,7 +317,7 @@ impl<'p> TableReader<'p> {
                 section.values.insert(row.key, Located::new(parsed_value, value.span().start));
             }
         }
-        section.given_keys.sort_by_key(|(_, offset)| *offset);
+        sort_by_key(&mut section.given_keys, |(_, offset)| *offset);
         // A required table at the top level may be in another file.
         if !self.is_lenient && !path.is_empty() {
             section.report_missing_keys(self.problems);
@@ -336,7 +345,7 @@ impl<'p> TableReader<'p> {
                     named.iter().filter_map(|(name, value)| self.read_named(path, row, name, value));
                 let mut sections: Vec<Section> = sections.collect();
                 // The parser returns tables sorted by name; people expect the file's order.
-                sections.sort_by_key(|section| section.offset);
+                sort_by_key(&mut sections, |section| section.offset);
                 Some(Value::Tables(sections))
             }
             ValueKind::Entries(path, short_key) => self.read_entries(row, value, path, short_key),
@@ -492,7 +501,7 @@ impl<'p> TableReader<'p> {
             let name = Located::new(name.get_ref().as_ref().into(), name.span().start);
             pairs.push(Pair { name, matcher });
         }
-        pairs.sort_by_key(|pair| pair.name.offset);
+        sort_by_key(&mut pairs, |pair| pair.name.offset);
         Some(Value::Pairs(pairs))
     }
 }

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use record::sorted::sort_by_key;
+
 use super::{PoolId, RouteChange, Template, TextCondition};
 use crate::auth::AuthKind;
 pub use crate::auth::failures::FailureLimit;
@@ -347,7 +349,7 @@ impl super::Plan {
         let settings = self.routes.iter().flat_map(|route| &route.settings.by_listener);
         let routes = settings.filter_map(|settings| settings.access.as_ref()?.auth.as_ref());
         let mut plans: Vec<&AuthPlan> = listeners.chain(routes).map(|plan| &**plan).collect();
-        plans.sort_by_key(|plan| plan.number);
+        sort_by_key(&mut plans, |plan| plan.number);
         plans.dedup_by_key(|plan| plan.number);
         plans.into_iter()
     }

@@ -4,6 +4,7 @@
 
 use experiment::format;
 use record::experiment::{Arm, Experiment, ExperimentMetric, LoadPlan};
+use record::sorted::sort_by_key;
 
 use super::{ReportChart, arms_legend};
 use crate::TrialRecords;
@@ -91,7 +92,7 @@ fn draw_slopes(svg: &mut Svg, metric: &ExperimentMetric, arms: &[ArmPoints<'_>],
     // The baseline's repetition comes first, so that the flat line is next to the arms that may
     // differ.
     let mut columns: Vec<&ArmPoints<'_>> = arms.iter().collect();
-    columns.sort_by_key(|of| of.arm.repeats.is_none());
+    sort_by_key(&mut columns, |of| of.arm.repeats.is_none());
     columns.truncate(COLUMNS_MAX);
     let steps = columns.len().saturating_sub(1).max(1) as f64;
     let plot = plot.beside((490.0, 654.0), Scale::linear(0.0, steps));

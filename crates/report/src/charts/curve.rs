@@ -108,7 +108,7 @@ fn draw_names(svg: &mut Svg, experiment: &Experiment, curves: &[ArmCurve<'_>], p
         |points: &[(f64, &ValueDistribution)]| points.last().map(|(x, end)| plot.at((*x, end.median)).1);
     let ends = curves.iter().filter_map(|(arm, points)| Some((*arm, end(points)?)));
     let mut ends: Vec<(&Arm, f64)> = ends.filter(|(_, at)| at.is_finite()).collect();
-    ends.sort_by(|a, b| a.1.total_cmp(&b.1));
+    record::sorted::sort_by(&mut ends, |a, b| a.1.total_cmp(&b.1));
     let mut next_y = f64::NEG_INFINITY;
     for (arm, at) in ends {
         let at = at.max(next_y);

@@ -5,6 +5,7 @@ use diagnose::{self, ResourceHeadroom};
 use experiment::format;
 use experiment::trial::load_record;
 use record::experiment::Experiment;
+use record::sorted::sort_by;
 
 use super::ReportChart;
 use crate::TrialRecords;
@@ -72,7 +73,7 @@ fn resources(arms: &[ArmUsage<'_>]) -> Vec<(&'static str, f64)> {
             None => max_used.push((used.resource, used.used_fraction)),
         }
     }
-    max_used.sort_by(|a, b| b.1.total_cmp(&a.1));
+    sort_by(&mut max_used, |a, b| b.1.total_cmp(&a.1));
     let is_shown = max_used.iter().filter(|(_, fraction)| *fraction >= FRACTION_MIN).count();
     // If no resource is used enough, show the fullest one.
     max_used.truncate(is_shown.max(1));

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use record::sorted::CollectSorted;
+
 use super::{ChartTable, TableCell};
 use crate::plot::shortened;
 
@@ -18,7 +20,7 @@ pub(super) type TableSide<'a> = (&'a str, &'a BTreeMap<String, String>);
 /// would be empty.
 pub(super) fn differences(sides: &[TableSide<'_>], otherwise: &str) -> Option<ChartTable> {
     let sides = &sides[..sides.len().min(COLUMNS_MAX)];
-    let keys: BTreeSet<&String> = sides.iter().flat_map(|(_, values)| values.keys()).collect();
+    let keys: BTreeSet<&String> = sides.iter().flat_map(|(_, values)| values.keys()).collect_set();
     if keys.is_empty() {
         return None;
     }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::Experiment;
+use record::sorted::CollectSorted;
 
 use super::trials::{cell, merge_trials};
 use crate::TrialRecords;
@@ -62,7 +63,7 @@ impl CellFigures {
 }
 
 pub(crate) fn factors<'a>(levels: impl Iterator<Item = &'a BTreeMap<String, String>>) -> BTreeSet<String> {
-    levels.flat_map(|levels| levels.keys().cloned()).collect()
+    levels.flat_map(|levels| levels.keys().cloned()).collect_set()
 }
 
 /// Returns the columns that name a row: its factors, or its name if it has none.

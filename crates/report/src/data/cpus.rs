@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use experiment::format;
 use record::observed::CpuUse;
+use record::sorted::{sort_by, sort_by_key};
 
 use super::typical::TypicalTrial;
 use crate::data_table::{DataTable, cells, six_digits};
@@ -104,9 +105,9 @@ impl CpuTimeline {
         let busy =
             |columns: &[Option<StateFractions>]| columns.iter().flatten().map(busy_fraction).sum::<f64>();
         let mut cpus: Vec<_> = self.named().enumerate().collect();
-        cpus.sort_by(|a, b| busy(b.1.1).total_cmp(&busy(a.1.1)));
+        sort_by(&mut cpus, |a, b| busy(b.1.1).total_cmp(&busy(a.1.1)));
         cpus.truncate(count_max);
-        cpus.sort_by_key(|(position, _)| *position);
+        sort_by_key(&mut cpus, |(position, _)| *position);
         cpus.into_iter().map(|(_, cpu)| cpu).collect()
     }
 
@@ -119,7 +120,7 @@ impl CpuTimeline {
     fn column_text(&self, column: usize, cpus_max: usize) -> Option<String> {
         let of_column = |(name, columns): (String, &[Option<StateFractions>])| Some((name, columns[column]?));
         let mut cpus: Vec<(String, StateFractions)> = self.named().filter_map(of_column).collect();
-        cpus.sort_by(|a, b| busy_fraction(&b.1).total_cmp(&busy_fraction(&a.1)));
+        sort_by(&mut cpus, |a, b| busy_fraction(&b.1).total_cmp(&busy_fraction(&a.1)));
         let lines = cpus.iter().take(cpus_max).map(|(name, fractions)| {
             let states = CPU_STATES.iter().zip(fractions).filter(|(_, fraction)| **fraction >= 0.005);
             let states = states.map(|(state, fraction)| format!("{} {:.0}", state.name, fraction * 100.0));

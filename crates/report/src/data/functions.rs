@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use record::experiment::Experiment;
+use record::sorted::{CollectSorted, sort_by};
 use record::trial::ExperimentTrial;
 
 use super::stacks::{US_PER_RESPONSE, arm_stacks};
@@ -50,7 +51,7 @@ impl ArmProfile {
             let name = format!("{}{suffix}", function.function);
             (name, (function.self_fraction, function.total_fraction))
         });
-        let functions: BTreeMap<String, (f64, f64)> = functions.collect();
+        let functions: BTreeMap<String, (f64, f64)> = functions.collect_map();
         let us = typical.line.metrics.get(US_PER_RESPONSE).copied();
         let us = us.filter(|us| us.is_finite() && *us > 0.0);
         (!functions.is_empty()).then_some(Self { us, functions })
@@ -84,7 +85,7 @@ impl FunctionRow<'_> {
 pub(crate) fn function_rows<'a>(before: &'a ArmProfile, after: &'a ArmProfile) -> Vec<FunctionRow<'a>> {
     let us = before.us.zip(after.us);
     let names = before.functions.keys().chain(after.functions.keys());
-    let names: std::collections::BTreeSet<&str> = names.map(String::as_str).collect();
+    let names: std::collections::BTreeSet<&str> = names.map(String::as_str).collect_set();
     let fractions = |profile: &ArmProfile, name| profile.functions.get(name).copied().unwrap_or_default();
     let row = |name| {
         let (before, after) = (fractions(before, name), fractions(after, name));
@@ -92,7 +93,7 @@ pub(crate) fn function_rows<'a>(before: &'a ArmProfile, after: &'a ArmProfile) -
         FunctionRow { name, before, after, us }
     };
     let mut rows: Vec<FunctionRow<'_>> = names.into_iter().map(row).collect();
-    rows.sort_by(|a, b| {
+    sort_by(&mut rows, |a, b| {
         let by_change = b.change().abs().total_cmp(&a.change().abs());
         by_change.then_with(|| b.before.0.total_cmp(&a.before.0)).then_with(|| a.name.cmp(b.name))
     });

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use experiment::format;
 use record::experiment::{Experiment, TrialSummary};
 use record::histogram::LatencyHistogram;
+use record::sorted::{CollectSorted, sort_by_key};
 
 use crate::TrialRecords;
 use crate::data_table::{DataTable, Datum as _, cells, six_digits};
@@ -137,7 +138,7 @@ pub(crate) fn trial_positions(strips: &ArmStrips<'_>) -> Vec<(u32, u32)> {
         first.entry(column.position()).and_modify(|first| *first = number.min(*first)).or_insert(number);
     }
     let mut positions: Vec<(u32, u32)> = first.keys().copied().collect();
-    positions.sort_by_key(|position| first.get(position).copied());
+    sort_by_key(&mut positions, |position| first.get(position).copied());
     positions
 }
 
@@ -145,7 +146,7 @@ pub(crate) fn trial_positions(strips: &ArmStrips<'_>) -> Vec<(u32, u32)> {
 /// would be ten times as long.
 pub(crate) fn data_table(strips: &ArmStrips<'_>) -> DataTable {
     let all = || strips.iter().flat_map(|(_, columns)| columns);
-    let used: BTreeSet<i32> = all().flat_map(|column| column.fractions.keys().copied()).collect();
+    let used: BTreeSet<i32> = all().flat_map(|column| column.fractions.keys().copied()).collect_set();
     let names = used.iter().map(|row| format!("to_{}_ns", six_digits(upper_edge_ns(*row).round())));
     let mut data = DataTable::new("load arm block trial").with_columns(names);
     for column in all() {

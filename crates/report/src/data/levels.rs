@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use record::experiment::{Arm, Experiment, ExperimentMetric, LoadPlan, ValueDistribution};
+use record::sorted::CollectSorted;
 
 use super::trials::{cell, level};
 use crate::data_table::DataTable;
@@ -45,10 +46,10 @@ impl LevelPanel<'_> {
 /// differences.
 pub(crate) fn level_panels(experiment: &Experiment) -> Vec<LevelPanel<'_>> {
     let loads = &experiment.plan.loads;
-    let names: BTreeSet<&String> = loads.iter().flat_map(|load| load.levels.keys()).collect();
+    let names: BTreeSet<&String> = loads.iter().flat_map(|load| load.levels.keys()).collect_set();
     let levels = |factor: &&String| -> usize {
         let levels: Option<Vec<f64>> = loads.iter().map(|load| level(load, factor)).collect();
-        levels.unwrap_or_default().iter().map(|level| level.to_bits()).collect::<BTreeSet<_>>().len()
+        levels.unwrap_or_default().iter().map(|level| level.to_bits()).collect_set().len()
     };
     let Some(factor) = names.into_iter().max_by_key(levels).filter(|name| levels(name) >= 2) else {
         return Vec::new();

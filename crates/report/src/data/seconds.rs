@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use experiment::format;
 use record::run::Interval;
+use record::sorted::CollectSorted;
 
 use super::typical::{LoadGroup, TypicalTrial};
 use crate::data_table::{DataTable, Datum as _};
@@ -110,7 +111,8 @@ impl<'a> TimeGrid<'a> {
     }
 
     pub(crate) fn step_tips(&self) -> impl Iterator<Item = ((f64, f64), String)> {
-        let steps: BTreeSet<i64> = self.trials.iter().flat_map(|(_, grid)| grid.keys()).copied().collect();
+        let steps: BTreeSet<i64> =
+            self.trials.iter().flat_map(|(_, grid)| grid.keys()).copied().collect_set();
         steps.into_iter().map(|step| {
             let at_s = step as f64 * self.step_s;
             let mut tip = format::value(at_s, "s");

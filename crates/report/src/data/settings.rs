@@ -6,6 +6,7 @@ use experiment::engine::discard;
 use experiment::format;
 use record::experiment::{Experiment, ExperimentPlan};
 use record::facts::HostLimits;
+use record::sorted::CollectSorted;
 
 use super::typical::TypicalTrial;
 
@@ -21,7 +22,7 @@ pub(crate) fn commands(one: &TypicalTrial<'_>) -> BTreeMap<String, String> {
 }
 
 pub(crate) fn settings(one: &TypicalTrial<'_>) -> BTreeMap<String, String> {
-    one.observed().flat_map(|observed| observed.settings.clone()).collect()
+    one.observed().flat_map(|observed| observed.settings.clone()).collect_map()
 }
 
 /// Returns only the keys whose values differ somewhere.
@@ -30,7 +31,7 @@ pub(crate) fn differing_keys(sides: &[BTreeMap<String, String>]) -> Vec<BTreeMap
     let differs = |key: &String| sides.iter().any(|side| side.get(key) != first.get(key));
     let of = |side: &BTreeMap<String, String>| {
         let own = side.iter().filter(|(key, _)| differs(key));
-        own.map(|(key, value)| (key.clone(), value.clone())).collect()
+        own.map(|(key, value)| (key.clone(), value.clone())).collect_map()
     };
     sides.iter().map(of).collect()
 }

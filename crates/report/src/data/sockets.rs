@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use experiment::format;
 use record::observed::{MachineObservation, NamespaceUse};
+use record::sorted::CollectSorted;
 
 use super::typical::{LoadGroup, TypicalTrial};
 use crate::data_table::{DataTable, cells};
@@ -108,7 +109,7 @@ impl<'a> SocketGrid<'a> {
 
     fn steps(&self) -> BTreeSet<i64> {
         let trials = self.namespaces.iter().flat_map(|namespace| &namespace.trials);
-        trials.flat_map(|sockets| sockets.time_wait.keys()).copied().collect()
+        trials.flat_map(|sockets| sockets.time_wait.keys()).copied().collect_set()
     }
 
     pub(crate) fn step_tips(&self) -> impl Iterator<Item = ((f64, f64), String)> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use experiment::format;
+use record::sorted::sort_by;
 
 use super::stacks::Stacks;
 
@@ -67,7 +68,7 @@ impl<'a> StackNode<'a> {
         }
         // Of equally wide frames the lower one comes first, so that no frame is left without its
         // caller.
-        frames.sort_by(|a, b| b.width.total_cmp(&a.width).then(a.depth.cmp(&b.depth)));
+        sort_by(&mut frames, |a, b| b.width.total_cmp(&a.width).then(a.depth.cmp(&b.depth)));
         frames.truncate(count_max.max(1));
         frames
     }

@@ -3,6 +3,7 @@
 
 use record::experiment::{Experiment, TrialSummary};
 use record::observed::MachineObservation;
+use record::sorted::sort_by;
 use record::trial::ExperimentTrial;
 
 use super::trials::{counted_trials, has_several_loads};
@@ -103,7 +104,7 @@ pub(crate) fn typical_trials<'a>(experiment: &'a Experiment, raw: &dyn TrialReco
 fn median_trial<'a>(experiment: &Experiment, lines: &[&'a TrialSummary]) -> Option<&'a TrialSummary> {
     let mut by_value: Vec<(f64, &TrialSummary)> =
         lines.iter().filter_map(|&line| primary_value(experiment, line).map(|value| (value, line))).collect();
-    by_value.sort_by(|a, b| a.0.total_cmp(&b.0));
+    sort_by(&mut by_value, |a, b| a.0.total_cmp(&b.0));
     let middle = by_value.get(by_value.len().saturating_sub(1) / 2);
     middle.map(|(_, line)| *line).or_else(|| lines.first().copied())
 }

@@ -2,6 +2,7 @@
 //! formats the numbers.
 
 use experiment::format;
+use record::sorted::sort_by;
 
 /// Ticks of a logarithmic scale between two powers of ten, at most.
 const DECADE_TICKS: [f64; 3] = [1.0, 2.0, 5.0];
@@ -206,7 +207,7 @@ impl Axis {
         let distance =
             |one: f64, other: f64| (self.scale.fraction(one) - self.scale.fraction(other)).abs() * length;
         let mut ticks: Vec<&(f64, String)> = self.ticks.iter().collect();
-        ticks.sort_by(|one, other| distance(one.0, anchor).total_cmp(&distance(other.0, anchor)));
+        sort_by(&mut ticks, |one, other| distance(one.0, anchor).total_cmp(&distance(other.0, anchor)));
         let mut spaced: Vec<&(f64, String)> = Vec::new();
         for tick in ticks {
             let touches =

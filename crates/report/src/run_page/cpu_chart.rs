@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use experiment::format;
 use record::observed::MachineObservation;
 use record::run::Run;
+use record::sorted::sort_by_key;
 
 use super::layout::{Figure, short};
 use crate::plot::{Axis, Scale, Svg, extent};
@@ -84,6 +85,6 @@ fn in_order(lines: BTreeMap<String, CpuLine>) -> Vec<(String, CpuLine)> {
         known.iter().position(|role| name.starts_with(role)).unwrap_or(known.len())
     };
     let mut lines: Vec<_> = lines.into_iter().collect();
-    lines.sort_by_key(|(name, _)| rank(name));
+    sort_by_key(&mut lines, |(name, _)| rank(name));
     lines
 }

@@ -4,13 +4,13 @@ use experiment::format;
 use maud::{Markup, html};
 use record::capacity_search::CapacitySearch;
 use record::run::{Confidence, Diagnosis, Interval, ObjectiveOutcome, Run};
+use record::sorted::sort_by_key;
 use record::units::{format_duration_ns, format_plural};
 use record::validity::ValidityVerdict;
 
 use super::FINDING_CHARS_MAX;
 use super::answer_card::sentence;
 use super::layout::prose;
-use super::run_facts;
 use crate::text::conclusions::figures_text;
 
 const FINDINGS_MAX: usize = 12;
@@ -199,7 +199,7 @@ fn failures(run: &Run) -> Vec<Finding> {
     let totals = &run.totals;
     let mut all = Vec::new();
     let mut kinds: Vec<(&String, &u64)> = totals.errors.iter().collect();
-    kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));
+    sort_by_key(&mut kinds, |(kind, count)| (std::cmp::Reverse(**count), *kind));
     for (kind, count) in kinds {
         let phases = match (kind.as_str(), totals.timeout_age_ns) {
             ("timeout", Some((_, oldest_ns))) => {

@@ -5,6 +5,7 @@ use experiment::format;
 use maud::{Markup, html};
 use record::capacity_search::CapacitySearch;
 use record::run::Run;
+use record::sorted::sort_by_key;
 use record::units::{format_duration_ns, format_plural, format_rate};
 use record::validity::ValidityVerdict;
 
@@ -66,7 +67,7 @@ fn achieved(run: &Run) -> String {
 fn failures(run: &Run) -> String {
     let totals = &run.totals;
     let mut kinds: Vec<(&String, &u64)> = totals.errors.iter().collect();
-    kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));
+    sort_by_key(&mut kinds, |(kind, count)| (std::cmp::Reverse(**count), *kind));
     let mut parts = Vec::new();
     if totals.bad() > 0 {
         parts.push(format!("{} bad", totals.bad()));

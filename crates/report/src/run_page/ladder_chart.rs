@@ -3,6 +3,7 @@
 
 use experiment::format;
 use record::capacity_search::{CapacitySearch, LevelOutcome, SearchTrial};
+use record::sorted::sort_by;
 use record::units::{DurationUnit, parse_duration_ns};
 
 use super::first_screen::level_text;
@@ -19,7 +20,7 @@ fn trials(search: &CapacitySearch) -> (Vec<&SearchTrial>, Vec<&SearchTrial>) {
         |trial: &&SearchTrial| !["scaling", "direct", "diagnosis", "full"].contains(&trial.purpose.as_str());
     let all = search.trials.iter().filter(at_level).take(TRIALS_MAX);
     let (mut ladder, others): (Vec<_>, Vec<_>) = all.partition(|trial| trial.purpose == "ladder");
-    ladder.sort_by(|a, b| a.level.total_cmp(&b.level));
+    sort_by(&mut ladder, |a, b| a.level.total_cmp(&b.level));
     (ladder, others)
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use record::histogram::LatencySummary;
 use record::run::{ConnectionTotals, Http2Totals, ObjectiveOutcome, Run, TlsSessions};
+use record::sorted::sort_by_key;
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
 use record::validity::ValidityVerdict;
 
@@ -266,7 +267,7 @@ pub fn largest_counts(counts: impl Iterator<Item = (String, u64)>) -> String {
     if counts.is_empty() {
         return "none".to_owned();
     }
-    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    sort_by_key(&mut counts, |(_, count)| std::cmp::Reverse(*count));
     let shown: Vec<_> =
         counts.iter().take(KINDS_SHOWN).map(|(kind, count)| format!("{kind} {count}")).collect();
     match counts.len().saturating_sub(KINDS_SHOWN) {

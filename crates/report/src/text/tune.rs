@@ -1,5 +1,7 @@
 //! Text of `weir tune`: findings about settings and lines, and the plan of a change.
 
+use record::sorted::sort_by_key;
+
 use crate::text::answer::format_answer;
 use crate::text::layout::{page_width, wrap};
 use crate::text::table::table;
@@ -229,7 +231,7 @@ fn lines_answer(report: &CheckReport, findings: &[&LineFinding]) -> Answer {
     let kinds: Vec<String> = kinds.collect();
     // A harmful line that the kernel takes does more damage than one that it rejects.
     let mut ordered = findings.to_vec();
-    ordered.sort_by_key(|line| line.verdict != Verdict::Harmful);
+    sort_by_key(&mut ordered, |line| line.verdict != Verdict::Harmful);
     let Some(first) = ordered.first() else {
         return Answer {
             what: format!("Nothing to correct in {lines}; {changes}."),

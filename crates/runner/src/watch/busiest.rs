@@ -1,6 +1,7 @@
 //! The busiest programs of the machine, for when the user named no target. Processes of one name
 //! count as one program: a server with ten workers is one.
 
+use record::sorted::sort_by_key;
 use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
@@ -56,7 +57,7 @@ fn rank_by_ticks(before: &CpuTicks, after: &CpuTicks, max: usize) -> Vec<Program
         program.1.push(*pid);
     }
     let mut busy: Vec<_> = programs.into_iter().filter(|(_, (ticks, _))| *ticks > 0).collect();
-    busy.sort_by_key(|(_, (ticks, _))| std::cmp::Reverse(*ticks));
+    sort_by_key(&mut busy, |(_, (ticks, _))| std::cmp::Reverse(*ticks));
     busy.truncate(max);
     busy.into_iter().map(|(name, (_, pids))| (name.to_owned(), pids)).collect()
 }

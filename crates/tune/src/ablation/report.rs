@@ -1,6 +1,9 @@
 //! Schema of the result of an ablation, `weir.tune-trial/1`.
 
+use std::path::Path;
+
 use record::experiment::ComparisonOutcome;
+use record::file::{ReadError, read_record};
 use serde::{Deserialize, Serialize};
 
 use super::AblationDesign;
@@ -34,6 +37,14 @@ pub struct AblationReport {
     pub confirmation: Option<Confirmation>,
     /// Result in sentences.
     pub summary: Vec<String>,
+}
+
+/// Reads the report of an ablation.
+///
+/// # Errors
+/// The file cannot be read, is not such a report, or has another schema.
+pub fn read_ablation(path: &Path) -> Result<AblationReport, ReadError> {
+    read_record(path, TRIAL_SCHEMA)
 }
 
 /// Comparison of the minimal profile with the complete one.

@@ -1,5 +1,6 @@
 //! Order in which the files of `sysctl.d` take effect (sysctl.d(5), sysctl(8)). Pure: the names are arguments.
 
+use record::sorted::sort_by_key;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,7 @@ fn rank(directory: &Path) -> Option<usize> {
 pub fn order_files(directories: &[(PathBuf, Vec<PathBuf>)]) -> FileOrder {
     let mut ranked: Vec<(usize, &(PathBuf, Vec<PathBuf>))> =
         directories.iter().filter_map(|one| Some((rank(&one.0)?, one))).collect();
-    ranked.sort_by_key(|(rank, _)| *rank);
+    sort_by_key(&mut ranked, |(rank, _)| *rank);
     let mut order = FileOrder::default();
     let mut by_name: BTreeMap<_, &PathBuf> = BTreeMap::new();
     for path in ranked.iter().flat_map(|(_, (_, files))| files) {

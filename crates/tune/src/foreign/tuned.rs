@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use record::sorted::CollectSorted;
+
 use super::parse::{ForeignLine, WriteCondition, canonical_name, one_line, significant_lines, split_comment};
 
 /// Name of the file in the directory of a profile.
@@ -99,7 +101,7 @@ pub(super) fn parse(base: &impl Fn(usize) -> ForeignLine, text: &str) -> Vec<For
     let variables: BTreeMap<&str, &str> = variables
         .filter_map(|(_, _, line)| line.split_once('='))
         .map(|(name, value)| (name.trim(), split_comment(value).0))
-        .collect();
+        .collect_map();
     let parse_line = |(at, section, line): &(usize, &str, &str)| {
         if ["main", "variables"].contains(section) {
             return Vec::new();

@@ -114,7 +114,7 @@ fn read_run_of_record(path: &Path) -> Result<(Run, Option<String>), RecordError>
     let path_text = || path.display().to_string();
     match read_schema(path)?.as_str() {
         run::SCHEMA => Ok((read_run(path)?, None)),
-        capacity_search::SCHEMA => run_of_search(read_record(path, capacity_search::SCHEMA)?)
+        capacity_search::SCHEMA => run_of_search(capacity_search::read_search(path)?)
             .map_err(|why| RecordError::Search { path: path_text(), why }),
         trial::SCHEMA => {
             let trial: ExperimentTrial = read_record(path, trial::SCHEMA)?;

@@ -35,6 +35,8 @@ pub(in crate::commands) use self::options::{changed_settings, parse_options};
 
 use self::progress::Progress;
 use self::trials::FileTrials;
+use record::sorted::CollectSorted;
+
 use super::experiments::{DIRECTORY_DEFAULT, directory_failure};
 use super::report_files::{REPORT_HTML, Records, write_reports};
 use super::{context, own_path};
@@ -145,7 +147,7 @@ pub(in crate::commands) fn create_directory(
         command: arguments.to_vec(),
         started_at: wall_clock_now(),
         host: host_record(host::facts::read(), Vec::new()),
-        environment: environment::read(&recorded_programs).into_iter().chain(agents).collect(),
+        environment: environment::read(&recorded_programs).into_iter().chain(agents).collect_map(),
         plan: plan.clone(),
         ..ExperimentStart::default()
     };
@@ -326,7 +328,7 @@ pub(in crate::commands) fn run_trials(
         EnvironmentFacts {
             weir: weir_version(),
             host: host_record(host::facts::read(), Vec::new()),
-            environment: environment::read(&recorded_programs).into_iter().chain(agents_now).collect(),
+            environment: environment::read(&recorded_programs).into_iter().chain(agents_now).collect_map(),
         }
     };
     let pause = |ns: u64| {

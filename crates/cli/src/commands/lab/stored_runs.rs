@@ -14,6 +14,7 @@ use fleet::run_store::{MERGED, RunDescription, RunEntry, RunStore, StoreError};
 use fleet::transport::NatsOptions;
 use record::fleet::MERGED_FILE;
 use record::run::Run;
+use record::sorted::sort_by;
 
 use crate::output::fleet::run_description;
 
@@ -82,7 +83,7 @@ impl RunDirectory {
             known.insert(directory, (state, row.clone()));
             rows.push(row);
         }
-        rows.sort_by(|a, b| (&b.time, &a.path).cmp(&(&a.time, &b.path)));
+        sort_by(&mut rows, |a, b| (&b.time, &a.path).cmp(&(&a.time, &b.path)));
         RunListing { rows, is_truncated }
     }
 

@@ -18,6 +18,7 @@ use rt::drain::{DrainStage, DrainWatch};
 use tune::ablation::{
     AblationComparisons, AblationDesign, AblationMethod, AblationReport, CONFIRM_SUFFIX, METHODS, MINIMAL,
     TRIAL_SCHEMA, ablation_text, conclude, confirmation_text, plan_against_profile, profile_text,
+    read_ablation,
 };
 use tune::apply::{ApplyPlan, RequestedValue, plan_apply};
 use tune::check::judge_context;
@@ -274,7 +275,7 @@ fn open_trial(
             "the settings and the experiment come from the directory; name neither".to_owned(),
         ));
     }
-    let report: AblationReport = record::file::read_record(&path.join(TRIAL_FILE), TRIAL_SCHEMA)
+    let report = read_ablation(&path.join(TRIAL_FILE))
         .map_err(|error| problem(format!("{error}; weir tune trial makes such a directory")))?;
     let base = std::fs::read_to_string(path.join(BASE_FILE))
         .map_err(|error| problem(format!("{}: {error}", path.join(BASE_FILE).display())))?;

@@ -11,6 +11,7 @@ use record::experiment::{ExperimentPlan, TrialSummary};
 use record::file::ReadError;
 use record::observed::UnobservableMetric;
 use record::run::Run;
+use record::sorted::sort_by_key;
 use record::trial::{ExperimentTrial, SCHEMA, TrialPosition};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -208,7 +209,7 @@ pub(super) fn read_trials(
         };
         stored.broken_files.push(BrokenFile { file: file.clone(), problem });
     }
-    stored.trials.sort_by_key(|line| line.position.number);
+    sort_by_key(&mut stored.trials, |line| line.position.number);
     Ok(stored)
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use record::experiment::SCHEMA;
 use record::fleet::MERGED_FILE;
+use record::sorted::sort_by;
 use record::trial::DiscardReason;
 use serde::Deserialize;
 
@@ -83,7 +84,7 @@ pub fn list_experiments(root: &Path) -> ExperimentListing {
     let newest = |one: &ExperimentEntry, other: &ExperimentEntry| {
         other.started_at.cmp(&one.started_at).then_with(|| one.path.cmp(&other.path))
     };
-    experiments.sort_by(newest);
+    sort_by(&mut experiments, newest);
     ExperimentListing { experiments, is_truncated }
 }
 

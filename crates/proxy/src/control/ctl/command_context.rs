@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
+use record::sorted::sort_by_key;
 use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::drain::{DrainStage, DrainWatch};
 use rt::tokio::sync::oneshot;
@@ -85,7 +86,7 @@ impl CommandContext {
             all.matched += core_sessions.matched;
             all.sessions.append(&mut core_sessions.sessions);
         }
-        all.sessions.sort_by_key(|session| session.id);
+        sort_by_key(&mut all.sessions, |session| session.id);
         Ok(all)
     }
 

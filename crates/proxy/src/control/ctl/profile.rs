@@ -1,5 +1,6 @@
 //! `profile`: CPU time by phase of a request.
 
+use record::sorted::sort_by_key;
 use record::units::format_duration_ns;
 
 use super::table::{Cell, OutputTable, render};
@@ -68,7 +69,7 @@ fn phases_table(totals: &ProfileTotals) -> OutputTable {
     let total_ns = totals.phases_ns() + totals.runtime_ns() + totals.idle_ns();
     let percent_cell = |ns: u64| Cell::Number(100.0 * ns as f64 / total_ns.max(1) as f64);
     let mut phases: Vec<_> = ProfilePhase::ALL.iter().zip(&totals.phases).collect();
-    phases.sort_by_key(|(_, row)| std::cmp::Reverse(row.cpu_ns));
+    sort_by_key(&mut phases, |(_, row)| std::cmp::Reverse(row.cpu_ns));
     for (phase, row) in phases.into_iter().filter(|(_, row)| row.calls > 0) {
         table.rows.push(vec![
             phase.code().into(),

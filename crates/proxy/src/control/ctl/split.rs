@@ -1,5 +1,7 @@
 //! `split`: weights of pools of routes, changed while the proxy runs.
 
+use record::sorted::sort_by_key;
+
 use super::table::{Cell, OutputTable, render};
 use super::{CommandError, CommandRequest, CommandResult};
 use crate::config::suggestion;
@@ -93,7 +95,7 @@ pub(super) fn change(plan: &Plan, name: &str, weights: &[(Box<str>, u32)]) -> Re
     }
     // Larger weights first, so that the requests in between find one that is not 0.
     let mut changes: Vec<_> = shares.iter().map(|share| (new_weight(share), share)).collect();
-    changes.sort_by_key(|(weight, share)| std::cmp::Reverse(weight.unwrap_or(share.weight)));
+    sort_by_key(&mut changes, |(weight, share)| std::cmp::Reverse(weight.unwrap_or(share.weight)));
     for (weight, share) in changes {
         if let Some(named) = &share.named {
             named.change(weight);

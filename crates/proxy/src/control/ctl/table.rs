@@ -115,14 +115,20 @@ impl OutputTable {
     fn to_json(&self) -> Value {
         let object = |row: &Vec<Cell>| {
             let members = self.columns.iter().zip(row);
-            let members = members.map(|(column, cell)| ((*column).to_owned(), cell.to_json()));
-            Value::Object(members.collect::<Map<_, _>>())
+            object_of(&mut members.map(|(column, cell)| ((*column).to_owned(), cell.to_json())))
         };
         match self.is_vertical {
             true => self.rows.first().map_or(Value::Null, object),
             false => self.rows.iter().map(object).collect(),
         }
     }
+}
+
+/// Returns a JSON object; a `collect` would be compiled with a sort for each kind of iterator.
+fn object_of(members: &mut dyn Iterator<Item = (String, Value)>) -> Value {
+    let mut object = Map::new();
+    object.extend(members);
+    Value::Object(object)
 }
 
 /// Returns a column's name without the unit, which the text output prints with each value.
@@ -154,8 +160,8 @@ fn align_columns(lines: &[Vec<String>], left_aligned: &[bool]) -> String {
 /// Renders all tables, as text or JSON.
 pub(super) fn render(tables: &[OutputTable], wants_json: bool) -> String {
     if wants_json {
-        let members = tables.iter().map(|table| (table.name.to_owned(), table.to_json()));
-        return format!("{:#}\n", Value::Object(members.collect()));
+        let mut members = tables.iter().map(|table| (table.name.to_owned(), table.to_json()));
+        return format!("{:#}\n", object_of(&mut members));
     }
     tables.iter().map(OutputTable::to_text).collect::<Vec<_>>().join("\n")
 }

@@ -259,9 +259,7 @@ pub(crate) fn generated_searches() -> Vec<CapacitySearch> {
 fn stored_searches() -> Vec<CapacitySearch> {
     let directory = std::env::var_os("WEIR_STORED_RECORDS").map(std::fs::read_dir);
     let files = directory.into_iter().flatten().flatten().map(|entry| entry.unwrap().path());
-    let read = |file: std::path::PathBuf| {
-        record::file::read_record::<CapacitySearch>(&file, record::capacity_search::SCHEMA).ok()
-    };
+    let read = |file: std::path::PathBuf| record::capacity_search::read_search(&file).ok();
     files.filter_map(read).collect()
 }
 
