@@ -1,3 +1,5 @@
+//! Extents, their pages, and the queues of sockets that have them.
+
 use std::future::poll_fn;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};

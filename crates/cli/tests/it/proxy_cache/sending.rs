@@ -73,7 +73,7 @@ fn large_stored_bodies_are_complete_for_all_clients() {
 fn a_limited_rate_holds_for_large_stored_bodies() {
     let _shared = shared_machine();
     let content = content();
-    let proxy = start(&content, "limit-rate = \"20m\"");
+    let proxy = start(&content, "limit-rate = \"4m\"");
     let response = get(&proxy, "/large", "Range: bytes=7-2000000\r\n");
     assert!(response.body == content[7..=2_000_000]);
     let waits = proxy.metrics().sum_known("weir_limit_rate_waits_total", &[]);
