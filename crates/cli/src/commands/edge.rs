@@ -16,8 +16,9 @@ use record::capacity_search::{CapacitySearch, LevelOutcome, SearchEnd, SearchTri
 use record::problem::InputProblem;
 use record::units::format_plural;
 use report::compare_searches;
-use report::text::decision::search_markdown;
 use report::text::edge::{answer, brief, result_sentence, summary, trial_line, trial_step};
+use report::text::junit_suite::edge_junit;
+use report::text::search_markdown::search_markdown;
 use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
 use runner::confirm::{ConfirmContext, Throttle};
 use runner::local_driver::LocalDriver;
@@ -73,7 +74,7 @@ pub(super) fn check_outputs(args: CommandArgs<'_>, options: &SearchOptions) -> R
     Ok(())
 }
 
-const STDOUT_FLAGS: &[&str] = &["json", "markdown"];
+const STDOUT_FLAGS: &[&str] = &["json", "markdown", "junit"];
 
 /// Returns the file of the record: that of `--json`, or one beside the page. A file there that is no record of a
 /// search is not replaced.
@@ -174,6 +175,7 @@ impl EdgeSearch<'_> {
         let written = [
             write_json(&edge, json.as_deref()),
             write_text(&search_markdown(&edge), args.text("markdown").as_deref()),
+            write_text(&edge_junit(&edge, options.has_max_level), args.text("junit").as_deref()),
             write_edge_page(args, &edge),
         ];
         written.into_iter().collect::<Result<(), _>>()?;

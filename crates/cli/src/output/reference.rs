@@ -144,10 +144,14 @@ fn bottlenecks() -> String {
         "# Bottlenecks\n\nValues of `diagnosis.verdict`, causes before their effects. All of \
          \"proven by\", one of \"and by\", and the stated number of \"with\" must be observed; every verdict needs two \
          independent sources. `none`: no limit was reached. `unknown`: a limit was reached, \
-         but the observations do not prove the cause.\n",
+         but the observations do not prove the cause. The quotations are \
+         examples of the answer: the limit, its reason and the next step.\n",
     );
     for row in VERDICTS {
         text.push_str(&format!("\n## `{}`\n\n{}.\n\n", row.code, capitalize(row.claim)));
+        if let Some([what, why, next]) = diagnose::example(row.code) {
+            text.push_str(&format!("> **{what}** {why} {next}\n\n"));
+        }
         if row.not_observable.is_empty() {
             text.push_str(&evidence_list("Proven by", row.required));
             text.push_str(&evidence_list("And by at least 1 of", row.any_of));

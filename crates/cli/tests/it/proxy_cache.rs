@@ -8,6 +8,7 @@ mod coalescing;
 mod disk;
 mod parts;
 mod purges;
+mod sending;
 mod stale;
 mod storing;
 

@@ -59,7 +59,8 @@ wait for one response, and `fills-max` responses that arrive; beyond these a req
 1024 jobs at most wait for them, and a core never does. Each file has checksums, which are verified when it is read, and is renamed \
 into its place: a file that is torn, by a crash or a full disk, or that another program has changed is removed, and never sent. After a \
 start the directory is scanned in the background. A reload keeps a cache whose `[cache.NAME]` is the same; other settings of one with a disk need another \
-directory, or a restart.
+directory, or a restart. A content of 64 KiB or more is kept in a file in memory (memfd_create(2)), from which the kernel sends it to connections \
+without TLS or HTTP/2 without a copy; a process that may not have such a file reports that, and one that started without a cache has none.
 
 `weir ctl cache` lists the caches, `weir ctl cache show NAME` the largest responses, and `weir ctl cache purge NAME key KEY` \
 (`tag TAG`, `prefix TEXT`, `all`) removes responses, also those that are arriving. The tags of a response are those of `Cache-Tag` \

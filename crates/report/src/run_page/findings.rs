@@ -7,9 +7,10 @@ use record::run::{Confidence, Diagnosis, Interval, ObjectiveOutcome, Run};
 use record::units::{format_duration_ns, format_plural};
 use record::validity::ValidityVerdict;
 
+use super::FINDING_CHARS_MAX;
 use super::answer_card::sentence;
-use super::layout::short;
-use super::{TEXT_CHARS_MAX, run_facts};
+use super::layout::prose;
+use super::run_facts;
 use crate::text::conclusions::figures_text;
 
 const FINDINGS_MAX: usize = 12;
@@ -57,7 +58,7 @@ pub(super) fn of_search(search: &CapacitySearch, run: &Run) -> Markup {
     let notes = search.notes.iter().take(FINDINGS_MAX);
     html! {
         (markup(&all))
-        @for note in notes { p.note { (short(note, TEXT_CHARS_MAX)) } }
+        @for note in notes { p.note { (prose(note, FINDING_CHARS_MAX)) } }
     }
 }
 
@@ -67,11 +68,11 @@ fn markup(all: &[Finding]) -> Markup {
         ol.findings {
             @for finding in all.iter().take(FINDINGS_MAX) {
                 li class=(finding.class) {
-                    p.what { (short(&finding.what, TEXT_CHARS_MAX)) }
+                    p.what { (prose(&finding.what, FINDING_CHARS_MAX)) }
                     @for (name, text) in [
                         ("When", &finding.when), ("May mean", &finding.meaning), ("Do", &finding.action),
                     ] {
-                        @if !text.is_empty() { p { b { (name) } " " (short(text, TEXT_CHARS_MAX)) } }
+                        @if !text.is_empty() { p { b { (name) } " " (prose(text, FINDING_CHARS_MAX)) } }
                     }
                 }
             }
@@ -188,8 +189,9 @@ fn objectives(run: &Run) -> Vec<Finding> {
     missed.map(finding).collect()
 }
 
-fn url(run: &Run) -> String {
-    run_facts::target(run).split_whitespace().nth(1).unwrap_or("URL").to_owned()
+/// Returns the first URL, whole: it is a part of a command.
+fn url(run: &Run) -> &str {
+    run.plan["requests"][0]["url"].as_str().unwrap_or("URL")
 }
 
 /// Returns the failed requests by kind.

@@ -17,7 +17,7 @@ use crate::synthetic::{MARKUP_NAME, synthetic_run};
 use crate::{PageBaseline, RUN_PAGE_BYTES_MAX, RegressionCondition, RunComparison, edge_page, run_page};
 
 /// Returns a run with a diagnosis, an objective, a reason against it, and failures.
-fn run() -> Run {
+pub(super) fn run() -> Run {
     let mut run = synthetic_run();
     run.plan = serde_json::json!({ "connections": 50, "requests": [{ "method": "GET", "url": "http://127.0.0.1:80/a" }] });
     run.rates.offered_per_s = Some(run.rates.responses_per_s * 1.1);
@@ -49,7 +49,7 @@ fn run() -> Run {
     run
 }
 
-fn page_of(run: &Run) -> String {
+pub(super) fn page_of(run: &Run) -> String {
     run_page(run, None)
 }
 
@@ -66,7 +66,7 @@ fn trial(purpose: &str, level: f64, outcome: LevelOutcome) -> SearchTrial {
     }
 }
 
-fn search() -> CapacitySearch {
+pub(super) fn search() -> CapacitySearch {
     let mut stopped = run();
     stopped.objectives.clear();
     let mut trials: Vec<SearchTrial> =
@@ -137,11 +137,11 @@ fn search() -> CapacitySearch {
     }
 }
 
-fn edge(search: &CapacitySearch) -> String {
+pub(super) fn edge(search: &CapacitySearch) -> String {
     edge_page(search)
 }
 
-fn compared(before: &Run, after: &Run) -> String {
+pub(super) fn compared(before: &Run, after: &Run) -> String {
     let conditions = RegressionCondition::parse_list("p99>+10%").unwrap();
     let comparison = RunComparison::new(before, after, &conditions);
     let baseline = PageBaseline { name: "old.json".to_owned(), run: before, comparison: &comparison };
@@ -176,9 +176,9 @@ fn the_answer_comes_first_with_the_figures_of_the_summary() {
         "class=\"answer\"",
         "MISSED",
         "class=\"tiles\"",
+        "id=\"rate\"",
         "use-grid",
         "id=\"findings\"",
-        "id=\"rate\"",
         "id=\"bands\"",
         "id=\"percentiles\"",
         "id=\"load\"",

@@ -96,7 +96,7 @@ fn is_failed(run: &Run) -> bool {
 }
 
 /// Escapes a text for an attribute. Control characters are not allowed in XML.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
