@@ -10,7 +10,6 @@ use record::validity::ValidityVerdict;
 use super::FINDING_CHARS_MAX;
 use super::answer_card::sentence;
 use super::layout::prose;
-use super::run_facts;
 use crate::text::conclusions::figures_text;
 
 const FINDINGS_MAX: usize = 12;
