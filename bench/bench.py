@@ -30,6 +30,7 @@ import part_soak
 import part_tls
 import part_user_tcp
 import part_user_tcp_connections
+import part_validity
 import peers
 
 PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
@@ -39,7 +40,8 @@ PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections
 FAULTS = {"reload": part_reload, "churn": part_churn, "soak": part_soak, "edge": part_edge, "replay": part_replay,
           "fleet": part_fleet, "cache": part_cache, "cache-tests": part_cache_tests,
           "content": part_content, "addresses": part_addresses,
-          "user-tcp-connections": part_user_tcp_connections, "instructions": part_instructions}
+          "user-tcp-connections": part_user_tcp_connections, "instructions": part_instructions,
+          "validity": part_validity}
 
 
 def options():

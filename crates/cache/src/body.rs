@@ -10,12 +10,24 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use rt::file_memory::FileMemory;
+
 use crate::chunk::{CHUNK_OVERHEAD_BYTES, Chunk};
 use crate::file_body::{BodyError, FileBody, ReadState};
 use crate::memory::{Charge, MemoryBudget};
 
 /// Length up to which small pieces of an arriving body are joined.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Length from which a body, or a piece of one that arrives, is kept in memory that the kernel can send from. A shorter
+/// one is copied faster.
+pub(crate) const FILE_BYTES_MIN: usize = 64 * 1024;
+
+/// Length up to which the pieces of such a body are joined.
+const FILE_CHUNK_BYTES: usize = 256 * 1024;
+
+/// Number of waiting readers up to which each piece wakes them at once.
+pub(crate) const EAGER_READERS_MAX: usize = 16;
 
 /// The body of an object.
 #[derive(Debug)]
@@ -42,17 +54,25 @@ struct Growth {
     /// Bytes behind it.
     tail: Vec<u8>,
     tail_charge: Charge,
+    /// Memory from which the kernel can send complete pieces.
+    file: Option<(Arc<FileMemory>, Arc<MemoryBudget>)>,
     end: Option<Result<(), BodyError>>,
     /// Pieces before the last ones are dropped: the body will not be stored. Number of bytes that stay.
     window_bytes: Option<u64>,
     wakers: HashMap<u64, Waker>,
     readers: u64,
+    /// Length when the waiting readers were last woken.
+    woken: u64,
 }
 
 impl Growth {
+    fn length(&self) -> u64 {
+        self.sealed + self.tail.len() as u64
+    }
+
     fn seal(&mut self) {
         if !self.tail.is_empty() {
-            let chunk = Chunk::charged(std::mem::take(&mut self.tail), self.tail_charge.take());
+            let chunk = self.take_tail();
             let start = self.sealed;
             self.sealed += chunk.len() as u64;
             self.chunks.push_back((start, chunk));
@@ -65,6 +85,17 @@ impl Growth {
                 self.chunks.pop_front();
             }
         }
+    }
+
+    /// Returns the bytes behind the last complete piece as one, so that many readers share its pages.
+    fn take_tail(&mut self) -> Chunk {
+        let (tail, charge) = (std::mem::take(&mut self.tail), self.tail_charge.take());
+        let file = self.file.as_ref().filter(|_| tail.len() >= FILE_BYTES_MIN);
+        let in_file = file.and_then(|(memory, budget)| {
+            let extent = memory.store(std::iter::once(&*tail))?;
+            Some(Chunk::in_file(extent, budget))
+        });
+        in_file.unwrap_or_else(|| Chunk::charged(tail, charge))
     }
 
     /// Returns the piece at an offset, up to the end of its chunk.
@@ -95,8 +126,13 @@ impl Body {
         Self { kind: BodyKind::Memory { chunks: chunks.into_boxed_slice(), length } }
     }
 
-    pub(crate) fn growing(declared_bytes: Option<u64>, budget: &Arc<MemoryBudget>) -> Self {
-        let growth = Growth { tail_charge: Charge::new(budget, 0), ..Growth::default() };
+    pub(crate) fn growing(
+        declared_bytes: Option<u64>,
+        budget: &Arc<MemoryBudget>,
+        file: Option<&Arc<FileMemory>>,
+    ) -> Self {
+        let file = file.map(|memory| (Arc::clone(memory), Arc::clone(budget)));
+        let growth = Growth { tail_charge: Charge::new(budget, 0), file, ..Growth::default() };
         Self { kind: BodyKind::Growing { growth: Mutex::new(growth), declared_bytes } }
     }
 
@@ -117,7 +153,7 @@ impl Body {
             BodyKind::Growing { growth, declared_bytes } => declared_bytes.or_else(|| {
                 let growth = lock(growth);
                 let is_complete = growth.end == Some(Ok(()));
-                is_complete.then(|| growth.sealed + growth.tail.len() as u64)
+                is_complete.then(|| growth.length())
             }),
         }
     }
@@ -136,10 +172,7 @@ impl Body {
         match &self.kind {
             BodyKind::Memory { length, .. } => *length,
             BodyKind::File(body) => body.length(),
-            BodyKind::Growing { growth, .. } => {
-                let growth = lock(growth);
-                growth.sealed + growth.tail.len() as u64
-            }
+            BodyKind::Growing { growth, .. } => lock(growth).length(),
         }
     }
 
@@ -164,20 +197,38 @@ impl Body {
         }
     }
 
-    /// Appends bytes to an arriving body. Returns its length.
+    /// Appends bytes to an arriving body. Returns its length. Nobody is woken.
     pub(crate) fn push(&self, bytes: &[u8]) -> u64 {
         let BodyKind::Growing { growth, .. } = &self.kind else { return 0 };
-        let (length, wakers) = {
+        let mut growth = lock(growth);
+        growth.tail.extend_from_slice(bytes);
+        growth.tail_charge.add(bytes.len() as u64);
+        let chunk_bytes = if growth.file.is_some() { FILE_CHUNK_BYTES } else { CHUNK_BYTES };
+        if growth.tail.len() >= chunk_bytes {
+            growth.seal();
+        }
+        growth.length()
+    }
+
+    /// Wakes the readers that wait for more of an arriving body: a few at once, and many only if `bytes_min` bytes have
+    /// arrived since the last time, or these are the first ones. False: bytes are there of which they do not know.
+    pub(crate) fn wake_readers(&self, bytes_min: u64) -> bool {
+        let BodyKind::Growing { growth, .. } = &self.kind else { return true };
+        let wakers = {
             let mut growth = lock(growth);
-            growth.tail.extend_from_slice(bytes);
-            growth.tail_charge.add(bytes.len() as u64);
-            if growth.tail.len() >= CHUNK_BYTES {
-                growth.seal();
+            let new_bytes = growth.length() - growth.woken;
+            let is_few = growth.wakers.len() <= EAGER_READERS_MAX;
+            if new_bytes == 0 || growth.wakers.is_empty() {
+                return true;
             }
-            (growth.sealed + growth.tail.len() as u64, std::mem::take(&mut growth.wakers))
+            if !is_few && growth.woken > 0 && new_bytes < bytes_min {
+                return false;
+            }
+            growth.woken = growth.length();
+            std::mem::take(&mut growth.wakers)
         };
         wakers.into_values().for_each(Waker::wake);
-        length
+        true
     }
 
     /// Drops all but the last bytes of an arriving body from now on.
@@ -258,16 +309,31 @@ impl BodyReader {
                 piece
             }
         };
-        piece.map(|piece| {
-            piece.map(|piece| {
-                piece.map(|chunk| {
-                    let rest = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
-                    let chunk = if chunk.len() > rest { chunk.slice(0, rest) } else { chunk };
-                    self.position += chunk.len() as u64;
-                    chunk
-                })
-            })
-        })
+        piece.map(|piece| piece.map(|piece| piece.map(|chunk| self.take(chunk))))
+    }
+
+    /// Returns the next piece of a body in memory, if it is there. Nobody is woken otherwise.
+    pub fn next_present(&mut self) -> Option<Chunk> {
+        let body = Arc::clone(&self.body);
+        let piece = match &body.kind {
+            _ if self.position >= self.end => None,
+            BodyKind::Memory { chunks, .. } => self.next_in_memory(chunks),
+            BodyKind::File(_) => None,
+            BodyKind::Growing { growth, .. } => match lock(growth).piece(self.position) {
+                Poll::Ready(Some(Ok(piece))) => Some(piece),
+                // The next poll returns the end or the error.
+                Poll::Ready(_) | Poll::Pending => None,
+            },
+        };
+        piece.map(|piece| self.take(piece))
+    }
+
+    /// Moves behind a piece, and returns its part in the range.
+    fn take(&mut self, piece: Chunk) -> Chunk {
+        let rest = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
+        let piece = if piece.len() > rest { piece.slice(0, rest) } else { piece };
+        self.position += piece.len() as u64;
+        piece
     }
 
     fn poll_file(

@@ -1,7 +1,10 @@
 //! Pieces of bodies, which carry their charge.
 
 use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+
+use rt::file_memory::FileExtent;
 
 use crate::memory::{Charge, MemoryBudget};
 
@@ -18,8 +21,15 @@ pub struct Chunk {
 
 #[derive(Debug)]
 struct ChunkBytes {
-    bytes: Box<[u8]>,
+    bytes: Bytes,
     _charge: Charge,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Heap(Box<[u8]>),
+    /// In memory that the kernel can send from.
+    File(FileExtent),
 }
 
 impl Chunk {
@@ -33,9 +43,26 @@ impl Chunk {
         charge.add(CHUNK_OVERHEAD_BYTES);
         let end = bytes.len();
         Self {
-            bytes: Arc::new(ChunkBytes { bytes: bytes.into_boxed_slice(), _charge: charge }),
+            bytes: Arc::new(ChunkBytes { bytes: Bytes::Heap(bytes.into_boxed_slice()), _charge: charge }),
             start: 0,
             end,
+        }
+    }
+
+    pub(crate) fn in_file(extent: FileExtent, budget: &Arc<MemoryBudget>) -> Self {
+        let charge = Charge::new(budget, extent.memory_bytes() as u64 + CHUNK_OVERHEAD_BYTES);
+        let end = extent.len();
+        Self { bytes: Arc::new(ChunkBytes { bytes: Bytes::File(extent), _charge: charge }), start: 0, end }
+    }
+
+    /// Returns the file that has the bytes, and the offset of the first one. `None`: they are in memory alone.
+    pub fn file_offset(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        match &self.bytes.bytes {
+            Bytes::Heap(_) => None,
+            Bytes::File(extent) => {
+                let (file, offset) = extent.file_offset();
+                Some((file, offset + self.start as u64))
+            }
         }
     }
 
@@ -56,7 +83,10 @@ impl Deref for Chunk {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes.bytes[self.start..self.end]
+        match &self.bytes.bytes {
+            Bytes::Heap(bytes) => &bytes[self.start..self.end],
+            Bytes::File(extent) => &extent[self.start..self.end],
+        }
     }
 }
 

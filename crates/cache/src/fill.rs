@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use rt::file_memory::FileMemory;
 use wire::Header;
 
-use crate::body::{Body, CHUNK_BYTES};
+use crate::body::{Body, CHUNK_BYTES, FILE_BYTES_MIN};
 use crate::chunk::Chunk;
 use crate::file_body::BodyError;
 use crate::head::StoredHead;
@@ -29,6 +30,9 @@ const JOINED_BYTES_MAX: usize = 256 * 1024;
 /// The cache, as a fill sees it.
 pub(crate) trait FillOwner: Send + Sync + std::fmt::Debug {
     fn memory(&self) -> &Arc<MemoryBudget>;
+
+    /// Returns the memory from which the kernel can send.
+    fn file_memory(&self) -> Option<&Arc<FileMemory>>;
 
     /// Returns the maximum size of a body.
     fn object_bytes_max(&self) -> u64;
@@ -177,14 +181,14 @@ impl Fill {
             return Err(reason);
         }
         let budget = self.cache.memory();
-        let body = Arc::new(Body::growing(body_bytes, budget));
+        let body = Arc::new(Body::growing(body_bytes, budget, self.cache.file_memory()));
         let object = Arc::new(Object::new(budget, self.shared.key.clone(), variant, head, storable, body));
         self.object = Some(Arc::clone(&object));
         self.shared.set_result(Ok(Arc::clone(&object)));
         Ok(object)
     }
 
-    /// Appends bytes of the body.
+    /// Appends bytes of the body. Its readers learn of them by [`Fill::wake_readers`].
     ///
     /// # Errors
     /// It will not be stored any more. The requests that read it get the rest nevertheless: the caller goes on.
@@ -204,6 +208,12 @@ impl Fill {
         self.refused = Some(reason);
         lock(&self.shared.state).is_closed = true;
         Err(reason)
+    }
+
+    /// Wakes the requests that wait for more of the body: a few at once, and many only if `bytes_min` bytes have arrived
+    /// since the last time. Returns false if they do not know of all bytes: the caller calls this again within a short time.
+    pub fn wake_readers(&self, bytes_min: u64) -> bool {
+        self.object.as_ref().is_none_or(|object| object.body.wake_readers(bytes_min))
     }
 
     /// Stores the complete response. Returns the stored object.
@@ -237,7 +247,7 @@ impl Fill {
             object.variant.clone(),
             object.head.clone(),
             object.storable.clone(),
-            Arc::new(Body::memory(joined(chunks, budget))),
+            Arc::new(Body::memory(stored_pieces(chunks, &*self.cache))),
         ));
         // Those that come late read the complete body, and the arriving one is freed with its last reader.
         self.shared.set_result(Ok(Arc::clone(&stored)));
@@ -334,6 +344,21 @@ impl Drop for FillWaiter {
             state.wakers.remove(&self.number);
         }
         self.cache.remove_waiters(1);
+    }
+}
+
+/// Returns the pieces of a body as they are kept: a long one in one piece, from which the kernel can send.
+fn stored_pieces(chunks: Vec<Chunk>, cache: &dyn FillOwner) -> Vec<Chunk> {
+    let length: usize = chunks.iter().map(|chunk| chunk.len()).sum();
+    if let [only] = &*chunks
+        && only.file_offset().is_some()
+    {
+        return chunks;
+    }
+    let memory = cache.file_memory().filter(|_| length >= FILE_BYTES_MIN);
+    match memory.and_then(|memory| memory.store(chunks.iter().map(|chunk| &**chunk))) {
+        Some(extent) => vec![Chunk::in_file(extent, cache.memory())],
+        None => joined(chunks, cache.memory()),
     }
 }
 

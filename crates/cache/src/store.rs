@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use rt::file_memory::FileMemory;
 use wire::Header;
 
 use crate::disk::entry::DiskEntry;
@@ -94,6 +95,7 @@ pub struct Cache {
     hasher: KeyHasher,
     shards: Box<[Mutex<Shard>]>,
     memory: Arc<MemoryBudget>,
+    file_memory: Option<Arc<FileMemory>>,
     next_shard: AtomicUsize,
     fills: AtomicUsize,
     counters: Counters,
@@ -112,6 +114,18 @@ impl Cache {
     /// # Errors
     /// The directory cannot be used, or a thread cannot be started.
     pub fn new(plan: CachePlan) -> Result<Arc<Self>, CacheError> {
+        Self::with_file_memory(plan, None)
+    }
+
+    /// Creates a cache whose long bodies are in memory that the kernel can send from, if it is given. Several caches may
+    /// share it; `memory_bytes_max` holds for all of the memory of this one.
+    ///
+    /// # Errors
+    /// Those of [`Cache::new`].
+    pub fn with_file_memory(
+        plan: CachePlan,
+        file_memory: Option<Arc<FileMemory>>,
+    ) -> Result<Arc<Self>, CacheError> {
         let shards = (plan.memory_bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         // Objects that wait to be written stay in memory, if they are evicted meanwhile.
         let queued_bytes_max = plan.memory_bytes_max / QUEUED_FRACTION;
@@ -125,6 +139,7 @@ impl Cache {
             hasher: KeyHasher::default(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             memory,
+            file_memory,
             next_shard: AtomicUsize::new(0),
             fills: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -417,6 +432,10 @@ impl FillOwner for Cache {
 
     fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
+    }
+
+    fn file_memory(&self) -> Option<&Arc<FileMemory>> {
+        self.file_memory.as_ref()
     }
 
     fn store(&self, object: &Arc<Object>, fill: &Arc<FillShared>) {

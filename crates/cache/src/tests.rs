@@ -1,6 +1,7 @@
 //! Tests of the store in memory, and what tests of other modules share.
 
 mod eviction;
+mod file_memory;
 mod fills;
 mod inputs;
 mod policy;

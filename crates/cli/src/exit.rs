@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use load::plan::Objective;
 use load::validity;
 use record::problem::InputProblem;
-use record::run::Run;
+use record::run::{ObjectiveOutcome, ObjectiveResult, Run};
 use record::validity::ValidityVerdict;
 
 pub(crate) use runner::failure::Failure;
@@ -42,8 +42,8 @@ pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
     ),
     (
         Exit::Invalid,
-        "the result is invalid, so that its other objectives prove nothing; the reasons are printed and in the \
-         record",
+        "the result is invalid, so that its other objectives prove nothing, or an objective was missed inside of a \
+         disturbance (not proven); the reasons are printed and in the record",
     ),
 ];
 
@@ -59,18 +59,26 @@ impl Exit {
         }
     }
 
-    /// Returns the exit code of one run. An invalid result takes precedence over a missed objective,
-    /// because it proves nothing about objectives, except about one of errors if the errors of the
-    /// subject are why it is invalid.
+    /// Returns the exit code of one run: the worst of what was asked. A result or an objective that proves nothing takes
+    /// precedence over a missed objective. An invalid result proves nothing about objectives, except about one of errors
+    /// if the errors of the subject are why it is invalid.
     pub(crate) fn from_run(run: &Run, on_invalid: OnInvalid) -> Self {
-        let missed = run.objectives.iter().filter(|objective| !objective.met);
-        if run.validity.verdict == ValidityVerdict::Invalid && on_invalid == OnInvalid::Fail {
-            let is_about_errors = missed.clone().any(|objective| limits_errors(&objective.text));
-            let reasons = &run.validity.reasons;
-            let proves_errors = is_about_errors && !reasons.iter().any(validity::invalidates_measurement);
-            return if proves_errors { Self::ObjectiveMissed } else { Self::Invalid };
+        let missed = || run.objectives.iter().filter(|objective| !objective.met);
+        let of_objectives = if missed().next().is_some() { Self::ObjectiveMissed } else { Self::Done };
+        if on_invalid == OnInvalid::Warn {
+            return of_objectives;
         }
-        if missed.count() > 0 { Self::ObjectiveMissed } else { Self::Done }
+        let mut outcomes = run.objectives.iter().map(ObjectiveResult::outcome);
+        if outcomes.any(|outcome| outcome == ObjectiveOutcome::NotProven) {
+            return Self::Invalid;
+        }
+        if run.validity.verdict != ValidityVerdict::Invalid {
+            return of_objectives;
+        }
+        let is_about_errors = missed().any(|objective| limits_errors(&objective.text));
+        let proves_errors =
+            is_about_errors && !run.validity.reasons.iter().any(validity::invalidates_measurement);
+        if proves_errors { Self::ObjectiveMissed } else { Self::Invalid }
     }
 }
 
@@ -112,6 +120,86 @@ impl From<&Failure> for Exit {
         match failure {
             Failure::Usage(_) => Self::Usage,
             Failure::CannotRun(_) => Self::CannotRun,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ValidityVerdict::{Invalid, Suspect, Valid};
+    use record::validity::{Validity, ValidityReason};
+
+    fn run(objectives: &[(&str, bool, Option<ValidityVerdict>)], reasons: &[(&str, ValidityVerdict)]) -> Run {
+        let empty = record::histogram::LatencyHistogram::new().summary();
+        let pair = serde_json::json!({ "service": empty, "response": empty });
+        let objective = |(text, met, validity): &(&str, bool, Option<ValidityVerdict>)| ObjectiveResult {
+            text: (*text).to_owned(),
+            met: *met,
+            value: 1.0,
+            validity: *validity,
+        };
+        let reason = |(code, verdict): &(&str, ValidityVerdict)| ValidityReason {
+            code: (*code).to_owned(),
+            verdict: *verdict,
+            text: String::new(),
+        };
+        let mut run: Run = serde_json::from_value(serde_json::json!({
+            "schema": "weir.run/1", "weir": { "version": "0", "commit": "0" }, "command": [],
+            "started_at": "", "duration_s": 10.0, "plan": null, "objectives": [], "intervals": [],
+            "validity": { "verdict": "valid", "reasons": [] },
+            "host": record::facts::HostFacts::default(),
+            "totals": record::run::RunTotals::default(),
+            "rates": record::run::Rates::default(),
+            "window": record::run::MeasuredWindow::default(),
+            "latency": { "connect": pair, "first_byte": pair, "last_byte": pair },
+            "generator": record::run::GeneratorStats::default(),
+            "cpu": record::run::GeneratorCpu::default()
+        }))
+        .unwrap();
+        run.objectives = objectives.iter().map(objective).collect();
+        run.validity = Validity::from_reasons(reasons.iter().map(reason).collect());
+        run
+    }
+
+    #[test]
+    fn the_exit_code_is_the_worst_of_what_was_asked() {
+        let (met, missed, errors) = (("p99<5ms", true), ("p99<1ms", false), ("errors<1%", false));
+        let one = |(text, met): (&'static str, bool), validity| vec![(text, met, validity)];
+        let both = |a: ValidityVerdict, b: ValidityVerdict| {
+            vec![(missed.0, false, Some(a)), ("p50<1ms", false, Some(b))]
+        };
+        type Reasons = &'static [(&'static str, ValidityVerdict)];
+        let contended: Reasons = &[("cpu_contended", Suspect)];
+        let stalled: Reasons = &[("generator_stalled", Invalid)];
+        let note: Reasons = &[("cpu_contended", Valid)];
+        let failed: Reasons = &[("errors", Invalid)];
+        for (objectives, reasons, fail, warn) in [
+            (vec![], &[][..], 0, 0),
+            (vec![], note, 0, 0),
+            (vec![], contended, 0, 0),
+            (vec![], stalled, 4, 0),
+            (one(met, Some(Valid)), &[], 0, 0),
+            (one(met, Some(Valid)), note, 0, 0),
+            (one(met, Some(Suspect)), contended, 0, 0),
+            (one(met, Some(Invalid)), stalled, 4, 0),
+            (one(missed, Some(Valid)), &[], 3, 3),
+            (one(missed, Some(Valid)), note, 3, 3),
+            (one(missed, Some(Suspect)), contended, 4, 3),
+            (one(missed, Some(Invalid)), stalled, 4, 3),
+            (both(Valid, Valid), note, 3, 3),
+            (both(Valid, Suspect), contended, 4, 3),
+            // Errors of the server prove that an objective of errors was missed, and nothing about others.
+            (one(errors, Some(Valid)), failed, 3, 3),
+            (one(missed, Some(Valid)), failed, 4, 3),
+            // Records from older versions have no validity of an objective.
+            (one(missed, None), &[], 3, 3),
+            (one(missed, None), contended, 3, 3),
+            (one(missed, None), stalled, 4, 3),
+        ] {
+            let run = run(&objectives, reasons);
+            let codes = [OnInvalid::Fail, OnInvalid::Warn].map(|on| Exit::from_run(&run, on).code());
+            assert_eq!(codes, [fail, warn], "{objectives:?} {reasons:?}");
         }
     }
 }

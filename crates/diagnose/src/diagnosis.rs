@@ -89,11 +89,16 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     if lacks_baseline(rule, view) {
         evidence.push(BASELINE_MISSING.to_owned());
     }
+    let hidden = hidden_cause(rule, view);
+    evidence.extend(hidden.clone());
     let rival = others.iter().find(|(other, one)| other.class != rule.class && one.is_clear);
     Diagnosis {
         verdict: rule.code.to_owned(),
         claim: rule.claim.to_owned(),
-        confidence: confidence(rule, first, rival.is_some(), view),
+        confidence: confidence(rule, first, rival.is_some(), view).min(match hidden {
+            Some(_) => Confidence::Likely,
+            None => Confidence::Sure,
+        }),
         evidence,
         alternatives,
         distinguishing_change: others
@@ -104,6 +109,13 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
         counter_test: rule.counter_tests().map(|test| test.2).collect::<Vec<_>>().join("; "),
         ..common
     }
+}
+
+/// Returns why a narrower cause than that of a general rule is not excluded; `None` for other rules.
+fn hidden_cause(rule: &VerdictRule, view: &RunView<'_>) -> Option<String> {
+    // Only functions tell the kinds of work in user space from one another.
+    let needs_samples = rule.class == LimitClass::Cpu && rule.requires(&signals::SUBJECT_USER);
+    rule.is_general.then(|| signals::hidden_cause(view, needs_samples)).flatten()
 }
 
 /// Returns whether the latency without load would tell this delay from the wait for one of a few workers, and is

@@ -9,7 +9,7 @@ use record::observed::{
     CpuUse, EndQueues, LinkUse, ListenerQueue, MachineSample, Pressure, QdiscUse, RoleUse, WakeupLag,
 };
 
-use crate::sleeps::threads_at_full_pipe;
+use crate::sleeps::{threads_at_disk, threads_at_full_pipe};
 use crate::unit::Unit;
 
 pub struct Figure<P: 'static> {
@@ -114,6 +114,8 @@ figures! {
             |role| Some(role.threads.iter().filter(|thread| thread.busy > 0.02).count() as f64);
         DISK_SLEEP: Count, "threads that wait for a disk", "PID/task state D, mean of the polls",
             |role| Some(role.threads_in_disk_sleep);
+        DISK_WAIT: Count, "threads that wait for a disk, or for the lock of a file that such a one holds",
+            "PID/task/wchan, mean of the polls", threads_at_disk;
         PIPE_SLEEP: Count, "threads that wait for the reader of a full pipe", "PID/task/wchan, mean of the polls",
             threads_at_full_pipe;
         VOLUNTARY_SWITCHES: PerSecond, "voluntary context switches", "PID/task/*/status",

@@ -26,6 +26,7 @@
 
 pub mod alerts;
 mod answer;
+mod answer_examples;
 pub mod counter_test;
 mod decision;
 mod diagnosis;
@@ -48,6 +49,7 @@ pub mod verdicts;
 pub mod window;
 
 pub use answer::{Ceiling, answer, answer_search, ceiling, served_at_a_time};
+pub use answer_examples::example;
 pub use decision::decide;
 pub use diagnosis::diagnose;
 pub use resource_grid::{GridFigure, GridRow, resource_grid};

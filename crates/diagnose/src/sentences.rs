@@ -9,6 +9,7 @@ pub(crate) mod failures;
 pub(crate) mod network;
 pub(crate) mod pushed;
 pub(crate) mod rejections;
+mod remote;
 pub(crate) mod waiting;
 
 use record::run::Answer;

@@ -12,6 +12,7 @@ mod compute;
 mod cpu;
 mod crypto;
 mod functions;
+mod hidden;
 mod http2;
 mod latency_range;
 mod link;
@@ -29,6 +30,7 @@ pub(crate) use compute::{
     HARDLY_BUSY_CPUS, MachineCpus, is_single_threaded, machine_cpus, unaccepted_connections,
 };
 pub use cpu::*;
+pub(crate) use hidden::hidden_cause;
 pub use latency_range::LatencyRange;
 pub(crate) use latency_range::quota_pause;
 pub use load::*;

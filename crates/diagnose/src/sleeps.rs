@@ -11,6 +11,8 @@ pub(crate) enum WaitsFor {
     FullPipe,
     EmptyPipe,
     FileLock,
+    /// A lock of the kernel: of an inode, which a thread that waits for a disk may hold, or of the memory map.
+    KernelLock,
     Futex,
     Timer,
     Socket,
@@ -28,6 +30,7 @@ impl WaitsFor {
             Self::FullPipe => "the reader of a full pipe",
             Self::EmptyPipe => "the writer of an empty pipe",
             Self::FileLock => "a file lock",
+            Self::KernelLock => "a lock in the kernel",
             Self::Futex => "a lock or a condition",
             Self::Timer => "a timer",
             Self::Socket => "the other end of a socket",
@@ -43,6 +46,7 @@ const FUNCTIONS: &[(WaitsFor, &[&str])] = &[
     (WaitsFor::FullPipe, &["pipe_write"]),
     (WaitsFor::EmptyPipe, &["pipe_read"]),
     (WaitsFor::FileLock, &["locks_lock", "lock_inode_wait", "lock_file_wait", "fcntl_setlk"]),
+    (WaitsFor::KernelLock, &["rwsem_down", "down_write", "down_read", "mutex_lock_slowpath", "__mutex_lock"]),
     (WaitsFor::Futex, &["futex"]),
     (WaitsFor::Timer, &["nanosleep"]),
     (
@@ -52,6 +56,13 @@ const FUNCTIONS: &[(WaitsFor, &[&str])] = &[
             "xlog_",
             "xfs_",
             "btrfs_",
+            "f2fs_",
+            // The kernel leaves the functions of its locks out: a thread behind the lock of an inode is in the function
+            // of the file system that takes it (`ext4_buffered_write_iter`).
+            "ext4_",
+            "generic_file_write",
+            "inode_wait_for_writeback",
+            "fsync_buffers_list",
             "submit_bio",
             "folio_wait",
             "wait_on_page",
@@ -103,6 +114,14 @@ pub(crate) fn threads_blocked_elsewhere(role: &RoleUse) -> Option<f64> {
     threads_waiting_for(role, &[WaitsFor::Timer, WaitsFor::FileLock, WaitsFor::Other])
 }
 
+/// Returns the number of a role's working threads that wait for a disk, and of those behind the lock of one that does.
+/// Threads behind a lock of the kernel alone do not count: it may be that of the memory map.
+pub(crate) fn threads_at_disk(role: &RoleUse) -> Option<f64> {
+    let at_disk = threads_waiting_for(role, &[WaitsFor::Disk])?;
+    let behind_lock = threads_waiting_for(role, &[WaitsFor::KernelLock]).unwrap_or(0.0);
+    Some(if at_disk > 0.0 { at_disk + behind_lock } else { 0.0 })
+}
+
 fn threads_waiting_for(role: &RoleUse, events: &[WaitsFor]) -> Option<f64> {
     let sleeps = role.threads_asleep.as_ref()?.iter();
     Some(
@@ -129,6 +148,14 @@ mod tests {
             ("hrtimer_nanosleep", WaitsFor::Timer),
             ("do_nanosleep", WaitsFor::Timer),
             ("jbd2_log_wait_commit", WaitsFor::Disk),
+            ("ext4_buffered_write_iter", WaitsFor::Disk),
+            ("ext4_da_get_block_prep", WaitsFor::Disk),
+            ("inode_wait_for_writeback", WaitsFor::Disk),
+            ("folio_wait_bit", WaitsFor::Disk),
+            ("rwsem_down_write_slowpath", WaitsFor::KernelLock),
+            ("call_rwsem_down_write_failed", WaitsFor::KernelLock),
+            ("down_write", WaitsFor::KernelLock),
+            ("__mutex_lock.constprop.0", WaitsFor::KernelLock),
             ("submit_bio_wait", WaitsFor::Disk),
             ("__sync_dirty_buffer", WaitsFor::Disk),
             ("ep_poll", WaitsFor::Work),
@@ -147,6 +174,30 @@ mod tests {
         ] {
             assert_eq!(waits_for(function), event, "{function}");
         }
+    }
+
+    #[test]
+    fn threads_behind_the_lock_of_an_inode_wait_for_the_disk() {
+        let at_disk = |sleeps: &[(&str, f64)]| {
+            let sleeps = sleeps.iter().map(|(name, threads)| ((*name).to_owned(), *threads));
+            let role = RoleUse { threads_asleep: Some(sleeps.collect()), ..RoleUse::default() };
+            threads_at_disk(&role)
+        };
+        // Four threads that write one file with O_SYNC: PID/task/wchan of ext4 on Linux 6.18.
+        let synced = [
+            ("folio_wait_bit", 1.69),
+            ("inode_wait_for_writeback", 0.68),
+            ("submit_bio_wait", 0.34),
+            ("ext4_buffered_write_iter", 0.27),
+            ("ext4_da_get_block_prep", 0.18),
+            ("futex_do_wait", 0.02),
+        ];
+        assert!((at_disk(&synced).unwrap() - 3.16).abs() < 0.01);
+        let locked = [("rwsem_down_write_slowpath", 3.0), ("folio_wait_bit", 1.0)];
+        assert_eq!(at_disk(&locked), Some(4.0));
+        // The lock of the memory map, and locks of the program.
+        assert_eq!(at_disk(&[("rwsem_down_read_slowpath", 3.0)]), Some(0.0));
+        assert_eq!(at_disk(&[("futex_do_wait", 3.0)]), Some(0.0));
     }
 
     #[test]

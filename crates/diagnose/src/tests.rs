@@ -10,6 +10,7 @@ mod ports;
 mod queueing;
 mod rejections;
 mod remote_subject;
+mod scenes;
 mod signal_values;
 mod tls;
 

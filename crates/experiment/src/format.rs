@@ -122,9 +122,33 @@ pub fn signed_tick(ratio: f64) -> String {
     }
 }
 
-/// Formats an interval of ratios: `+1.9 % to +4.3 %`.
+/// Ratio of the ends of an interval above which it is no figure.
+const WIDE_FROM: f64 = 2.0;
+/// Replacement of a figure whose interval is wider than a factor of two, and contains no change.
+pub const NOT_CLEAR: &str = "not clear";
+
+/// Returns whether an interval of ratios is wider than a factor of two, which is no figure.
+pub fn is_wide((low, high): (f64, f64)) -> bool {
+    high > WIDE_FROM * low
+}
+
+/// Formats an interval of ratios: `+1.9 % to +4.3 %`. Of a wide one only the end that is nearer to no change.
 pub fn ratio_interval((low, high): (f64, f64)) -> String {
-    format!("{} to {}", signed_change(low), signed_change(high))
+    interval_with((low, high), signed_change)
+}
+
+/// Formats an interval of ratios as factors: `1.019 to 1.043`. Of a wide one only the end that is nearer to no change.
+pub fn factor_interval((low, high): (f64, f64)) -> String {
+    interval_with((low, high), |ratio| format!("{ratio:.3}"))
+}
+
+fn interval_with((low, high): (f64, f64), format: impl Fn(f64) -> String) -> String {
+    match is_wide((low, high)) {
+        false => format!("{} to {}", format(low), format(high)),
+        true if low > 1.0 => format!("{} or more", format(low)),
+        true if high < 1.0 => format!("{} or less", format(high)),
+        true => NOT_CLEAR.to_owned(),
+    }
 }
 
 /// Formats a fraction with as many digits as it needs: `0.03 %`, `3.1 %`, `123 %`.
@@ -244,6 +268,16 @@ pub fn capitalized(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wide_interval_is_no_figure() {
+        let both = |ends| [ratio_interval(ends), factor_interval(ends)];
+        assert_eq!(both((1.019, 1.043)), ["+1.9 % to +4.3 %", "1.019 to 1.043"]);
+        assert_eq!(both((1.5, 4.0)), ["+50.0 % or more", "1.500 or more"]);
+        assert_eq!(both((0.1, 0.5)), ["−50.0 % or less", "0.500 or less"]);
+        assert_eq!(both((0.6, 1.9)), [NOT_CLEAR, NOT_CLEAR]);
+        assert_eq!(both((f64::NEG_INFINITY, f64::INFINITY)), [NOT_CLEAR, NOT_CLEAR]);
+    }
 
     #[test]
     fn values_have_three_digits_and_their_unit() {

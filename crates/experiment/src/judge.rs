@@ -18,6 +18,7 @@
 //!
 //! Running trials and drawing charts are elsewhere.
 
+mod arm_titles;
 mod bottleneck;
 mod cells;
 mod compare;
@@ -43,6 +44,8 @@ use record::experiment::{
 };
 use stats::bootstrap::DRAWS;
 
+use arm_titles::ArmTitles;
+pub use arm_titles::arm_title;
 use judged_trials::JudgedTrials;
 pub use ladder::parse_level;
 use record::sorted::CollectSorted;
@@ -92,8 +95,17 @@ pub struct ExperimentJudgement {
     pub finish: Option<FinishStep>,
 }
 
-/// Judges an experiment, complete or still running.
+/// Judges an experiment, complete or still running. Its sentences have the titles of the arms, its fields their names.
 pub fn judge(plan: &ExperimentPlan, trials: &[TrialSummary], extras: &JudgeExtras) -> ExperimentJudgement {
+    let titles = ArmTitles::new(plan);
+    if titles.is_empty() {
+        return judge_arms(plan, trials, extras);
+    }
+    let (plan, trials) = (titles.titled_plan(plan), titles.titled_trials(trials));
+    titles.with_names(judge_arms(&plan, &trials, &titles.titled_extras(extras)))
+}
+
+fn judge_arms(plan: &ExperimentPlan, trials: &[TrialSummary], extras: &JudgeExtras) -> ExperimentJudgement {
     let blocks = JudgedTrials::new(plan, trials, extras.cpus);
     let cells = cells::summarize_cells(&blocks, DRAWS);
     let comparisons = compare::compare_all(&blocks, &plan.metrics, &cells, extras.block_s);

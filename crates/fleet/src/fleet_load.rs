@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use load::plan::{LoadFlags, RunPlan};
 use load::report::reevaluate_objectives;
+use load::validity::judge_merged;
 use record::problem::InputProblem;
 use record::units::{SECOND_NS, format_plural};
+use record::validity::Validity;
 use rt::tokio::sync::watch;
 use runner::failure::Failure;
 use runner::run_record::random_id;
@@ -238,6 +240,10 @@ impl EndedLoad<'_> {
         merged.partial |= is_stopped;
         merged.objectives = reevaluate_objectives(&merged)
             .map_err(|error| Failure::cannot("cannot evaluate the objectives", error))?;
+        let agents = merged.fleet.iter().flat_map(|fleet| &fleet.agents);
+        let parts: Vec<Validity> =
+            agents.filter_map(|agent| Some(agent.figures.as_ref()?.validity.clone())).collect();
+        judge_merged(&mut merged, &parts.iter().collect::<Vec<_>>());
         merged.answer = Some(diagnose::answer(&merged));
         Ok(MergedLoad { id: self.run, run: merged, records })
     }

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use load::validity::judge_verdict;
 use record::fleet::MACHINE_LOST;
 use record::observed::MachineObservation;
 use record::problem::InputProblem;
@@ -188,6 +189,7 @@ impl LoadSurroundings for Machines {
         }
         mark_lost_machines(run, lost);
         run.diagnosis = Some(diagnose::diagnose(run));
+        judge_verdict(run);
         run.answer = Some(diagnose::answer(run));
     }
 }

@@ -4,6 +4,7 @@ use load::baseline::LOAD_NS_MIN;
 use load::capacity_search::{DrivenLoad, TrialDriver, TrialSetup};
 use load::pace::Pace;
 use load::plan::RunPlan;
+use load::validity::judge_verdict;
 use record::capacity_search::LevelOutcome;
 use record::problem::InputProblem;
 use record::run::{Baseline, Run};
@@ -91,6 +92,7 @@ impl TrialDriver for FleetDriver<'_> {
         };
         run.baseline.clone_from(&setup.baseline);
         run.diagnosis = Some(diagnose::diagnose(&run));
+        judge_verdict(&mut run);
         run.answer = Some(diagnose::answer(&run));
         Ok(DrivenLoad::Measured(run, None))
     }

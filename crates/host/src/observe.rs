@@ -42,8 +42,8 @@ use network::Network;
 use origin_discovery::{KnownRoles, MAX_ORIGINS, OriginDiscovery};
 use process::StartPhase;
 use record::observed::{
-    ConnectionEnd, EndQueues, MachineObservation, MachineSample, PortRoles, QueueSnapshot, RoleUse,
-    UnobservableMetric, UnwatchedSockets,
+    ConnectionEnd, EndQueues, MachineObservation, MachineSample, Neighbour, PortRoles, QueueSnapshot,
+    RoleUse, UnobservableMetric, UnwatchedSockets,
 };
 use role::RoleMonitor;
 use std::collections::{BTreeMap, BTreeSet};
@@ -268,6 +268,11 @@ impl Observer {
         }
         keep_fuller_ends(&mut snapshot.ends);
         snapshot
+    }
+
+    /// Returns the programs beside the roles in the last seconds, at most three.
+    pub fn recent_neighbours(&self) -> Vec<Neighbour> {
+        self.neighbours.busiest_recently()
     }
 
     /// Returns everything about the watched roles except the samples.

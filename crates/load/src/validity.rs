@@ -3,16 +3,18 @@
 
 mod conclusions;
 mod live;
+mod merged;
 mod stalls;
 mod transport;
 
 use record::run::Interval;
 use record::units::{format_count, format_duration_ns, format_plural};
-use record::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
+use record::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
 use stats::median;
 
-pub use conclusions::judge_conclusions;
+pub use conclusions::{judge_conclusions, judge_verdict};
 pub use live::{LiveLimits, live_signs};
+pub use merged::judge_merged;
 
 use crate::measurement::RunMeasurement;
 
@@ -192,15 +194,15 @@ pub const RULES: &[ValidityRule] = &[
         check: unsteady,
     },
     ValidityRule {
-        code: "foreign_cpu",
-        doc: "Other processes used over 5 % of the machine's CPUs.",
+        code: CPU_CONTENDED,
+        doc: "Other programs on this kernel used over 5 % of the machine's CPUs.",
         is_subject_fault: false,
         statistical: true,
-        check: foreign_cpu,
+        check: cpu_contended,
     },
     ValidityRule {
         code: "cpu_steal",
-        doc: "CPU steal: over 2 % of the time went to other guests (10 %: invalid).",
+        doc: "CPU steal, which is the hypervisor's: over 2 % of the time went to other guests (10 %: invalid).",
         is_subject_fault: false,
         statistical: true,
         check: cpu_steal,
@@ -459,7 +461,7 @@ fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
     })
 }
 
-fn foreign_cpu(evidence: &Evidence<'_>) -> RuleResult {
+fn cpu_contended(evidence: &Evidence<'_>) -> RuleResult {
     let (foreign, cpus) = (evidence.host.foreign_cpus?, evidence.host.cpus?);
     let fraction = foreign / f64::from(cpus.max(1));
     (fraction > FOREIGN_CPU_FRACTION_MAX).then(|| {

@@ -7,21 +7,22 @@
 )]
 
 mod answer_head;
+mod file_memory;
+mod piece_rest;
 mod status_field;
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Waker;
 
-use cache::{
-    BodyReader, Cache, Chunk, DiskOpen, DiskPlan, Fill, FillWaiter, Key, Object, RequestPolicy, UnixTime,
-};
+use cache::{BodyReader, Cache, DiskOpen, DiskPlan, Fill, FillWaiter, Key, Object, RequestPolicy, UnixTime};
 use rt::clock::{MonotonicTime, unix_ns};
 
 pub(crate) use answer_head::AnswerHead;
+pub(crate) use file_memory::{file_memory_fd, open_file_memory};
+pub(crate) use piece_rest::PieceRest;
 pub(crate) use status_field::{Forwarded, StatusField};
 
 use crate::plan::{CachePlan, Plan, PoolId, RouteCachePlan};
@@ -30,7 +31,7 @@ use crate::suspended_request::SuspendedRequest;
 
 /// Maximum number of jobs that wait for a thread of a disk.
 const DISK_QUEUE_MAX: usize = 1024;
-/// Maximum number of validations in the background of a core at a time.
+/// Maximum number of requests in the background, of a core at a time, that validate a response or fetch the whole of one.
 pub(crate) const REFRESHES_MAX: usize = 64;
 /// Bytes by which a server may be ahead of the client of a response that is too large to be stored.
 pub(crate) const AHEAD_BYTES_MAX: u64 = 256 * 1024;
@@ -65,7 +66,8 @@ pub(crate) fn open_caches(plan: &Plan) -> io::Result<()> {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             (None, None) => {
-                let store = Cache::new(settings).map_err(|error| named(&plan.name, &error))?;
+                let store = Cache::with_file_memory(settings, file_memory::get())
+                    .map_err(|error| named(&plan.name, &error))?;
                 open.push(Arc::downgrade(&store));
                 store
             }
@@ -180,6 +182,8 @@ pub(crate) struct CacheWait {
     pub(crate) source: WaitSource,
     /// Time until which it may wait for other requests.
     pub(crate) due: MonotonicTime,
+    /// True if the request that it waits for was made for it: the whole of a response of which it wants a part.
+    pub(crate) is_own: bool,
 }
 
 #[derive(Debug)]
@@ -224,46 +228,6 @@ impl CachedBody {
 pub(crate) struct ClientProgress {
     pub(crate) sent_bytes: Cell<u64>,
     pub(crate) waker: RefCell<Option<Waker>>,
-}
-
-/// The unsent part of a piece of a body.
-#[derive(Debug, Default)]
-pub(crate) struct PieceRest {
-    piece: Option<Chunk>,
-    start: usize,
-}
-
-/// A part of a piece of a body.
-pub(crate) struct PiecePart {
-    piece: Option<Chunk>,
-    start: usize,
-    end: usize,
-}
-
-impl PieceRest {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.piece.as_ref().is_none_or(|piece| self.start >= piece.len())
-    }
-
-    pub(crate) fn set(&mut self, piece: Chunk) {
-        *self = Self { piece: Some(piece), start: 0 };
-    }
-
-    /// Takes its next bytes, at most `bytes_max`.
-    pub(crate) fn take(&mut self, bytes_max: usize) -> PiecePart {
-        let length = self.piece.as_ref().map_or(0, |piece| piece.len());
-        let start = self.start;
-        self.start = length.min(start.saturating_add(bytes_max));
-        PiecePart { piece: self.piece.clone(), start, end: self.start }
-    }
-}
-
-impl Deref for PiecePart {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.piece.as_ref().map_or(&[], |piece| &piece[self.start..self.end])
-    }
 }
 
 #[cfg(test)]

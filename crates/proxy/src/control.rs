@@ -80,7 +80,7 @@ use self::runtime_servers::RuntimeServers;
 use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
 use crate::auth::{key_store, password_threads};
-use crate::caching::{open_caches, report_disk_faults};
+use crate::caching::{file_memory_fd, open_caches, open_file_memory, report_disk_faults};
 use crate::health::Health;
 use crate::log::{self, LogWriter};
 use crate::metrics::Snapshot;
@@ -258,6 +258,7 @@ impl ProxySockets {
 fn core_descriptors(balancer: &ConnectionBalancer, inboxes: &[Inbox], shared: &CrossCoreState) -> Vec<RawFd> {
     let mut descriptors = balancer.raw_fds();
     descriptors.extend(inboxes.iter().map(Inbox::raw_fd));
+    descriptors.extend(file_memory_fd());
     descriptors.extend(shared.pools.iter().flat_map(|pool| pool.raw_fds()));
     descriptors
 }
@@ -271,6 +272,7 @@ fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, V
 /// Starts the threads that a plan needs beside the cores.
 fn start_plan_threads(plan: &Plan) -> io::Result<(Option<Acme>, Traces)> {
     start_auth_threads(plan)?;
+    open_file_memory(plan);
     open_caches(plan)?;
     let acme = (!acme_plans(plan).is_empty()).then(Acme::start).transpose()?;
     Ok((acme, tracing::start(plan.tracing.as_ref(), Arc::default())?))

@@ -33,13 +33,14 @@ use crate::log::{self, CapturedValue, CoreLog, LoadCounts};
 use crate::maintenance::MaintenancePage;
 use crate::metrics::{Metrics, ServerSlots, Snapshot};
 use crate::mirror::MirrorLoad;
-use crate::outcome::{NeededFields, Outcome, RejectReason, RequestTrace};
+use crate::outcome::{NeededFields, Outcome, RejectReason};
 use crate::plan::{ListenerPlan, Plan};
 use crate::pool::{CrossCoreState, Pool};
 use crate::profile::{Profile, ProfilePhase};
 use crate::request_view::RequestView;
 use crate::route::RouteScratch;
 use crate::session::SessionDump;
+use crate::trace_context::TraceContext;
 use crate::tracing::{CoreTraces, TraceSender};
 use crate::tunnel::PIPE_BYTES;
 use generations::Generations;
@@ -386,17 +387,18 @@ impl Core {
         }
         let _section = self.profile.enter(ProfilePhase::Log);
         self.logs.record(outcome, &generation.log_names, || self.load_counts(generation, outcome));
-        if self.traces.is_on() {
+        if let Some(trace) = self.traces.recorded(outcome) {
             let clock = self.logs.wall_clock();
-            if self.traces.record(outcome, &generation.log_names, clock) {
+            if self.traces.record(trace, outcome, &generation.log_names, clock) {
                 generation.metrics.record_exemplar(outcome, clock.to_unix_ns(outcome.times.end.as_ns()));
             }
         }
     }
 
-    /// Returns the trace of a request; `None` if traces are off.
-    pub(crate) fn begin_trace(&self, view: &RequestView<'_>) -> Option<Box<RequestTrace>> {
-        self.traces.begin(view)
+    /// Returns the trace context of a request; `None` if traces are off. `has_context`: the head has fields of one.
+    #[inline]
+    pub(crate) fn begin_trace(&self, view: &RequestView<'_>, has_context: bool) -> Option<TraceContext> {
+        self.traces.begin(view, has_context)
     }
 
     /// Records the outcome of a subrequest, which only its pool counts.

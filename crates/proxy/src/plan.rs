@@ -72,7 +72,7 @@ pub use sni::{SniPlan, SniRoute};
 pub(crate) use split::SplitKey;
 pub use split::{SplitPlan, SplitShare};
 pub use tls::{ListenerTls, PoolTls};
-pub use tracing::{Collector, TraceTrust, TracingPlan};
+pub use tracing::{Collector, TraceSample, TraceTrust, TracingPlan};
 pub use traffic::{HedgeDelay, MirrorPlan};
 
 /// Everything that a proxy is to do. Created by [`crate::config`]; never changes. A reload creates

@@ -10,7 +10,7 @@
 //! So one direction holds at most the bytes of one read.
 
 use std::io::{self, IoSlice};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use rt::stream::Stream;
 use wire::{BodyDecoder, Framing, Limits, Refusal, encode};
@@ -48,9 +48,11 @@ pub(crate) struct Batch {
 
 /// Maximum number of content pieces in one batch; the rest comes with the next.
 const RANGES_MAX: usize = 8;
+/// Maximum number of pieces that [`Relay::poll_send_pieces`] sends in one write.
+pub(crate) const PIECES_MAX: usize = 8;
 /// Maximum size of content that is copied behind its framing and sent as one piece, which is
 /// cheaper than a vectored write.
-const COPIED_BYTES_MAX: usize = 4 * 1024;
+pub(crate) const COPIED_BYTES_MAX: usize = 4 * 1024;
 /// Maximum size of a request that is kept for a retry; a longer one is sent once.
 const REPLAY_BYTES_MAX: usize = 16 * 1024;
 /// Maximum capacity of a buffer that is reused. A larger one is freed after its message.
@@ -337,6 +339,55 @@ impl Relay {
         self.poll_flush(cx, to, sent_bytes)
     }
 
+    /// Sends pieces of a body of known length that is forwarded unchanged, behind the pending bytes, and keeps nothing of
+    /// what the receiver does not accept. Returns the number of content bytes that were sent; the caller repeats the rest.
+    ///
+    /// # Errors
+    /// The receiver is gone.
+    pub(crate) fn poll_send_pieces<'p>(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut Stream,
+        pieces: impl Iterator<Item = &'p [u8]>,
+        sent_bytes: &mut u64,
+    ) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX + 1];
+        slices[0] = IoSlice::new(&self.pending[self.sent..]);
+        let head_bytes = slices[0].len();
+        let mut count = 1;
+        for (slice, piece) in slices[1..].iter_mut().zip(pieces) {
+            *slice = IoSlice::new(piece);
+            count += 1;
+        }
+        let first = usize::from(head_bytes == 0);
+        let written = ready!(to.poll_write_vectored(cx, &slices[first..count]))?;
+        *sent_bytes += written as u64;
+        self.sent += written.min(head_bytes);
+        self.forget_sent();
+        let content_bytes = written.saturating_sub(head_bytes);
+        self.count_spliced(content_bytes as u64);
+        Poll::Ready(Ok(content_bytes))
+    }
+
+    /// Sends the pending bytes ahead of content that follows at once, so that the kernel waits for that.
+    ///
+    /// # Errors
+    /// The receiver is gone.
+    pub(crate) fn poll_flush_before_content(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut Stream,
+        sent_bytes: &mut u64,
+    ) -> Poll<io::Result<()>> {
+        while self.sent < self.pending.len() {
+            let written = ready!(to.poll_write_more(cx, &self.pending[self.sent..]))?;
+            self.sent += written;
+            *sent_bytes += written as u64;
+        }
+        self.forget_sent();
+        Poll::Ready(Ok(()))
+    }
+
     /// Keeps a batch for later, behind the bytes of [`Relay::head`].
     pub(crate) fn buffer_batch(&mut self, input: &[u8], batch: &Batch) {
         self.open_chunk(batch.content_bytes);
@@ -420,3 +471,6 @@ fn rest_of(slices: &[IoSlice<'_>], mut written: usize) -> Vec<u8> {
     }
     rest
 }
+
+#[cfg(test)]
+mod tests;

@@ -122,6 +122,31 @@ impl RemovalReason {
     }
 }
 
+/// Fields of a head that logs and traces need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NotedFields<'a> {
+    pub(crate) user_agent: Option<&'a [u8]>,
+    /// True if the head has a `traceparent` or `tracestate`, valid or not.
+    pub(crate) has_trace_context: bool,
+}
+
+impl<'a> NotedFields<'a> {
+    /// Adds a field whose name has 10 or 11 bytes.
+    #[inline]
+    fn add(&mut self, header: &Header<'a>) {
+        match header.name.as_bytes()[0] | 0x20 {
+            b'u' if self.user_agent.is_none() => {
+                self.user_agent = wire::known_field_value(std::slice::from_ref(header), b"user-agent");
+            }
+            b't' => {
+                self.has_trace_context |= header.name.eq_ignore_ascii_case("tracestate")
+                    || header.name.eq_ignore_ascii_case("traceparent");
+            }
+            _ => {}
+        }
+    }
+}
+
 impl<'a> RequestView<'a> {
     pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let (lines, own_value) = self.find(name);
@@ -144,11 +169,32 @@ impl<'a> RequestView<'a> {
         wire::field_value(self.ordinary_lines(name), name)
     }
 
+    /// Finds the fields that logs and traces need of each request, in one pass.
+    #[inline]
+    pub(crate) fn noted_fields(&self) -> NotedFields<'a> {
+        let mut fields = NotedFields::default();
+        for header in self.head.headers {
+            if matches!(header.name.len(), 10 | 11) {
+                fields.add(header);
+            }
+        }
+        if self.has_rule() {
+            fields.user_agent = self.ordinary_value("user-agent");
+        }
+        fields
+    }
+
+    /// Returns whether a rule may concern a field without an underscore that is neither an identity field nor
+    /// hop-by-hop.
+    #[inline]
+    fn has_rule(&self) -> bool {
+        self.head.has_connection_options || self.certificate.is_some()
+    }
+
     /// Returns the lines among which those of such a field are.
     #[inline]
     pub(crate) fn ordinary_lines(&self, name: &str) -> &'a [Header<'a>] {
-        let has_rule = self.head.has_connection_options || self.certificate.is_some();
-        if has_rule { self.find(name).0 } else { self.head.headers }
+        if self.has_rule() { self.find(name).0 } else { self.head.headers }
     }
 
     /// Returns the lines among which those of a field are, and the value that the proxy writes instead of

@@ -4,6 +4,7 @@ use std::num::NonZero;
 
 use wire::Header;
 
+use crate::plan::TraceSample;
 use crate::request_view::RequestView;
 
 /// Length of a `traceparent` of version 00.
@@ -47,13 +48,13 @@ impl TraceContext {
     /// or that begin here, the fraction `sample` is chosen.
     pub(crate) fn of_request(
         view: &RequestView<'_>,
+        replaces_fields: bool,
         is_continued: bool,
-        sample: f64,
+        sample: TraceSample,
         rng: &mut fastrand::Rng,
     ) -> Self {
         // One in 2^64 is zero, which is no id.
         let span_id = NonZero::new(rng.u64(..)).unwrap_or(NonZero::<u64>::MIN);
-        let replaces_fields = has_fields(view);
         if replaces_fields
             && is_continued
             && let Some(received) = received(view)
@@ -61,13 +62,13 @@ impl TraceContext {
             let is_sampled = match view.is_trusted {
                 true => received.flags & SAMPLED != 0,
                 // A stranger chooses its trace, but not how much work that is.
-                false => is_chosen(received.trace_id, sample),
+                false => sample.contains(received.trace_id.low),
             };
             let parent_id = Some(received.parent_id);
             return Self { trace_id: received.trace_id, span_id, parent_id, is_sampled, replaces_fields };
         }
         let trace_id = TraceId::new(NonZero::new(rng.u128(..)).unwrap_or(NonZero::<u128>::MIN));
-        let is_sampled = is_chosen(trace_id, sample);
+        let is_sampled = sample.contains(trace_id.low);
         Self { trace_id, span_id, parent_id: None, is_sampled, replaces_fields }
     }
 
@@ -115,15 +116,6 @@ struct Received {
     trace_id: TraceId,
     parent_id: NonZero<u64>,
     flags: u8,
-}
-
-/// Returns whether a request has a field of a context.
-fn has_fields(view: &RequestView<'_>) -> bool {
-    view.head.headers.iter().any(|header| match header.name.len() {
-        10 => header.name.eq_ignore_ascii_case("tracestate"),
-        11 => header.name.eq_ignore_ascii_case("traceparent"),
-        _ => false,
-    })
 }
 
 /// Returns the context that a caller sent: one valid field.
@@ -186,14 +178,6 @@ fn hexadecimal_digits(number: u32) -> [u8; 8] {
     (spread + EACH * u64::from(b'0') + is_letter * to_letter).to_be_bytes()
 }
 
-/// Decides by the random part of the id, as the OpenTelemetry sampler of ratios does, so that all proxies of a trace
-/// decide alike.
-fn is_chosen(trace_id: TraceId, fraction: f64) -> bool {
-    const RANDOM_BITS: u32 = 56;
-    let random = trace_id.low & ((1 << RANDOM_BITS) - 1);
-    (random as f64) < fraction * (1u64 << RANDOM_BITS) as f64
-}
-
 /// Removes the lines of a field, whose name is in lower case, from a head.
 fn remove_field(head: &mut Vec<u8>, name: &[u8]) {
     let mut start = 0;
@@ -221,7 +205,14 @@ mod tests {
         let parsed = wire::parse_request(bytes.as_bytes(), &wire::Limits::default(), &mut slots);
         let wire::Parsed::Complete { head, .. } = parsed.unwrap() else { panic!("incomplete") };
         let view = RequestView { is_trusted, ..crate::request_view::fixtures::view(&head) };
-        TraceContext::of_request(&view, is_continued, 0.0, &mut fastrand::Rng::with_seed(1))
+        let has_fields = view.noted_fields().has_trace_context;
+        TraceContext::of_request(
+            &view,
+            has_fields,
+            is_continued,
+            TraceSample::new(0.0),
+            &mut fastrand::Rng::with_seed(1),
+        )
     }
 
     #[test]
@@ -261,16 +252,6 @@ mod tests {
             assert_eq!(context.is_sampled, is_continued && is_trusted);
         }
         assert_eq!(context(true, &fields.repeat(2), true).parent_id, None);
-    }
-
-    #[test]
-    fn a_fraction_of_the_traces_is_chosen() {
-        let mut rng = fastrand::Rng::with_seed(7);
-        for fraction in [0.0, 0.01, 0.5, 1.0] {
-            let ids = (0..100_000).map(|_| TraceId::new(NonZero::new(rng.u128(1..)).unwrap()));
-            let share = ids.filter(|&id| is_chosen(id, fraction)).count() as f64 / 100_000.0;
-            assert!((share - fraction).abs() < 0.01, "{share} of {fraction}");
-        }
     }
 
     #[test]

@@ -311,6 +311,9 @@ pub struct SearchTrial {
     /// Fraction of a core that the generator's busiest thread used.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generator_busy: Option<f64>,
+    /// True if an objective was missed inside of a disturbance, so that the miss proves nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub is_unproven: bool,
     /// Results of a low-rate load beside it, on its own connections.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub observer: Option<ObserverLoad>,

@@ -94,6 +94,11 @@ pub struct Neighbour {
     pub cpus: f64,
 }
 
+/// Names programs with their CPUs: `cc1 1.10, make 0.05`. Empty without any.
+pub fn format_neighbours(all: &[Neighbour]) -> String {
+    all.iter().map(|one| format!("{} {:.2}", one.name, one.cpus)).collect::<Vec<_>>().join(", ")
+}
+
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

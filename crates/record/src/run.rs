@@ -143,12 +143,32 @@ pub struct ObjectiveResult {
     /// infinite here: more requests had no good response than the objective leaves out.
     #[serde(with = "infinite_as_null")]
     pub value: f64,
-    /// Validity of the outcome; absent if it is that of the run, and in records from older versions.
+    /// Validity of the outcome as to the generator and other programs; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub validity: Option<ValidityVerdict>,
 }
 
+/// Outcome of an objective, by its figure and its validity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectiveOutcome {
+    Met,
+    Missed,
+    /// The generator or other programs may have decided it.
+    NotProven,
+}
+
 impl ObjectiveResult {
+    /// Returns the outcome. A missed objective is one only if nothing else can be why; a met one that is suspect
+    /// counts as met.
+    pub fn outcome(&self) -> ObjectiveOutcome {
+        use ValidityVerdict::{Invalid, Suspect};
+        match (self.met, self.validity) {
+            (false, Some(Suspect | Invalid)) | (true, Some(Invalid)) => ObjectiveOutcome::NotProven,
+            (true, _) => ObjectiveOutcome::Met,
+            (false, _) => ObjectiveOutcome::Missed,
+        }
+    }
+
     pub fn value_text(&self) -> String {
         if self.text.starts_with("errors") {
             format!("{:.3} %", self.value * 100.0)

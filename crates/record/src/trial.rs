@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::observed::{CallCount, MachineObservation, UnobservableMetric};
+use crate::observed::{CallCount, MachineObservation, Neighbour, UnobservableMetric};
 use crate::run::{Diagnosis, Run, WeirVersion};
 
 pub const SCHEMA: &str = "weir.trial/1";
@@ -129,6 +129,9 @@ pub struct Covariates {
     /// CPUs used by processes outside the experiment.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub foreign_cpus: Option<f64>,
+    /// Programs outside the experiment with the most CPU time, at most three.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub neighbours: Vec<Neighbour>,
     /// 99th percentile of the wake-up lag of a sleeping thread, on the worst CPU, in ns.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wake_up_p99_ns: Option<u64>,

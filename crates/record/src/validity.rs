@@ -1,9 +1,33 @@
 //! Validity of a result: the verdict, and the reasons for it.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Maximum CPUs of processes outside a run, as a fraction of the machine's, without an objection.
 pub const FOREIGN_CPU_FRACTION_MAX: f64 = 0.05;
+
+/// Code of the reason of a machine whose CPUs other programs on this kernel used.
+pub const CPU_CONTENDED: &str = "cpu_contended";
+/// Name of that code in records from older versions.
+const CPU_CONTENDED_FORMERLY: &str = "foreign_cpu";
+
+/// Names of the conclusions of a run, with their definitions.
+pub const CONCLUSIONS: &[(&str, &str)] = &[
+    (
+        "counts",
+        "Requests, responses and errors. Each is counted exactly; a generator that stood still can make requests \
+         time out or leave them unsent.",
+    ),
+    ("rate", "Responses per second."),
+    ("p50", "Median of the response latency."),
+    ("p90", "90th percentile of the response latency."),
+    ("p99", "99th percentile of the response latency."),
+    ("p99.9", "99.9th percentile of the response latency."),
+    (
+        "verdict",
+        "The diagnosis (`diagnosis.verdict`). It reads rates and medians and is as valid as these, unless it names \
+         the generator or the other programs itself. It has no value, and is absent without a diagnosis.",
+    ),
+];
 
 /// Trustworthiness of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,19 +55,27 @@ impl ValidityVerdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValidityReason {
     /// Fixed name, for scripts.
+    #[serde(deserialize_with = "current_code")]
     pub code: String,
     pub verdict: ValidityVerdict,
     /// Observation, with its figures.
     pub text: String,
 }
 
-/// Validity of one figure of a run.
+/// Reads a code; one that has another name now gets that.
+fn current_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let code = String::deserialize(deserializer)?;
+    Ok(if code == CPU_CONTENDED_FORMERLY { CPU_CONTENDED.to_owned() } else { code })
+}
+
+/// Validity of one conclusion of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConclusionValidity {
-    /// The figure: `rate`, `p50`, `p90`, `p99` or `p99.9` (response latency).
+    /// Name, one of [`CONCLUSIONS`].
     pub conclusion: String,
-    /// Measured value: responses per second, or ns.
-    pub value: f64,
+    /// Measured value: requests, responses per second, or ns; absent for the verdict.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<f64>,
     /// Range in which the value would be without what disturbed the run; absent if nothing disturbed it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub undisturbed: Option<(f64, f64)>,
@@ -59,7 +91,7 @@ pub struct Validity {
     pub verdict: ValidityVerdict,
     /// Reasons for the verdict. One whose verdict is valid is a note: it changed no conclusion.
     pub reasons: Vec<ValidityReason>,
-    /// Validity of each figure; empty if each is as valid as the run, and in records from older versions.
+    /// Validity of each conclusion. Records from older versions have none, or only figures that were disturbed.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub conclusions: Vec<ConclusionValidity>,
 }
@@ -78,7 +110,43 @@ impl Validity {
         self.reasons.iter().filter(|reason| reason.verdict != ValidityVerdict::Valid)
     }
 
+    /// Returns the validity of a conclusion, if it was judged.
+    pub fn conclusion(&self, name: &str) -> Option<&ConclusionValidity> {
+        self.conclusions.iter().find(|one| one.conclusion == name)
+    }
+
     pub fn has_reason(&self, code: &str) -> bool {
         self.objections().any(|reason| reason.code == code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_from_older_versions_stay_readable() {
+        let old = r#"{"verdict":"suspect","reasons":[{"code":"foreign_cpu","verdict":"suspect","text":"x"}],
+            "conclusions":[{"conclusion":"p99","value":2.0,"undisturbed":[1.0,2.0],"verdict":"suspect"}]}"#;
+        let read: Validity = serde_json::from_str(old).unwrap();
+        assert_eq!(read.reasons[0].code, CPU_CONTENDED);
+        assert!(read.has_reason("cpu_contended"));
+        assert_eq!(read.conclusion("p99").unwrap().value, Some(2.0));
+        assert!(read.conclusion("counts").is_none());
+        let none: Validity = serde_json::from_str(r#"{"verdict":"valid","reasons":[]}"#).unwrap();
+        assert!(none.conclusions.is_empty());
+        let written = serde_json::to_string(&read).unwrap();
+        assert!(!written.contains("foreign_cpu"), "{written}");
+    }
+
+    #[test]
+    fn a_verdict_has_no_value() {
+        let verdict = ConclusionValidity {
+            conclusion: "verdict".to_owned(),
+            value: None,
+            undisturbed: None,
+            verdict: ValidityVerdict::Valid,
+        };
+        assert_eq!(serde_json::to_string(&verdict).unwrap(), r#"{"conclusion":"verdict","verdict":"valid"}"#);
     }
 }

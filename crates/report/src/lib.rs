@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-mod arm_titles;
 mod charts;
 mod data;
 mod data_table;

@@ -11,6 +11,7 @@ use super::data::comparisons::{change, has_few_blocks, outcome};
 use super::data::trials::has_several_loads;
 use super::plot::shortened;
 use super::repro_command::repro_command as command;
+use super::text::experiment::{answer, experiment_headline, other_findings};
 use super::unobservable::missing_observations;
 use super::{TextTable, TrialRecords};
 
@@ -30,15 +31,17 @@ pub(super) fn render(experiment: &Experiment, raw: &dyn TrialRecords) -> String 
             escaped_line(&format::capitalized(&experiment.stopped.text))
         );
     }
-    let mut sentences = experiment.summary.iter();
-    match sentences.next() {
-        Some(first) => {
-            let _ = writeln!(out, "**{}**\n", escaped_line(first));
+    let answer = answer(experiment);
+    let _ = writeln!(out, "{}\n", escaped_line(&experiment_headline(experiment)));
+    let [what, why, next] = [&answer.what, &answer.why, &answer.next].map(|text| escaped_line(text));
+    let _ = writeln!(out, "**{what}** {why}\n\n{next}\n");
+    let others: Vec<&String> = other_findings(experiment, &answer).collect();
+    if !others.is_empty() {
+        out.push_str("<details><summary>Other findings</summary>\n\n");
+        for sentence in others {
+            let _ = writeln!(out, "{}\n", escaped_line(sentence));
         }
-        None => out.push_str("**No result yet: no block is complete.**\n\n"),
-    }
-    for sentence in sentences {
-        let _ = writeln!(out, "{}\n", escaped_line(sentence));
+        out.push_str("</details>\n\n");
     }
     write_warnings(&mut out, experiment);
     let grid = super::charts::text_table(experiment, raw);

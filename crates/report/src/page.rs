@@ -50,20 +50,31 @@ pub(super) fn render_page(experiment: &Experiment, raw: &dyn TrialRecords) -> Re
     let summary = summary::summary(experiment);
     let mut data_files = Vec::new();
     let facts = reference::sections(experiment, raw, &mut data_files);
-    let bytes_used = summary.0.len() + facts.iter().map(|section| section.body.0.len()).sum::<usize>();
+    let context = summary::context(experiment);
+    let bytes_used =
+        summary.0.len() + context.0.len() + facts.iter().map(|section| section.body.0.len()).sum::<usize>();
     let frame = FRAME_BYTES_MAX + DRAWING_STYLE.len() + PAGE_STYLE.len() + SCRIPT.len();
     let bytes_left = HTML_BYTES_MAX.saturating_sub(bytes_used + frame);
     let mut sections = chart_sections(experiment, raw, bytes_left, &mut data_files);
     sections.extend(facts);
-    let page = page_markup(experiment, &summary, &sections).into_string();
+    let page = page_markup(experiment, (&summary, &context), &sections).into_string();
     ReportPage { html: without_control_characters(&page), data_files }
 }
 
-fn page_markup(experiment: &Experiment, summary: &Markup, sections: &[PageSection]) -> Markup {
+fn page_markup(
+    experiment: &Experiment,
+    (summary, context): (&Markup, &Markup),
+    sections: &[PageSection],
+) -> Markup {
     let (plan, weir) = (&experiment.plan, &experiment.weir);
     let made = html! { "weir lab · experiment " b { (plan.name) } };
+    // Without a comparison on the first screen, its drawing is the first of the charts.
+    let charts_first = usize::from(!summary::has_comparisons(experiment)).min(sections.len());
+    let (first, others) = sections.split_at(charts_first);
     let main = html! {
         (summary)
+        (section_list(first))
+        (context)
         nav aria-label="Sections" {
             ol {
                 @for section in sections {
@@ -71,14 +82,20 @@ fn page_markup(experiment: &Experiment, summary: &Markup, sections: &[PageSectio
                 }
             }
         }
+        (section_list(others))
+    };
+    document(&plan.title, &made, &main, &footer(weir, &plan.name, &experiment.started_at))
+}
+
+fn section_list(sections: &[PageSection]) -> Markup {
+    html! {
         @for PageSection { anchor, title, body } in sections {
             section id=(anchor) aria-labelledby={ (anchor) "-title" } {
                 h2 id={ (anchor) "-title" } { (title) }
                 (body)
             }
         }
-    };
-    document(&plan.title, &made, &main, &footer(weir, &plan.name, &experiment.started_at))
+    }
 }
 
 /// Returns the last line of a page: its origin.

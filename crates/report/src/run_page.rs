@@ -19,12 +19,14 @@ mod time_split;
 use experiment::format;
 use maud::{Markup, html};
 use record::capacity_search::CapacitySearch;
-use record::run::{Answer, Diagnosis, Run};
+use record::run::{Diagnosis, Run};
 
 use crate::page::{document, footer, without_control_characters};
 use crate::run_comparison::RunComparison;
-use crate::text::summary::{format_plan, objective_text};
-use layout::{Figure, short};
+use crate::text::conclusions::objective_text;
+use crate::text::edge;
+use crate::text::summary::format_plan;
+use layout::{Figure, prose, short};
 
 /// Earlier run, drawn beside the other.
 #[derive(Debug)]
@@ -52,13 +54,17 @@ pub fn run_page(run: &Run, earlier: Option<&PageBaseline<'_>>) -> String {
         section #result aria-label="Result" {
             (answer_card::card(&diagnose::answer(run), Some(run)))
             (first_screen::objectives(&objectives))
-            @if let Some(baseline) = earlier { (first_screen::comparison(baseline)) }
+            @if let Some(baseline) = earlier {
+                (figures(&[time_chart::rate(run, named)]))
+                (first_screen::comparison(baseline))
+            }
             (first_screen::tiles(run, &format_plan(run)))
+            @if earlier.is_none() { (figures(&[time_chart::rate(run, named)])) }
             (resources::grid(run))
         }
         (section("findings", "Findings", &findings::list(run)))
         (section("time", "Over time", &figures(&[
-            time_chart::rate(run, named), time_chart::latency(run, named), time_chart::in_flight(run, named),
+            time_chart::latency(run, named), time_chart::in_flight(run, named),
         ])))
         (section("latency", "Latency", &html! {
             (figures(&[curve_chart::percentiles(&run_curves(run, named)), load_chart::in_flight(run, named)]))
@@ -73,9 +79,8 @@ pub fn run_page(run: &Run, earlier: Option<&PageBaseline<'_>>) -> String {
 }
 
 pub fn edge_page(search: &CapacitySearch) -> String {
-    // A record of an older version has its result in one sentence.
-    let summary = || Answer { what: search.summary.clone(), ..Answer::default() };
-    let answer = search.answer.clone().unwrap_or_else(summary);
+    // A record of an older version has no answer.
+    let answer = search.answer.clone().unwrap_or_else(|| edge::answer(search));
     let load_text = search.at_edge.as_deref().map(format_plan);
     let stopped = search.stopped_run.as_deref().or(search.at_edge.as_deref());
     let target = run_facts::target_of_plan(&search.plan);
@@ -145,7 +150,7 @@ fn ruled_out(diagnosis: Option<&Diagnosis>) -> Markup {
     let Some(diagnosis) = diagnosis else { return html! {} };
     let line = |text: &str| {
         let (code, reason) = text.split_once(": ").unwrap_or(("", text));
-        html! { li { @if !code.is_empty() { b { (format::code_words(&short(code, 40))) } ": " } (short(reason, TEXT_CHARS_MAX)) } }
+        html! { li { @if !code.is_empty() { b { (format::code_words(&short(code, 40))) } ": " } (prose(reason, LINE_CHARS_MAX)) } }
     };
     let (out, unseen) = (&diagnosis.ruled_out, &diagnosis.not_observable);
     let body = html! {
@@ -158,7 +163,7 @@ fn ruled_out(diagnosis: Option<&Diagnosis>) -> Markup {
         @if !unseen.is_empty() {
             details.fold {
                 summary { (format::count(unseen.len(), "figure")) " not observable on this machine" }
-                ul { @for text in unseen.iter().take(LINES_MAX) { li { (short(text, TEXT_CHARS_MAX)) } } }
+                ul { @for text in unseen.iter().take(LINES_MAX) { li { (prose(text, LINE_CHARS_MAX)) } } }
             }
         }
     };
@@ -167,6 +172,10 @@ fn ruled_out(diagnosis: Option<&Diagnosis>) -> Markup {
 
 /// Maximum length of the name of a file in a legend, in characters.
 const NAME_CHARS_MAX: usize = 32;
-/// Maximum length of a text of the record, in characters.
-const TEXT_CHARS_MAX: usize = 320;
+/// Maximum length of a sentence of the answer and of a row of the decision, in characters. Every sentence of the
+/// catalogue is far shorter; a record of strangers may have longer ones.
+const ANSWER_CHARS_MAX: usize = 2_000;
+/// Maximum length of each of the four lines of a finding, and of a line of a folded list, in characters.
+const FINDING_CHARS_MAX: usize = 450;
+const LINE_CHARS_MAX: usize = 300;
 const LINES_MAX: usize = 30;

@@ -2,6 +2,7 @@
 //! self-contained.
 
 mod browser;
+mod outputs;
 mod run_page;
 
 use std::collections::{BTreeMap, BTreeSet};

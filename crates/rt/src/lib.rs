@@ -24,6 +24,7 @@ pub mod drain;
 pub mod fd_channel;
 pub mod fd_stream;
 pub mod file;
+pub mod file_memory;
 pub mod fuzzing;
 pub mod hang_up;
 pub mod limits;

@@ -6,8 +6,9 @@ use load::observer::RunObserver;
 use load::recorder::PhaseHistograms;
 use load::validity::judge_conclusions;
 use record::interval_log::IntervalLog;
-use record::observed::MachineObservation;
+use record::observed::{MachineObservation, format_neighbours};
 use record::run::{Baseline, Run};
+use record::validity::CPU_CONTENDED;
 use rt::drain::DrainWatch;
 
 use crate::observation::{Observation, diagnose};
@@ -116,14 +117,13 @@ impl EndedLoad<'_> {
 
 /// Names the programs that used CPUs of the machine, in the reasons that are about them.
 fn name_neighbours(run: &mut Run, observed: &MachineObservation) {
-    let named: Vec<String> =
-        observed.neighbours.iter().map(|one| format!("{} {:.2}", one.name, one.cpus)).collect();
+    let named = format_neighbours(&observed.neighbours);
     if named.is_empty() {
         return;
     }
-    let about_them = ["foreign_cpu", "run_queue_wait", "send_lag", "generator_stalled"];
+    let about_them = [CPU_CONTENDED, "run_queue_wait", "send_lag", "generator_stalled"];
     let mut reasons = run.validity.reasons.iter_mut();
     if let Some(reason) = about_them.iter().find_map(|code| reasons.find(|reason| reason.code == *code)) {
-        reason.text.push_str(&format!(" (CPUs of the busiest: {})", named.join(", ")));
+        reason.text.push_str(&format!(" (CPUs of the busiest: {})", named));
     }
 }

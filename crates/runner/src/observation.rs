@@ -13,6 +13,7 @@ use host::perf::call_counter::{self, CallKind, CountBudget, CountedCalls};
 use host::perf::{Profile, Profiler};
 use host::process_tree::with_descendants;
 use load::plan::RunPlan;
+use load::validity::judge_verdict;
 use record::observed::{FunctionUse, MachineObservation, UnobservableMetric};
 use record::run::Run;
 use record::units::SECOND_NS;
@@ -258,6 +259,7 @@ fn run_probe(subjects: &[RoleSpec], length_ns: u64, stop_receiver: &Receiver<()>
 pub fn diagnose(run: &mut Run, observed: MachineObservation) {
     run.observed = vec![observed];
     run.diagnosis = Some(diagnose::diagnose(run));
+    judge_verdict(run);
 }
 
 #[cfg(test)]

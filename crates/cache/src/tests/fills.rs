@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
 use super::*;
+use crate::body::EAGER_READERS_MAX;
 
 const FRESH: (&str, &str) = ("Cache-Control", "max-age=60");
 
@@ -46,6 +47,7 @@ fn waiting_requests_read_a_body_while_it_arrives() {
     let mut reader = BodyReader::new(object.body(), None);
     assert!(reader.poll_next(&mut context).is_pending());
     fill.push(b"one").unwrap();
+    assert!(fill.wake_readers(MIB));
     assert_eq!(counted.0.load(Ordering::SeqCst), 2);
     let Poll::Ready(Some(Ok(chunk))) = reader.poll_next(&mut context) else { panic!() };
     assert_eq!(&*chunk, b"one");
@@ -62,6 +64,72 @@ fn waiting_requests_read_a_body_while_it_arrives() {
     drop(waiters);
     assert_eq!((cache.stats().waiters, cache.stats().fills), (0, 0));
     assert_eq!(read(&hit(&cache, "k", &[]).unwrap(), Some(1..5)).unwrap(), b"netw");
+}
+
+/// Reads what is there, and waits for more.
+fn drain(reader: &mut BodyReader, context: &mut Context<'_>) -> usize {
+    let mut bytes = 0;
+    while let Poll::Ready(Some(piece)) = reader.poll_next(context) {
+        bytes += piece.unwrap().len();
+    }
+    bytes
+}
+
+#[test]
+fn many_readers_are_woken_for_many_bytes_at_a_time() {
+    const PIECE: usize = 1024;
+    const WAKE_BYTES: u64 = 256 * 1024;
+    // A body of 1,024 pieces: each of them wakes a few readers; many ones the first, and then each 256 of them. All are
+    // woken by the end.
+    for (count, wake_ups) in [(EAGER_READERS_MAX, 1025), (100, 5)] {
+        let cache = cache(8 * MIB);
+        let mut fill = lead(&cache, &cache.key(b"k"), &[]);
+        let object = begin(&mut fill, &[FRESH], None);
+        let counted = Arc::new(CountedWaker::default());
+        let waker = Waker::from(Arc::clone(&counted));
+        let mut context = Context::from_waker(&waker);
+        let mut readers: Vec<_> = (0..count).map(|_| BodyReader::new(object.body(), None)).collect();
+        readers.iter_mut().for_each(|reader| assert_eq!(drain(reader, &mut context), 0));
+        let mut received = 0;
+        for number in 1..=MIB as usize / PIECE {
+            fill.push(&[1; PIECE]).unwrap();
+            let before = counted.0.load(Ordering::SeqCst);
+            if fill.wake_readers(WAKE_BYTES) {
+                assert_eq!(counted.0.load(Ordering::SeqCst), before + count, "piece {number}");
+                received += drain(&mut readers[0], &mut context);
+                readers[1..].iter_mut().for_each(|reader| _ = drain(reader, &mut context));
+                assert_eq!(received, number * PIECE);
+            }
+        }
+        fill.finish().unwrap();
+        assert_eq!(counted.0.load(Ordering::SeqCst), wake_ups * count);
+        readers
+            .iter_mut()
+            .for_each(|reader| assert!(matches!(reader.poll_next(&mut context), Poll::Ready(_))));
+    }
+}
+
+#[test]
+fn a_slow_server_keeps_no_byte_from_many_readers() {
+    let cache = cache(MIB);
+    let mut fill = lead(&cache, &cache.key(b"k"), &[]);
+    let object = begin(&mut fill, &[FRESH], None);
+    let counted = Arc::new(CountedWaker::default());
+    let waker = Waker::from(Arc::clone(&counted));
+    let mut context = Context::from_waker(&waker);
+    let mut readers: Vec<_> = (0..100).map(|_| BodyReader::new(object.body(), None)).collect();
+    readers.iter_mut().for_each(|reader| assert_eq!(drain(reader, &mut context), 0));
+    for (text, bytes_min, is_known) in [("first", MIB, true), ("second", MIB, false), ("", 0, true)] {
+        let before = counted.0.load(Ordering::SeqCst);
+        fill.push(text.as_bytes()).unwrap();
+        assert_eq!(fill.wake_readers(bytes_min), is_known, "{text}");
+        let woken = counted.0.load(Ordering::SeqCst) - before;
+        assert_eq!(woken, if is_known { 100 } else { 0 }, "{text}");
+        if is_known {
+            readers.iter_mut().for_each(|reader| assert_eq!(drain(reader, &mut context) > 0, woken > 0));
+        }
+    }
+    assert!(fill.wake_readers(0), "there is nothing that they do not know of");
 }
 
 #[test]

@@ -12,12 +12,13 @@ use load::capacity_search::{
     TrialRunner, duration_ns,
 };
 use load::plan::RunPlan;
-use record::capacity_search::{CapacitySearch, SearchEnd, SearchTrial};
+use record::capacity_search::{CapacitySearch, LevelOutcome, SearchEnd, SearchTrial};
 use record::problem::InputProblem;
 use record::units::format_plural;
 use report::compare_searches;
-use report::text::decision::search_markdown;
 use report::text::edge::{answer, brief, result_sentence, summary, trial_line, trial_step};
+use report::text::junit_suite::edge_junit;
+use report::text::search_markdown::search_markdown;
 use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
 use runner::confirm::{ConfirmContext, Throttle};
 use runner::local_driver::LocalDriver;
@@ -73,7 +74,7 @@ pub(super) fn check_outputs(args: CommandArgs<'_>, options: &SearchOptions) -> R
     Ok(())
 }
 
-const STDOUT_FLAGS: &[&str] = &["json", "markdown"];
+const STDOUT_FLAGS: &[&str] = &["json", "markdown", "junit"];
 
 /// Returns the file of the record: that of `--json`, or one beside the page. A file there that is no record of a
 /// search is not replaced.
@@ -174,10 +175,11 @@ impl EdgeSearch<'_> {
         let written = [
             write_json(&edge, json.as_deref()),
             write_text(&search_markdown(&edge), args.text("markdown").as_deref()),
+            write_text(&edge_junit(&edge, options.has_max_level), args.text("junit").as_deref()),
             write_edge_page(args, &edge),
         ];
         written.into_iter().collect::<Result<(), _>>()?;
-        Ok(exit_code(&edge, options.has_max_level))
+        Ok(exit_code(edge.conclusion.end, is_miss_proven(&edge.trials), options.has_max_level))
     }
 }
 
@@ -229,18 +231,25 @@ fn limit_to_descriptors(options: &mut SearchOptions) -> Option<String> {
     Some(format!("descriptors: this process may open {limit} files, so {possible} connections"))
 }
 
-/// Returns the exit code. A highest level that held is a success only if the user set that level.
-fn exit_code(edge: &CapacitySearch, bounded: bool) -> Exit {
-    match edge.conclusion.end {
+/// Returns the exit code. A highest level that held is a success only if the user set that level, and a miss at the
+/// lowest one counts only if it is proven.
+fn exit_code(end: SearchEnd, is_proven: bool, bounded: bool) -> Exit {
+    match end {
         SearchEnd::Found => Exit::Done,
         SearchEnd::MaxLevel if bounded => Exit::Done,
-        SearchEnd::BelowLowest => Exit::ObjectiveMissed,
-        SearchEnd::MaxLevel
+        SearchEnd::BelowLowest if is_proven => Exit::ObjectiveMissed,
+        SearchEnd::BelowLowest
+        | SearchEnd::MaxLevel
         | SearchEnd::GeneratorLimit
         | SearchEnd::NotVerified
         | SearchEnd::Drifted
         | SearchEnd::Stopped => Exit::Invalid,
     }
+}
+
+/// Returns whether the last level that was missed was not missed inside of a disturbance.
+fn is_miss_proven(trials: &[SearchTrial]) -> bool {
+    trials.iter().rfind(|one| one.outcome == LevelOutcome::Missed).is_none_or(|trial| !trial.is_unproven)
 }
 
 /// Announces the search and its duration.
@@ -271,5 +280,39 @@ fn format_minutes(ns: u64) -> String {
     match ns.div_ceil(1_000_000_000) {
         seconds if seconds < 120 => format!("{seconds} s"),
         seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_miss_at_the_lowest_level_counts_if_it_is_proven() {
+        for (end, is_proven, bounded, expected) in [
+            (SearchEnd::Found, true, false, 0),
+            // The level itself held.
+            (SearchEnd::Found, false, false, 0),
+            (SearchEnd::MaxLevel, true, true, 0),
+            (SearchEnd::MaxLevel, true, false, 4),
+            (SearchEnd::BelowLowest, true, false, 3),
+            (SearchEnd::BelowLowest, false, false, 4),
+            (SearchEnd::GeneratorLimit, true, false, 4),
+            (SearchEnd::NotVerified, true, false, 4),
+            (SearchEnd::Drifted, true, false, 4),
+            (SearchEnd::Stopped, true, false, 4),
+        ] {
+            let code = exit_code(end, is_proven, bounded).code();
+            assert_eq!(code, expected, "{end:?} {is_proven} {bounded}");
+        }
+    }
+
+    #[test]
+    fn the_last_miss_decides() {
+        let trial = |outcome, is_unproven| SearchTrial { outcome, is_unproven, ..SearchTrial::default() };
+        let held = trial(LevelOutcome::Held, false);
+        let [missed, unproven] = [false, true].map(|unproven| trial(LevelOutcome::Missed, unproven));
+        assert!(is_miss_proven(&[]) && is_miss_proven(&[unproven.clone(), missed.clone(), held.clone()]));
+        assert!(!is_miss_proven(&[missed, unproven, held]));
     }
 }

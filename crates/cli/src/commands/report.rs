@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use load::report::reevaluate_objectives;
+use load::validity::judge_merged;
 use record::file::read_run;
 use record::merge::merge;
 use record::problem::InputProblem;
@@ -45,6 +46,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         let mut merged = merge(&runs).map_err(|error| vec![InputProblem::new("--merge", error)])?;
         merged.objectives =
             reevaluate_objectives(&merged).map_err(|error| vec![InputProblem::new("--merge", error)])?;
+        judge_merged(&mut merged, &runs.iter().map(|run| &run.validity).collect::<Vec<_>>());
         return show(args, &merged, json.as_deref());
     }
     match runs.as_slice() {

@@ -7,7 +7,7 @@ use super::load::{
     ARRIVALS, BRIEF, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE,
     THREADS, TIMEOUT, request_body, xdp_flags,
 };
-use super::load_output::{HTML, MARKDOWN};
+use super::load_output::{HTML, JUNIT, MARKDOWN};
 use super::load_requests::EXPECT_STATUS;
 use super::server::{XDP, XDP_EXPOSED};
 use super::tls::{
@@ -175,6 +175,11 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
     Flag {
         doc: "Write the answer, the decision and the ladder as Markdown; - writes it to stdout, and nothing else",
         ..MARKDOWN
+    },
+    Flag {
+        doc: "Write the result as a JUnit test report: a case for the objectives, one for the end of the search, and \
+              the answer and the decision as properties; - writes it to stdout, and nothing else",
+        ..JUNIT
     },
 ];
 

@@ -32,7 +32,7 @@ pub(crate) const EDGE: CommandInfo = CommandInfo {
 /// Flags of the search itself, which no agent gets.
 const SEARCH_FLAGS: FlagNames = FlagNames(
     "find from to quick thorough target baseline markdown trial precision search-only no-baseline keep \
-    json html brief",
+    json html junit brief",
 );
 const TRIAL_FLAGS: FlagNames = FlagNames("connections requests-per-connection streams slo arrivals");
 /// Flags that a fleet does not have: files of one machine, and a second target.

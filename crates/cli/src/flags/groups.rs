@@ -159,7 +159,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", "method header", "data expect-status"),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", "json html", "keep brief markdown"),
+            ("Output", "json html", "keep brief markdown junit"),
         ],
     ),
     (
@@ -171,7 +171,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", "", "method header data expect-status"),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", "json", "html keep brief markdown"),
+            ("Output", "json", "html keep brief markdown junit"),
         ],
     ),
     (
@@ -229,7 +229,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
     (
         "lab run",
         &[
-            ("Experiment", "list check set resume output", "print json"),
+            ("Experiment", "list check set resume output", "print json junit"),
             ("Trials", "blocks duration quick", "discard reruns seed allow-changed-environment allow-global"),
             ("Machines of a fleet", "nats", "creds nkey nats-ca nats-cert nats-key nats-token"),
         ],

@@ -120,8 +120,15 @@ const RUN_FLAGS: &[Flag] = &[
     RESUME,
     ALLOW_CHANGED_ENVIRONMENT,
     JSON,
+    JUNIT,
     ALLOW_GLOBAL,
 ];
+
+const JUNIT: Flag = flag("junit", "FILE|-").values(&["junit.xml"], &[]).doc(
+    "Write the result as a JUnit test report: a case for the end of the experiment, one for each comparison in the \
+     primary metric (skipped without a conclusion), and the answer as properties; - writes it to stdout, and nothing \
+     else",
+);
 
 pub(crate) const LIST: CommandInfo = CommandInfo {
     name: "lab list",
@@ -149,6 +156,7 @@ pub(crate) const SHOW: CommandInfo = CommandInfo {
         flag("json", "FILE|-")
             .values(&["result.json"], &[])
             .doc("Write the result as JSON; - writes it to stdout, and nothing else"),
+        JUNIT,
     ],
     examples: &[
         ("weir lab show first", "print the result"),

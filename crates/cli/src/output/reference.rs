@@ -8,6 +8,7 @@ use experiment::trial::metrics::METRICS;
 use load::validity::RULES;
 use record::experiment::BetterDirection;
 use record::failure::FAILURE_KINDS;
+use record::validity::CONCLUSIONS;
 
 use crate::exit::EXIT_CODES;
 use crate::flags::{COMMANDS, CommandInfo, Flag};
@@ -81,14 +82,23 @@ fn exit_codes() -> String {
 
 fn validity() -> String {
     let mut text = String::from(
-        "# Verdict of a load\n\nEach rule that fires is a reason in `validity.reasons`; the \
-         most severe reason is the verdict.\n\n| Code | Rule |\n| --- | --- |\n",
+        "# Validity of a load\n\nEach rule that fires is a reason in `validity.reasons`. A disturbance of the generator or of \
+         its machine counts by what it can have changed: each conclusion has a validity of its own in \
+         `validity.conclusions`, with the range in which its value would be without the disturbance (`undisturbed`), and \
+         each objective has one in `objectives[].validity`. `validity.verdict` is the most severe of what was asked \
+         (`--slo`; without one: rate and p99) and of the other reasons; a disturbance that changed nothing of that is a \
+         note (`valid`). A missed objective that is not valid is not proven: exit code 4, and skipped in JUnit.\n\n\
+         | Code | Rule |\n| --- | --- |\n",
     );
     for rule in RULES {
         text.push_str(&format!("| `{}` | {} |\n", rule.code, rule.doc));
     }
     for (code, doc) in record::fleet::FLEET_RULES {
         text.push_str(&format!("| `{code}` | {doc} |\n"));
+    }
+    text.push_str("\n## Conclusions\n\n| Name | Conclusion |\n| --- | --- |\n");
+    for (name, doc) in CONCLUSIONS {
+        text.push_str(&format!("| `{name}` | {doc} |\n"));
     }
     text
 }
@@ -134,10 +144,14 @@ fn bottlenecks() -> String {
         "# Bottlenecks\n\nValues of `diagnosis.verdict`, causes before their effects. All of \
          \"proven by\", one of \"and by\", and the stated number of \"with\" must be observed; every verdict needs two \
          independent sources. `none`: no limit was reached. `unknown`: a limit was reached, \
-         but the observations do not prove the cause.\n",
+         but the observations do not prove the cause. The quotations are \
+         examples of the answer: the limit, its reason and the next step.\n",
     );
     for row in VERDICTS {
         text.push_str(&format!("\n## `{}`\n\n{}.\n\n", row.code, capitalize(row.claim)));
+        if let Some([what, why, next]) = diagnose::example(row.code) {
+            text.push_str(&format!("> **{what}** {why} {next}\n\n"));
+        }
         if row.not_observable.is_empty() {
             text.push_str(&evidence_list("Proven by", row.required));
             text.push_str(&evidence_list("And by at least 1 of", row.any_of));

@@ -25,6 +25,7 @@ mod lab_experiment;
 mod load_http2;
 mod load_replay;
 mod load_requests;
+mod messages;
 mod pages;
 mod plan;
 mod process_tree;

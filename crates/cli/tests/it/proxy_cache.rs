@@ -6,7 +6,9 @@
 mod bounds;
 mod coalescing;
 mod disk;
+mod parts;
 mod purges;
+mod sending;
 mod stale;
 mod storing;
 

@@ -387,7 +387,7 @@ impl RunOutput {
     /// Returns whether the record itself reports a disturbance of the run.
     pub(crate) fn is_disturbed(&self) -> bool {
         let disturbances =
-            ["foreign_cpu", "run_queue_wait", "cpu_steal", "client_bound", "send_lag", "generator_stalled"];
+            ["cpu_contended", "run_queue_wait", "cpu_steal", "client_bound", "send_lag", "generator_stalled"];
         self.reasons().iter().any(|reason| disturbances.contains(reason))
     }
 

@@ -56,7 +56,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("diagnose", &["record", "stats"]),
     ("load", &["wire", "rt", "record", "stats"]),
     ("proxy", &["wire", "rt", "record", "server_shell", "content", "cache"]),
-    ("cache", &["wire", "server_shell", "content"]),
+    ("cache", &["wire", "rt", "server_shell", "content"]),
     ("serve", &["wire", "rt", "record", "server_shell", "content"]),
     ("content", &["wire", "rt", "record", "server_shell"]),
     ("server_shell", &["wire", "rt", "record"]),

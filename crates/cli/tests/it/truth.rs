@@ -621,7 +621,7 @@ fn a_cpu_used_by_other_processes_is_detected() {
     let hogs: Vec<Process> = rt::cores::available_cpus().iter().map(|_| busy()).collect();
     let output = run_load(&["-c", "2", "-t", "1", "-R", "200", "-d", "2s", &origin.url("/")]);
     drop(hogs);
-    assert!(output.reasons().contains(&"foreign_cpu"), "{output:?}");
+    assert!(output.reasons().contains(&"cpu_contended"), "{output:?}");
     assert!(output.number("cpu.foreign_cpus") > 0.3, "{output:?}");
 }
 

@@ -3,7 +3,7 @@
 
 use record::observed::{
     ConnectionEnd, CpuUse, EndQueues, LinkUse, ListenerQueue, MachineSample, NamespaceUse, RoleUse,
-    ThreadCpuUse, WakeupLag,
+    ThreadCpuUse, WakeupLag, format_neighbours,
 };
 use record::units::{format_bit_rate, format_byte_rate, format_bytes, format_count, format_duration_ns};
 
@@ -317,7 +317,10 @@ pub(super) fn machine_busy(view: &Places<'_>, out: &mut Vec<Measurement>) {
 pub(super) fn other_processes(view: &Places<'_>, out: &mut Vec<Measurement>) {
     let count = view.cpus.len();
     let foreign = view.foreign_cpus().filter(|_| count > 0);
-    let reading = foreign.map(|cpus| (cpus / count as f64, [format!("{cpus:.2}"), count.to_string()]));
+    let named = format_neighbours(&view.window.observed.neighbours);
+    let of =
+        if named.is_empty() { format!("{count} CPUs") } else { format!("{count} CPUs, above all {named}") };
+    let reading = foreign.map(|cpus| (cpus / count as f64, [format!("{cpus:.2}"), of]));
     push(ScreenSection::Cpus, places::MACHINE, reading, out);
 }
 

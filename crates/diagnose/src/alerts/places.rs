@@ -13,6 +13,7 @@ use crate::figures as f;
 use crate::window::{MachineWindow, Series};
 
 pub(super) const MACHINE: &str = "all";
+pub(super) const NEIGHBOURS: &str = "others";
 /// Label of connection tracking.
 pub(super) const CONNTRACK: &str = "conntrack";
 /// Label of pressure stall information.

@@ -344,7 +344,7 @@ pub const RULES: &[AlertRule] = &[
     rule("other_processes", Notice, Fraction, 0.2, "own threshold").measured_by(
         "CPUs used by other processes",
         read::other_processes,
-        "other processes use {a} of {b} CPUs ({value}): they disturb current measurements.",
+        "other processes use {a} of {b} ({value}): they disturb current measurements.",
     ),
     rule("wakeup_latency", Notice, Nanoseconds, 4e6, "4 ms is one tick").measured_by(
         "99th percentile of the wakeup latency of a thread that sleeps for 1 ms",

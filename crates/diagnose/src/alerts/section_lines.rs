@@ -2,6 +2,7 @@
 
 use record::observed::{
     CpuUse, DiskUse, EndQueues, LinkUse, MachineSample, NamespaceUse, Pressure, RoleUse, ThreadCpuUse,
+    format_neighbours,
 };
 use record::sorted::{sort_by, sort_by_key};
 use record::units::{format_bit_rate, format_byte_rate, format_bytes, format_count, format_duration_ns};
@@ -75,6 +76,7 @@ fn cpu_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
     let machine = ScreenLine::new(ScreenSection::Cpus, places::MACHINE, cells)
         .with_utilization(view.machine.mean(f::ALL_CPUS.read));
     lines.push(machine.with_history(history(view, f::ALL_CPUS.read)));
+    lines.extend(neighbour_line(view));
     let used = |cpu: &Place<'_, _>| cpu.values.mean(f::CPU_USED.read).unwrap_or(0.0);
     let mut cpus: Vec<_> = view.cpus.iter().map(|cpu| (used(cpu), cpu)).collect();
     sort_by(&mut cpus, |one, other| other.0.total_cmp(&one.0));
@@ -119,6 +121,13 @@ fn cpu_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
         let more = format!("{} less busy CPUs not shown", count - CPUS_MAX);
         lines.push(ScreenLine::new(ScreenSection::Cpus, "", vec![ScreenCell::new("", more)]));
     }
+}
+
+/// Returns the line with the programs beside the roles that use most CPU time.
+fn neighbour_line(view: &Places<'_>) -> Option<ScreenLine> {
+    let named = format_neighbours(&view.window.observed.neighbours);
+    let cells = vec![ScreenCell::new("", named.clone())];
+    (!named.is_empty()).then(|| ScreenLine::new(ScreenSection::Cpus, places::NEIGHBOURS, cells))
 }
 
 fn process_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {

@@ -317,6 +317,30 @@ fn what_a_rule_finds_is_a_sentence_and_marks_its_line() {
     }
 }
 
+/// A machine with one CPU, of which a watch at short intervals takes most.
+#[test]
+fn the_watch_itself_is_never_another_process() {
+    let watched_by = |own_cpus: f64, others: f64| {
+        let mut observed = calm_machine();
+        observed.cost_cpus = own_cpus;
+        for_each_sample(&mut observed, |sample| sample.foreign_cpus = Some(own_cpus + others));
+        observed
+    };
+    for own_cpus in [0.1, 0.5, 1.0, 1.9] {
+        let observed = watched_by(own_cpus, 0.02);
+        assert_eq!(rule_codes(&observed), [""; 0], "{own_cpus}");
+        let screen = screen(&observed, TEST_WINDOWS);
+        let texts = screen.lines.iter().flat_map(|line| &line.cells).map(|cell| cell.text.as_str());
+        assert!(
+            texts.clone().any(|text| text == "0.02"),
+            "the CPUs of others: {:?}",
+            texts.collect::<Vec<_>>()
+        );
+        assert_eq!(screen.severity, Severity::Normal, "{own_cpus}");
+    }
+    assert_eq!(rule_codes(&watched_by(0.5, 0.9)), ["other_processes"]);
+}
+
 #[test]
 fn the_worst_comes_first_and_is_reported_once() {
     let mut observed = calm_machine();

@@ -4,7 +4,7 @@ use record::run::{Answer, Run};
 use record::units::format_rate;
 use record::validity::ValidityVerdict;
 
-use super::network::round_trip;
+use super::remote::remote;
 use super::waiting::ceiling;
 use super::{answer, failures};
 use crate::facts::{Facts, Slots, format_ns, format_number};
@@ -91,7 +91,7 @@ pub(crate) fn unknown(facts: &Facts<'_>) -> Answer {
     let is_observed = facts.view.machine(SUBJECT).is_some();
     let what = load_shape(facts, if is_observed { "your service" } else { "the server" });
     if !is_observed {
-        return remote(facts, what);
+        return remote(facts, what, compared_with_alone(facts), failures_phrase(facts));
     }
     answer(
         what,
@@ -144,33 +144,6 @@ fn compared_with_alone(facts: &Facts<'_>) -> String {
         Some(_) => facts.waiting(),
         None => "the latency of a request alone is not known".to_owned(),
     }
-}
-
-/// Answers about a subject that is not observable from here.
-fn remote(facts: &Facts<'_>, what: String) -> Answer {
-    let network = round_trip(facts)
-        .map_or_else(String::new, |time| format!("a round trip of the network takes only {time} of that"));
-    let retransmitted = facts.phrase_from(0.001, &s::RETRANSMITTED, "{} of the packets were sent again");
-    let watch = "run `weir watch --json watch.json` on the server during this load (with `--json run.json`); then \
-                 `weir lab diagnose run.json watch.json` names the resource";
-    let next = match facts.view.run.observed.is_empty() {
-        true => format!("repeat it without `--no-watch` if the server runs here; if it does not, {watch}"),
-        false => watch.to_owned(),
-    };
-    answer(
-        what,
-        &[
-            compared_with_alone(facts),
-            facts.transfer(),
-            network,
-            retransmitted,
-            facts.phrase(&s::GENERATOR_THREAD, "this client was {} busy"),
-            failures_phrase(facts),
-            "only the server can tell which of its resources is full: a CPU, a lock, a pool or a server behind it"
-                .to_owned(),
-        ],
-        &[next],
-    )
 }
 
 fn failures_phrase(facts: &Facts<'_>) -> String {

@@ -41,7 +41,8 @@ pub(crate) fn port_exhaustion(facts: &Facts<'_>) -> Answer {
 pub(crate) fn fd_limit(facts: &Facts<'_>) -> Answer {
     let max = facts.descriptors_max();
     let limit = max.map_or_else(String::new, |max| format!("{max:.0} "));
-    let wanted = 2 * facts.connections() + 100;
+    // More than the connections of this load need, and more than there are.
+    let wanted = (2 * facts.connections() + 100).max(max.map_or(0, |max| 2 * max as u64));
     answer(
         format!("your service has used up its {limit}file descriptors, and cannot accept more connections"),
         &[

@@ -16,6 +16,8 @@ medians! {
     CONNTRACK: Tables, "connection tracking entries, of the limit", sample_median(SUBJECT, f::CONNTRACK_USED);
     CONNTRACK_DROPS: Counters, "packets dropped by connection tracking", sample_mean(SUBJECT, f::CONNTRACK_DROPS);
     DISK_SLEEP: Scheduler, "subject threads that wait for a disk", role_mean(SUBJECT, f::DISK_SLEEP);
+    DISK_WAIT: Scheduler, "subject threads that wait for a disk, or for the lock of a file that such a one holds",
+        role_mean(SUBJECT, f::DISK_WAIT);
     PIPE_SLEEP: Scheduler, "subject threads that wait for the reader of a full pipe",
         role_mean(SUBJECT, f::PIPE_SLEEP);
     MEMORY_LIMIT: Quota, "hits of the memory limit of the subject's cgroup", role_median(SUBJECT, f::MEMORY_LIMIT_HITS);

@@ -68,7 +68,7 @@ fn every_verdict_has_complete_sentences_whatever_is_observable() {
 }
 
 /// A semaphore of eight that each request holds for 5.6 ms, under 64 connections.
-fn semaphore() -> Run {
+pub(super) fn semaphore() -> Run {
     let mut run = run(64, 44_800_000);
     run.baseline = Some(Baseline {
         good: 150,

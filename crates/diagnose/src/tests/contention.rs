@@ -147,3 +147,56 @@ fn workers_that_sleep_lose_little_to_a_cpu_that_they_wait_for() {
     run.baseline = alone(1e6);
     assert_first(&run, "cpu_contended");
 }
+
+/// Returns a load whose subject wakes its threads by futexes, and whose threads sleep in these functions.
+fn locking_run(sleeps: &[(&str, f64)], uninterruptible: f64) -> Run {
+    let mut run = run(32, 4 * MS);
+    set_subject_cpus(&mut run, 0.6, 0.3, 4);
+    run.baseline =
+        Some(Baseline { good: 100, duration_s: 1.0, mean_ns: 2e5, p50_ns: 200_000, ..Baseline::default() });
+    let rate = run.rates.responses_per_s;
+    run.observed[0].calls.push(record::observed::CallCount {
+        role: "subject".to_owned(),
+        call: "futex".to_owned(),
+        count: (rate * 20.0) as u64,
+        length_s: 10.0,
+        ..Default::default()
+    });
+    change_samples(&mut run, |sample| {
+        let sleeps = sleeps.iter().map(|(name, threads)| ((*name).to_owned(), *threads));
+        sample.roles[1].threads_asleep = Some(sleeps.collect());
+        sample.roles[1].threads_in_disk_sleep = uninterruptible;
+        sample.roles[1].voluntary_switches_per_s = rate * 4.0;
+        sample.roles[1].disk_write_bytes_per_s = Some(500_000.0);
+    });
+    run
+}
+
+#[test]
+fn storage_waits_behind_the_lock_of_an_inode_are_no_lock_of_the_program() {
+    let names_lock = |run: &Run| {
+        let diagnosis = diagnose(run);
+        let others = diagnosis.alternatives.iter().map(|one| one.verdict.clone());
+        std::iter::once(diagnosis.verdict.clone()).chain(others).any(|code| code == "lock_contention")
+    };
+    // A lock of the program, and one of the memory map, without a disk.
+    assert_first(&locking_run(&[("futex_do_wait", 3.0)], 0.0), "lock_contention");
+    assert!(names_lock(&locking_run(&[("rwsem_down_read_slowpath", 2.0), ("futex_do_wait", 1.0)], 0.0)));
+    // Threads that write one file with O_SYNC, as Linux 6.18 shows them, and as one that names the lock.
+    let synced = [
+        ("folio_wait_bit", 1.69),
+        ("inode_wait_for_writeback", 0.68),
+        ("submit_bio_wait", 0.34),
+        ("ext4_buffered_write_iter", 0.27),
+        ("ext4_da_get_block_prep", 0.18),
+    ];
+    let named = [("folio_wait_bit", 1.0), ("rwsem_down_write_slowpath", 2.1)];
+    for sleeps in [&synced[..], &named] {
+        let run = locking_run(sleeps, 3.1);
+        assert_first(&run, "log_write_bound");
+        assert!(!names_lock(&run), "{:#?}", diagnose(&run));
+    }
+    // One thread writes while it holds a lock of the program: the disk is the cause.
+    let held = locking_run(&[("folio_wait_bit", 0.9), ("futex_do_wait", 3.0)], 0.0);
+    assert!(!names_lock(&held));
+}

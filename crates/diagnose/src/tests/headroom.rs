@@ -176,3 +176,24 @@ fn the_lowest_rate_comes_first_and_a_full_table_before_it() {
     change_samples(&mut run, |sample| sample.roles[1].descriptors = Some(950));
     assert_eq!(diagnose(&run).next_limits[0], "subject's descriptors: 95 % used");
 }
+
+/// A subject that uses a tenth of a CPU, on a machine that other programs fill.
+#[test]
+fn full_cpus_beside_a_subject_that_hardly_computes_are_those_of_other_programs() {
+    let mut run = run(20, 2 * MS);
+    set_subject_cpus(&mut run, 0.06, 0.04, 1);
+    change_samples(&mut run, |sample| {
+        sample.foreign_cpus = Some(1.75);
+        sample.cpus.iter_mut().for_each(|cpu| (cpu.user, cpu.system, cpu.idle) = (0.9, 0.1, 0.0));
+    });
+    let limits = diagnose(&run).next_limits;
+    let all = limits.iter().find(|line| line.starts_with("all CPUs: 100 % used"));
+    let all = all.unwrap_or_else(|| panic!("{limits:?}"));
+    assert!(all.contains("(1.75 CPUs by other programs)"), "{all}");
+    // The same in the words of the answer.
+    run.diagnosis = Some(record::run::Diagnosis { verdict: verdicts::NONE.to_owned(), ..diagnose(&run) });
+    let answer = crate::answer(&run);
+    assert!(answer.why.contains("your service uses 0.10 of 2 CPUs"), "{answer:?}");
+    let is_bare = answer.why.contains("all CPUs are full") || answer.why.contains("100 % used");
+    assert!(!is_bare, "{answer:?}");
+}

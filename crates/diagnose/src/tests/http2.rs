@@ -6,7 +6,7 @@ use record::run::Http2Totals;
 
 /// Returns a load over 8 connections with `streams` each: responses of `response_bytes` that take
 /// `latency_ms`, a round trip of 20 ms, and these windows of the generator.
-fn http2_run(streams: u64, response_bytes: f64, latency_ms: u64, windows: (u64, u64)) -> Run {
+pub(super) fn http2_run(streams: u64, response_bytes: f64, latency_ms: u64, windows: (u64, u64)) -> Run {
     let mut run = run(8 * streams, latency_ms * MS);
     run.totals.connections.max_open = 8;
     run.totals.connections.requested = 8;
@@ -21,8 +21,8 @@ fn http2_run(streams: u64, response_bytes: f64, latency_ms: u64, windows: (u64, 
     run
 }
 
-const SMALL: u64 = 65_535;
-const LARGE: u64 = 1 << 30;
+pub(super) const SMALL: u64 = 65_535;
+pub(super) const LARGE: u64 = 1 << 30;
 
 #[test]
 fn a_window_per_round_trip_is_the_limit() {

@@ -18,7 +18,7 @@ fn set(run: &mut Run, name: &str, value: &str) {
 
 /// Returns a proxy on its own CPU that opens 300 connections per second to one origin, with 20,000 of
 /// 28,232 ports in TIME_WAIT, and spends all its time in the kernel.
-fn connecting_run() -> Run {
+pub(super) fn connecting_run() -> Run {
     let mut run = run(60, 200 * MS);
     set_subject_cpus(&mut run, 0.01, 0.97, 1);
     run.observed[0].roles[1].cpus_allowed = 1;

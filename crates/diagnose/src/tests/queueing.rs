@@ -6,7 +6,7 @@ use record::observed::{UnixEnd, UnixQueues, UnixSocketRoles, UnwatchedSockets};
 use record::run::{Baseline, ObjectiveResult};
 
 /// Adds a baseline of `unloaded_ns` to the run.
-fn with_baseline(mut run: Run, unloaded_ns: u64) -> Run {
+pub(super) fn with_baseline(mut run: Run, unloaded_ns: u64) -> Run {
     run.baseline = Some(Baseline {
         requests: 20,
         good: 20,
@@ -19,7 +19,7 @@ fn with_baseline(mut run: Run, unloaded_ns: u64) -> Run {
 }
 
 /// Adds an origin port with its connections, a number of which await a reply.
-fn origin(run: &mut Run, port: u16, connections: u64, awaiting_response: u64, bytes_per_s: f64) {
+pub(super) fn origin(run: &mut Run, port: u16, connections: u64, awaiting_response: u64, bytes_per_s: f64) {
     let observed = &mut run.observed[0];
     observed.ports.push(PortRoles { port, served_by: None, used_by: Some("subject".to_owned()) });
     for snapshot in &mut observed.queues {

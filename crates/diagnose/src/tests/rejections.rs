@@ -10,7 +10,7 @@ use record::run::Baseline;
 type Before = (u64, u64, f64, u64);
 
 /// Returns an open loop of 800/s whose seconds have these good responses; the others have `status`.
-fn rejecting(status: u16, good: &[u64], before: Before) -> Run {
+pub(super) fn rejecting(status: u16, good: &[u64], before: Before) -> Run {
     let per_second = vec![800; good.len()];
     offered(status, good, &per_second, before)
 }

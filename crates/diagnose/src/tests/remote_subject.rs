@@ -4,6 +4,7 @@
 use super::*;
 use crate::signals as s;
 use crate::signals::Signal;
+use record::run::Diagnosis;
 
 /// Removes what only the subject's machine observes from the record, as `weir load` writes it if no
 /// local process listens at the port.
@@ -35,6 +36,62 @@ fn subject_observation(connections: u64) -> MachineObservation {
         snapshot.ends.retain(|ends| ends.end == ConnectionEnd::Server);
     }
     observed
+}
+
+/// Returns a run of a remote subject with everything that the client alone knows.
+fn remote_with_phases() -> Run {
+    let mut run = without_subject_machine(run(32, 40 * MS));
+    let mut phase = run.latency.last_byte.clone();
+    phase.service.mean_ns = 3e6;
+    run.latency.connect = phase.clone();
+    phase.service.mean_ns = 7e6;
+    run.latency.tls_handshake = Some(phase.clone());
+    phase.service.mean_ns = 30e6;
+    run.latency.first_byte = phase;
+    change_ends(&mut run, ConnectionEnd::Client, |_, ends| {
+        (ends.busy_us, ends.receive_window_limited_us) = (1_000_000, 400_000);
+    });
+    for (second, interval) in run.intervals.iter_mut().enumerate() {
+        interval.responses = if second < 4 { 800 } else { 400 };
+    }
+    run.diagnosis = Some(Diagnosis { verdict: "unknown".to_owned(), ..Diagnosis::default() });
+    run
+}
+
+#[test]
+fn a_remote_answer_has_what_the_client_alone_knows() {
+    let mut run = remote_with_phases();
+    let answer = crate::answer(&run);
+    answers::assert_whole(&answer);
+    for part in [
+        "a new connection takes 3.00 ms, and its TLS handshake 7.00 ms",
+        "the first byte comes after 30.0 ms, 75 % of the time",
+        "its TCP receive window was full in 40 % of the time",
+        "it fell from 800/s at first to 400/s at the end",
+        "only the server can tell",
+    ] {
+        assert!(answer.why.contains(part), "{part}: {answer:?}");
+    }
+    for command in
+        ["weir watch --json watch.json", "weir lab diagnose run.json watch.json", "weir fleet role"]
+    {
+        assert!(answer.next.contains(command), "{command}: {answer:?}");
+    }
+    // A fleet has agents: one on the server tells.
+    run.fleet = Some(record::fleet::Fleet::default());
+    let next = crate::answer(&run).next;
+    assert!(next.contains("weir fleet role") && next.contains("weir fleet run FILE"), "{next}");
+    // Phases that hardly count are not named, and a steady rate is said to be steady.
+    run.latency.connect.service.mean_ns = 1e5;
+    run.latency.tls_handshake = None;
+    run.intervals.iter_mut().for_each(|interval| interval.responses = 800);
+    change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.receive_window_limited_us = 0);
+    let why = crate::answer(&run).why;
+    assert!(
+        !["new connection", "handshake", "receive window"].iter().any(|part| why.contains(part)),
+        "{why}"
+    );
+    assert!(why.contains("steady from the first to the last second"), "{why}");
 }
 
 fn value(signal: &Signal, run: &Run) -> Option<f64> {

@@ -190,6 +190,9 @@ pub struct VerdictRule {
     /// never sure. This applies to counted errors (not their cause), and to calls that other code
     /// makes as well.
     pub is_circumstantial: bool,
+    /// True if rules with narrower causes, which are known by functions, stand before it: it is sure only if their
+    /// absence is evidence, and not the absence of names.
+    pub is_general: bool,
     /// Excluding signs: one is enough.
     pub excluding: &'static [Criterion],
     pub confusions: &'static str,
@@ -208,6 +211,10 @@ impl VerdictRule {
     /// Returns the changes that prove it.
     pub fn counter_tests(&self) -> impl Iterator<Item = CounterTest> {
         std::iter::once(self.counter_test).chain(self.second_test)
+    }
+
+    pub(crate) fn requires(&self, signal: &Signal) -> bool {
+        self.required.iter().any(|criterion| criterion.signal.name == signal.name)
     }
 
     pub(crate) fn is_supported_by(&self, signal: &Signal) -> bool {

@@ -55,6 +55,7 @@ pub(super) const DEFAULT_RULE: VerdictRule = VerdictRule {
     supporting: &[],
     is_counted: false,
     is_circumstantial: false,
+    is_general: false,
     excluding: &[],
     confusions: "",
     remedy: "",

@@ -388,6 +388,7 @@ mod tests {
         let all = record::trial::Covariates {
             steal_fraction: Some(0.0),
             foreign_cpus: Some(0.0),
+            neighbours: Vec::new(),
             wake_up_p99_ns: Some(0),
             generator_lag_p99_ns: Some(0),
             generator_part_fraction: None,

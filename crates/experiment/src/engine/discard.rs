@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use record::experiment::TrialSummary;
+use record::observed::format_neighbours;
 use record::sorted::CollectSorted;
 use record::trial::{Covariates, DiscardReason, TrialKind};
 use record::units::format_duration_ns;
@@ -176,6 +177,11 @@ pub fn pause_ns(lines: &[TrialSummary]) -> u64 {
 }
 
 impl DiscardRule {
+    /// Returns whether other programs are a cause of the disturbance.
+    fn is_about_neighbours(&self) -> bool {
+        ["foreign_cpus", WAKE_UP_COVARIATE, "generator_lag_p99_ns"].contains(&self.name)
+    }
+
     fn check(
         &self,
         bounds: &BTreeMap<String, f64>,
@@ -198,6 +204,11 @@ impl DiscardRule {
             ),
             form => format!("{}: {}; bound {}", self.doc, form.format(value), form.format(bound)),
         };
+        let named = match self.is_about_neighbours() {
+            true => format_neighbours(&covariates.neighbours),
+            false => String::new(),
+        };
+        let text = if named.is_empty() { text } else { format!("{text} (CPUs of the busiest: {named})") };
         Some(DiscardReason { code: self.name.to_owned(), text })
     }
 }
@@ -234,6 +245,7 @@ fn median_wake_up_lags(lines: &[TrialSummary]) -> BTreeMap<(&str, &str), f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::observed::Neighbour;
     use record::trial::TrialPosition;
 
     fn line(covariates: Covariates) -> TrialSummary {
@@ -277,6 +289,24 @@ mod tests {
             assert_eq!(rule.check(&BTreeMap::new(), &covariates, usual), None);
             assert_eq!(rule.check(&bounds(rule.name, 0.0), &Covariates::default(), usual), None);
         }
+    }
+
+    #[test]
+    fn a_discard_for_other_programs_names_them() {
+        let neighbour = |name: &str, cpus| Neighbour { name: name.to_owned(), cpus };
+        let covariates = Covariates {
+            foreign_cpus: Some(1.5),
+            steal_fraction: Some(0.1),
+            neighbours: vec![neighbour("cc1", 1.1), neighbour("children of make", 0.3)],
+            ..Covariates::default()
+        };
+        let text = |name: &str| {
+            let reasons = discard_reasons(&bounds(name, 0.05), &[line(covariates.clone())]);
+            reasons[0].as_ref().unwrap().text.clone()
+        };
+        let foreign = text("foreign_cpus");
+        assert!(foreign.ends_with("(CPUs of the busiest: cc1 1.10, children of make 0.30)"), "{foreign}");
+        assert!(!text("steal_fraction").contains("cc1"), "the hypervisor's");
     }
 
     #[test]

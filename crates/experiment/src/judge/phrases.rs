@@ -4,7 +4,7 @@
 
 use record::experiment::ExperimentMetric;
 
-use crate::format::{is_same, percent};
+use crate::format::{is_same, is_wide, percent};
 
 /// Phrases for a difference in a metric; `{}` is its size.
 struct Phrase {
@@ -106,6 +106,13 @@ pub(super) fn difference_phrase(metric: &ExperimentMetric, ratio: f64) -> String
 /// `2.4 % to 3.9 %`. An interval that contains 1 gets both directions: `0.4 % less to 1.2 % more`.
 pub(super) fn interval_text((low, high): (f64, f64)) -> String {
     let size = |ratio: f64| percent((ratio - 1.0).abs());
+    if is_wide((low, high)) {
+        return match (low >= 1.0, high <= 1.0) {
+            (true, _) => format!("at least {}", size(low)),
+            (_, true) => format!("at least {}", size(high)),
+            _ => "an amount that is not clear".to_owned(),
+        };
+    }
     if low >= 1.0 {
         format!("{} to {}", size(low), size(high))
     } else if high <= 1.0 {
@@ -201,6 +208,9 @@ mod tests {
         assert_eq!(interval_text((1.024, 1.039)), "2.4 % to 3.9 %");
         assert_eq!(interval_text((0.961, 0.976)), "2.4 % to 3.9 %");
         assert_eq!(interval_text((0.996, 1.012)), "0.4 % less to 1.2 % more");
+        assert_eq!(interval_text((1.5, 3.2)), "at least 50.0 %");
+        assert_eq!(interval_text((0.2, 0.6)), "at least 40.0 %");
+        assert_eq!(interval_text((0.7, 1.9)), "an amount that is not clear");
     }
 
     #[test]

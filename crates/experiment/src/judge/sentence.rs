@@ -7,7 +7,7 @@ use record::experiment::{Comparison, ExperimentMetric};
 use super::decide::OutcomeReason;
 use super::judged_trials::JudgedTrials;
 use super::phrases::{difference_phrase, interval_text, join_list, noun};
-use crate::format::{bound_percent, count, duration_estimate, p_value, percent, value};
+use crate::format::{bound_percent, count, duration_estimate, is_wide, p_value, percent, value};
 use stats::median;
 use stats::sequential::{BLOCKS_MIN, BLOCKS_NAMED_MAX, DisturbedBlocks, Look};
 
@@ -184,14 +184,6 @@ pub(super) fn blocks_beyond_text(comparison: &Comparison) -> String {
         true => format!("{blocks}, {each} beyond both runs of {}", comparison.baseline),
         false => blocks,
     }
-}
-
-/// Ratio of the ends of an interval from which it is no figure.
-const WIDE_FROM: f64 = 2.0;
-
-/// Returns whether an interval of ratios is wider than a factor of two, which is no figure.
-pub(super) fn is_wide((low, high): (f64, f64)) -> bool {
-    high > WIDE_FROM * low
 }
 
 fn range_text((low, high): (f64, f64)) -> String {

@@ -13,10 +13,10 @@ use super::bottleneck::{code_with_claim, majority_verdict};
 use super::finish::finish_text;
 use super::ladder::describe_ladder;
 use super::phrases::{difference_phrase, explain_p, interval_text, noun};
-use super::sentence::{basis, blocks_beyond_text, is_wide, list_up_to};
+use super::sentence::{basis, blocks_beyond_text, list_up_to};
 use super::warnings::WarningInput;
 use crate::definition::changed_keys;
-use crate::format::{bound_percent, count, percent};
+use crate::format::{bound_percent, count, is_wide, percent};
 use stats::median;
 use stats::sequential::BLOCKS_MIN;
 

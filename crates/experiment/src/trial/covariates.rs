@@ -20,6 +20,11 @@ pub(super) fn read_covariates(view: &TrialView<'_>, scenario: &Scenario, clock_s
             Some(_) => None,
             None => view.machines.foreign_mean_of_any().or_else(|| run?.cpu.foreign_cpus),
         },
+        // The processes of the scenario's noise have no role, and would be named.
+        neighbours: match scenario.noise {
+            Some(_) => Vec::new(),
+            None => view.neighbours.to_vec(),
+        },
         wake_up_p99_ns: view.machines.wake_up_lag_ns(SUBJECT).map(|ns| ns.round() as u64),
         // A closed loop has no due times: its lag figure is the time that it was at work.
         generator_lag_p99_ns: run
@@ -42,7 +47,9 @@ pub(super) fn read_covariates(view: &TrialView<'_>, scenario: &Scenario, clock_s
 mod tests {
     use super::*;
     use crate::scenario::plan::{CpuQuota, Noise};
-    use record::observed::{CgroupUse, CpuUse, MachineObservation, MachineSample, Role, RoleUse, WakeupLag};
+    use record::observed::{
+        CgroupUse, CpuUse, MachineObservation, MachineSample, Neighbour, Role, RoleUse, WakeupLag,
+    };
     use record::trial::ExperimentTrial;
 
     fn trial() -> ExperimentTrial {
@@ -66,6 +73,7 @@ mod tests {
             duration_s: 4.0,
             observed: Some(MachineObservation {
                 roles: vec![Role { name: SUBJECT.to_owned(), ..Role::default() }],
+                neighbours: vec![Neighbour { name: "cc1".to_owned(), cpus: 1.1 }],
                 samples: vec![
                     sample(1.0, 1.0, 0.4, [10, 99]),
                     sample(3.0, 2.0, 0.1, [20, 30]),
@@ -85,6 +93,7 @@ mod tests {
         assert!(is_near(read.steal_fraction, 0.075), "{read:?}");
         assert!(is_near(read.foreign_cpus, 0.075) && is_near(read.throttled_fraction, 0.5));
         assert_eq!(read.wake_up_p99_ns, Some(40), "medians are 20 and 40");
+        assert_eq!(read.neighbours[0].name, "cc1");
         assert_eq!((read.clock_step_s, read.error_fraction), (Some(0.25), None));
         assert_eq!((read.generator_lag_p99_ns, read.generator_busiest_fraction), (None, None));
     }
@@ -97,6 +106,7 @@ mod tests {
         let trial = trial();
         let read = read_covariates(&TrialView::new(&trial), &scenario, 0.0);
         assert_eq!((read.foreign_cpus, read.throttled_fraction), (None, None));
+        assert!(read.neighbours.is_empty());
         assert_eq!(
             read_covariates(&TrialView::new(&ExperimentTrial::default()), &scenario, 0.0).steal_fraction,
             None

@@ -5,7 +5,7 @@
 
 use diagnose::window::{SUBJECT, View};
 use record::histogram::LatencyHistogram;
-use record::observed::CallCount;
+use record::observed::{CallCount, Neighbour};
 use record::run::Run;
 use record::trial::ExperimentTrial;
 
@@ -18,6 +18,8 @@ pub(super) struct TrialView<'a> {
     pub(super) reading: Option<DriverReading>,
     /// Latencies of weir from the due time to the last byte; empty for other drivers.
     latencies: LatencyHistogram,
+    /// Programs beside the roles, of the first machine that names some.
+    pub(super) neighbours: &'a [Neighbour],
     /// Observed machines during the load.
     pub(super) machines: View<'a>,
 }
@@ -27,6 +29,8 @@ impl<'a> TrialView<'a> {
         let of_run = trial.run.as_ref().map_or(&[][..], |run| run.observed.as_slice());
         let own = trial.observed.as_ref().filter(|own| own.role_index(SUBJECT).is_some());
         let observed = own.map_or(of_run, std::slice::from_ref);
+        let mut named = observed.iter().map(|one| one.neighbours.as_slice());
+        let neighbours = named.find(|all| !all.is_empty()).unwrap_or_default();
         let output = trial.driver.output.as_deref();
         let reading = driver::find_driver(&trial.driver.program)
             .zip(output)
@@ -39,7 +43,7 @@ impl<'a> TrialView<'a> {
             (None, Some(reading)) => (0.0, reading.duration_s),
             (None, None) => (0.0, trial.duration_s),
         };
-        Self { trial, reading, latencies, machines: View::new(observed, from_s, to_s) }
+        Self { trial, reading, latencies, neighbours, machines: View::new(observed, from_s, to_s) }
     }
 
     pub(super) fn run(&self) -> Option<&'a Run> {

@@ -252,6 +252,7 @@ impl SamplingLoop {
             samples: self.samples.recent(),
             queues: self.queues.recent(),
             cost_cpus: self.cost_cpus(),
+            neighbours: self.observer.recent_neighbours(),
             ..self.observer.describe()
         }
     }

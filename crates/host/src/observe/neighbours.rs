@@ -3,7 +3,7 @@
 //! Processes of one name count as one program. A process that ends between two samples is seen in the times of its
 //! parent (`cutime`), and counts as a child of that program, unless the parent belongs to a role.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use record::observed::Neighbour;
 use record::sorted::sort_by;
@@ -18,6 +18,9 @@ const PROGRAMS_MAX: usize = 1_024;
 /// Maximum number of generations of ended processes that are followed to the one that lives.
 const GENERATIONS_MAX: usize = 64;
 const NEIGHBOURS_MAX: usize = 3;
+/// Length of the time that counts as recent, and the maximum number of samples that are kept for it.
+const RECENT_NS: u64 = 10_000_000_000;
+const RECENT_SAMPLES_MAX: usize = 64;
 /// Minimum CPUs of a program in a record.
 const CPUS_MIN: f64 = 0.005;
 /// Sampling takes at most one part in this many of the time.
@@ -43,6 +46,8 @@ struct SeenProcess {
 pub(crate) struct Neighbours {
     seen: HashMap<i32, SeenProcess>,
     ticks: BTreeMap<String, u64>,
+    /// Ends of the last samples, with the ticks of the programs in each.
+    recent: VecDeque<(u64, BTreeMap<String, u64>)>,
     first_ns: Option<u64>,
     last_ns: u64,
     next_ns: u64,
@@ -70,6 +75,10 @@ impl Neighbours {
     fn add(&mut self, now_ns: u64, current: HashMap<i32, SeenProcess>) {
         let before = std::mem::replace(&mut self.seen, current.clone());
         self.last_ns = now_ns;
+        self.recent.push_back((now_ns, BTreeMap::new()));
+        if self.recent.len() > RECENT_SAMPLES_MAX {
+            self.recent.pop_front();
+        }
         // Of the processes of the first sample, nothing is known before.
         let Some(first_ns) = self.first_ns else { return self.first_ns = Some(now_ns) };
         let same =
@@ -109,24 +118,44 @@ impl Neighbours {
             return;
         }
         let is_known = self.ticks.contains_key(&name) || self.ticks.len() < PROGRAMS_MAX;
-        *self.ticks.entry(if is_known { name } else { OTHERS.to_owned() }).or_default() += ticks;
+        let name = if is_known { name } else { OTHERS.to_owned() };
+        if let Some((_, counts)) = self.recent.back_mut() {
+            *counts.entry(name.clone()).or_default() += ticks;
+        }
+        *self.ticks.entry(name).or_default() += ticks;
     }
 
     /// Returns the programs with the most CPU time since the first sample, at most three.
     pub(crate) fn busiest(&self) -> Vec<Neighbour> {
-        let length_s = self.last_ns.saturating_sub(self.first_ns.unwrap_or(self.last_ns)) as f64 / 1e9;
-        let ticks_per_s = crate::cpu::ticks_per_s() as f64;
-        let cpus = |ticks: u64| ticks as f64 / ticks_per_s / length_s.max(1e-3);
-        let mut all: Vec<Neighbour> = self
-            .ticks
-            .iter()
-            .map(|(name, ticks)| Neighbour { name: name.clone(), cpus: cpus(*ticks) })
-            .collect();
-        all.retain(|one| one.cpus >= CPUS_MIN && length_s > 0.0);
-        sort_by(&mut all, |a, b| b.cpus.total_cmp(&a.cpus));
-        all.truncate(NEIGHBOURS_MAX);
-        all
+        busiest(&self.ticks, self.last_ns.saturating_sub(self.first_ns.unwrap_or(self.last_ns)))
     }
+
+    /// Returns the programs with the most CPU time in the last seconds, at most three.
+    pub(crate) fn busiest_recently(&self) -> Vec<Neighbour> {
+        let is_recent = |end_ns: u64| end_ns.saturating_add(RECENT_NS) >= self.last_ns;
+        // The ticks of a sample are those since the one before.
+        let before = self.recent.iter().rev().find(|(end_ns, _)| !is_recent(*end_ns));
+        let Some((from_ns, _)) = before.or_else(|| self.recent.front()) else { return Vec::new() };
+        let mut sum: BTreeMap<String, u64> = BTreeMap::new();
+        for (_, counts) in self.recent.iter().filter(|(end_ns, _)| end_ns > from_ns) {
+            for (name, ticks) in counts {
+                *sum.entry(name.clone()).or_default() += ticks;
+            }
+        }
+        busiest(&sum, self.last_ns.saturating_sub(*from_ns))
+    }
+}
+
+fn busiest(ticks: &BTreeMap<String, u64>, length_ns: u64) -> Vec<Neighbour> {
+    let length_s = length_ns as f64 / 1e9;
+    let ticks_per_s = crate::cpu::ticks_per_s() as f64;
+    let cpus = |ticks: u64| ticks as f64 / ticks_per_s / length_s.max(1e-3);
+    let mut all: Vec<Neighbour> =
+        ticks.iter().map(|(name, ticks)| Neighbour { name: name.clone(), cpus: cpus(*ticks) }).collect();
+    all.retain(|one| one.cpus >= CPUS_MIN && length_s > 0.0);
+    sort_by(&mut all, |a, b| b.cpus.total_cmp(&a.cpus));
+    all.truncate(NEIGHBOURS_MAX);
+    all
 }
 
 fn seen_process(stat: &StatLine<'_>, is_role: bool) -> SeenProcess {
@@ -151,8 +180,29 @@ mod tests {
         SeenProcess { name, parent, start_ticks, own_ticks, children_ticks, is_role: false }
     }
 
-    fn busiest(neighbours: &Neighbours) -> Vec<String> {
+    fn names(neighbours: &Neighbours) -> Vec<String> {
         neighbours.busiest().into_iter().map(|one| format!("{} {:.1}", one.name, one.cpus)).collect()
+    }
+
+    #[test]
+    fn recent_programs_are_those_of_the_last_seconds() {
+        let mut neighbours = Neighbours::default();
+        let ticks_per_s = crate::cpu::ticks_per_s();
+        let at = |second: u64| {
+            // The first program works for 20 s, and the second one after it.
+            let (first, second) = (second.min(20), second.saturating_sub(20));
+            let one = |name, seconds: u64| seen(name, 0, seconds * ticks_per_s, 0, 1);
+            [(1, one("cc1", first)), (2, one("rustc", second))].into()
+        };
+        assert!(neighbours.busiest_recently().is_empty());
+        (0..=25).for_each(|second| neighbours.add(second * SECOND_NS, at(second)));
+        let recent: Vec<String> = neighbours.busiest_recently().into_iter().map(|one| one.name).collect();
+        assert_eq!(recent, ["cc1", "rustc"], "5 of 10 s each: {:?}", neighbours.busiest_recently());
+        (26..=200).for_each(|second| neighbours.add(second * SECOND_NS, at(second)));
+        let recent = neighbours.busiest_recently();
+        assert!(recent.len() == 1 && recent[0].name == "rustc" && (recent[0].cpus - 1.0).abs() < 0.01);
+        assert_eq!(neighbours.recent.len(), RECENT_SAMPLES_MAX);
+        assert_eq!(names(&neighbours).len(), 2, "of all the time");
     }
 
     #[test]
@@ -171,7 +221,7 @@ mod tests {
             (5, seen("cc1", 1, per_s, 0, 10 * per_s)),
         ];
         neighbours.add(11 * SECOND_NS, current.into());
-        assert_eq!(busiest(&neighbours), ["cc1 1.5", "children of make 1.0"]);
+        assert_eq!(names(&neighbours), ["cc1 1.5", "children of make 1.0"]);
         // Both compilers ended: make reaps what has counted under their name, and half a second more.
         let current = [
             (1, seen("make", 0, 500, 900 + 3 * per_s, 1)),
@@ -179,7 +229,7 @@ mod tests {
             (3, seen("late", 1, 5_000, 0, 2)),
         ];
         neighbours.add(12 * SECOND_NS, current.into());
-        assert_eq!(busiest(&neighbours), ["cc1 0.8", "children of make 0.8"]);
+        assert_eq!(names(&neighbours), ["cc1 0.8", "children of make 0.8"]);
     }
 
     #[test]
@@ -194,7 +244,7 @@ mod tests {
         neighbours.add(10 * SECOND_NS, before.into());
         let reaped = 100 + 1 + 900 * per_s + 50 + per_s / 2;
         neighbours.add(11 * SECOND_NS, [(1, seen("bash", 0, 5, reaped, 1))].into());
-        assert_eq!(busiest(&neighbours), ["children of bash 0.5"]);
+        assert_eq!(names(&neighbours), ["children of bash 0.5"]);
     }
 
     #[test]
@@ -205,13 +255,13 @@ mod tests {
         let uptime_ns = (uptime.split_once(' ').unwrap().0.parse::<f64>().unwrap() * 1e9) as u64;
         let mut neighbours = Neighbours::default();
         let mut second = 0;
-        while busiest(&neighbours).is_empty() && second < 150 {
+        while names(&neighbours).is_empty() && second < 150 {
             neighbours.sample(uptime_ns + second * SECOND_NS, || 0, |other| other != pid);
             std::thread::sleep(std::time::Duration::from_millis(200));
             second += 1;
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(busiest(&neighbours)[0].starts_with("sh "), "{:?}", busiest(&neighbours));
+        assert!(names(&neighbours)[0].starts_with("sh "), "{:?}", names(&neighbours));
     }
 }

@@ -4,7 +4,7 @@
 mod stalls;
 
 use record::capacity_search::{LevelOutcome, SearchTrial};
-use record::run::Run;
+use record::run::{ObjectiveOutcome, Run};
 use record::units::{MILLISECOND_NS, format_count, format_duration_flag, format_plural};
 
 use super::{SearchQuantity, TrialSpec};
@@ -111,7 +111,11 @@ pub fn judge(run: &Run, quantity: SearchQuantity, base_latency_ns: u64) -> Judge
 }
 
 fn missed_objective_text(objective: &record::run::ObjectiveResult) -> Option<String> {
-    (!objective.met).then(|| format!("{} was missed: {}", objective.text, objective.value_text()))
+    let proof = match objective.outcome() {
+        ObjectiveOutcome::NotProven => ", not proven: the trial was disturbed",
+        _ => "",
+    };
+    (!objective.met).then(|| format!("{} was missed: {}{proof}", objective.text, objective.value_text()))
 }
 
 /// Returns the number of requests that were not answered within a trial, and a text, if there are
@@ -189,10 +193,17 @@ fn invalid_reasons(run: &Run, quantity: SearchQuantity) -> Vec<(&str, &str)> {
     reasons.map(|reason| (reason.code.as_str(), reason.text.as_str())).collect()
 }
 
+/// Returns whether the level was missed only by objectives that a disturbance may have decided.
+fn is_unproven(run: &Run, judgement: &Judgement) -> bool {
+    let unproven = run.objectives.iter().filter(|one| one.outcome() == ObjectiveOutcome::NotProven).count();
+    judgement.outcome == LevelOutcome::Missed && unproven > 0 && judgement.reasons.len() == unproven
+}
+
 /// Returns the trial for the record of a search; the caller sets number, begin, observer and file.
 pub fn trial_record(spec: &TrialSpec, purpose: &str, run: &Run, judgement: Judgement) -> SearchTrial {
     let (counted, by_law) = (run.generator.in_flight_mean, run.generator.in_flight_by_littles_law);
     let latency = &run.latency.last_byte.response;
+    let is_unproven = is_unproven(run, &judgement);
     SearchTrial {
         purpose: purpose.to_owned(),
         length_s: run.duration_s,
@@ -213,6 +224,7 @@ pub fn trial_record(spec: &TrialSpec, purpose: &str, run: &Run, judgement: Judge
         littles_law_holds: (counted - by_law).abs()
             <= LITTLES_LAW_TOLERANCE * counted.max(by_law) + LITTLES_LAW_TOLERANCE_REQUESTS,
         generator_busy: run.generator.busiest_thread_fraction,
+        is_unproven,
         ..SearchTrial::default()
     }
 }

@@ -7,14 +7,17 @@
 
 use record::histogram::LatencyHistogram;
 use record::observed::{GENERATOR, MachineObservation, MachineSample, RoleUse, SUBJECT};
-use record::run::{Interval, Run, UndelayedLatency};
+use record::run::{Interval, ObjectiveResult, Run, UndelayedLatency};
 use record::units::MILLISECOND_NS;
-use record::validity::{ConclusionValidity, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityVerdict};
+use record::validity::{
+    CONCLUSIONS, CPU_CONTENDED, ConclusionValidity, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityVerdict,
+};
 
+use super::TOO_SHORT;
 use crate::plan::{Objective, ObjectiveMetric};
 
 /// Reasons whose effect on a figure can be estimated.
-const ESTIMATED: &[&str] = &["cpu_steal", "foreign_cpu", "generator_stalled", "run_queue_wait", "send_lag"];
+const ESTIMATED: &[&str] = &["cpu_steal", CPU_CONTENDED, "generator_stalled", "run_queue_wait", "send_lag"];
 /// Reasons about a generator that is the limit itself: by how much is not known.
 const UNBOUNDED: &[&str] = &["client_bound", "near_calibrated_limit"];
 /// Code of the rule for a generator that did not run.
@@ -35,40 +38,71 @@ const QUIET_STALLED_FRACTION: f64 = 0.01;
 /// Longest turn of another program before a thread that woke up gets its CPU: a tick of a kernel with 250 Hz, which is
 /// also above the slice of EEVDF (Documentation/scheduler/sched-eevdf.rst; `base_slice_ns` is at most 3 ms).
 const FOREIGN_TURN_NS: f64 = 4e6;
+/// Quantile from which the slowest responses make a percentile.
+const SLOW_QUANTILE_MIN: f64 = 0.99;
 /// Fraction of the requests due that have to be answered, so that everything due was sent.
 const ANSWERED_FRACTION_MIN: f64 = 0.98;
 
 /// Range of a figure without what disturbed it.
 type Range = (f64, f64);
 
-/// Judges rate, percentiles and objectives of a run that was disturbed, and then the run: it is as valid as what was
-/// asked for. A reason that changed no such conclusion becomes a note.
+/// Reasons about the generator whose effect has no estimate, with the conclusions that they leave as they are.
+const FAULTS: &[(&str, &[&str])] = &[
+    ("connections_failed", &["counts"]),
+    ("littles_law", &["counts", "rate"]),
+    ("xdp_frames_lost", &["counts", "rate"]),
+];
+/// Verdicts of the diagnosis that name the generator or what disturbed it.
+const NAMES_DISTURBANCE: &[&str] = &["client_bound", "cpu_contended", "cpu_steal"];
+/// Verdict of a diagnosis that concludes nothing.
+const NO_DIAGNOSIS: &str = "unknown";
+
+/// Returns whether a reason is a disturbance of the generator or of its machine.
+pub(super) fn is_disturbance(code: &str) -> bool {
+    ESTIMATED.contains(&code) || UNBOUNDED.contains(&code)
+}
+
+/// Judges counts, rate, percentiles and objectives of a run, and then the run: it is as valid as what was asked for. A
+/// disturbance that changed no such conclusion becomes a note.
 pub fn judge_conclusions(run: &mut Run, observed: Option<&MachineObservation>) {
-    let is_disturbance = |code: &str| ESTIMATED.contains(&code) || UNBOUNDED.contains(&code);
-    let worst = run
-        .validity
-        .reasons
-        .iter()
-        .filter(|reason| is_disturbance(&reason.code))
-        .map(|reason| reason.verdict);
-    let Some(worst) = worst.max() else { return };
-    let effect = Disturbance::new(run, observed);
-    let conclusions = effect.conclusions(run, worst);
+    let disturbances = run.validity.reasons.iter().filter(|reason| is_disturbance(&reason.code));
+    let worst = disturbances.map(|reason| reason.verdict).max();
+    let conclusions = match worst {
+        Some(worst) => Disturbance::new(run, observed).conclusions(run, worst),
+        None => figures(run).map(|(name, value)| conclusion(name, value)).collect(),
+    };
+    let sending = Sending::new(run);
+    conclude(run, conclusions, sending, worst.unwrap_or(ValidityVerdict::Valid));
+}
+
+/// Stores the validity of each conclusion, of the objectives by them, and of the run by these. `worst` is the verdict
+/// of a conclusion that nothing proves.
+pub(super) fn conclude(
+    run: &mut Run,
+    mut conclusions: Vec<ConclusionValidity>,
+    sending: Sending,
+    worst: ValidityVerdict,
+) {
     for objective in &mut run.objectives {
         let parsed = Objective::parse_list(&objective.text).0;
-        let verdict =
-            parsed.first().map(|parsed| effect.judge_objective(parsed, objective.met, &conclusions, worst));
-        objective.validity = verdict;
+        objective.validity = parsed.first().map(|parsed| {
+            let faults = faults(&run.validity, conclusion_of(parsed.metric()));
+            sending.judge_objective(parsed, objective.met, &conclusions, worst).max(faults)
+        });
     }
-    let of_objectives = run.objectives.iter().filter_map(|objective| objective.validity).max();
-    let of_defaults = || {
-        let default = conclusions.iter().filter(|one| ["rate", "p99"].contains(&one.conclusion.as_str()));
-        default.map(|one| one.verdict).max()
-    };
-    let asked = of_objectives.or_else(of_defaults).unwrap_or(worst);
+    for one in &mut conclusions {
+        one.verdict = one.verdict.max(faults(&run.validity, &one.conclusion));
+    }
+    let asked = asked(&run.objectives, &conclusions).unwrap_or(worst);
     let mut reasons = std::mem::take(&mut run.validity.reasons);
     for reason in reasons.iter_mut().filter(|reason| is_disturbance(&reason.code)) {
         reason.verdict = reason.verdict.min(asked);
+    }
+    // A window without a second has few responses: their counts are right, and the figures may be chance.
+    let short = reasons.iter().find(|reason| reason.code == TOO_SHORT).map(|reason| reason.verdict);
+    let is_figure = |one: &&mut ConclusionValidity| one.conclusion != "counts";
+    for one in conclusions.iter_mut().filter(is_figure) {
+        one.verdict = one.verdict.max(short.unwrap_or(ValidityVerdict::Valid));
     }
     run.validity = Validity::from_reasons(reasons);
     // Only the objectives that are not proven may be worse than each reason alone.
@@ -76,16 +110,143 @@ pub fn judge_conclusions(run: &mut Run, observed: Option<&MachineObservation>) {
     run.validity.conclusions = conclusions;
 }
 
+/// Returns the most severe verdict of what was asked for: of the objectives, or of rate and p99 without one.
+fn asked(objectives: &[ObjectiveResult], conclusions: &[ConclusionValidity]) -> Option<ValidityVerdict> {
+    let of_objectives = objectives.iter().filter_map(|objective| objective.validity).max();
+    of_objectives.or_else(|| {
+        let default = conclusions.iter().filter(|one| ["rate", "p99"].contains(&one.conclusion.as_str()));
+        default.map(|one| one.verdict).max()
+    })
+}
+
+/// Returns the most severe verdict of the faults of the generator that touch a conclusion.
+fn faults(validity: &Validity, conclusion: &str) -> ValidityVerdict {
+    let touches = |code: &str| {
+        FAULTS.iter().any(|(fault, untouched)| *fault == code && !untouched.contains(&conclusion))
+    };
+    let verdicts = validity.reasons.iter().filter(|reason| touches(&reason.code)).map(|one| one.verdict);
+    verdicts.max().unwrap_or(ValidityVerdict::Valid)
+}
+
+/// Returns the conclusion that an objective is about.
+fn conclusion_of(metric: ObjectiveMetric) -> &'static str {
+    match metric {
+        ObjectiveMetric::Rate => "rate",
+        ObjectiveMetric::Errors => "counts",
+        _ => "p99",
+    }
+}
+
+/// Adds the validity of the diagnosis, which reads rates and medians, to the other conclusions.
+pub fn judge_verdict(run: &mut Run) {
+    run.validity.conclusions.retain(|one| one.conclusion != "verdict");
+    let judged = !run.validity.conclusions.is_empty();
+    let Some(diagnosis) = run.diagnosis.as_ref().filter(|one| judged && one.verdict != NO_DIAGNOSIS) else {
+        return;
+    };
+    let read = ["rate", "p50"].iter().filter_map(|name| run.validity.conclusion(name));
+    let verdict = match NAMES_DISTURBANCE.contains(&diagnosis.verdict.as_str()) {
+        true => ValidityVerdict::Valid,
+        false => read.map(|one| one.verdict).max().unwrap_or(ValidityVerdict::Valid),
+    };
+    run.validity.conclusions.push(ConclusionValidity { verdict, ..conclusion("verdict", None) });
+}
+
+/// Returns the names of the conclusions with their values, except for the verdict.
+pub(super) fn figures(run: &Run) -> impl Iterator<Item = (&'static str, Option<f64>)> + use<> {
+    let latency = &run.latency.last_byte.response;
+    let (p50_ns, p90_ns, p99_ns, p999_ns) = (latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns);
+    let (requests, rate) = (run.totals.requests as f64, run.rates.responses_per_s);
+    CONCLUSIONS.iter().filter_map(move |(name, _)| {
+        let value = match *name {
+            "counts" => requests,
+            "rate" => rate,
+            "p50" => p50_ns as f64,
+            "p90" => p90_ns as f64,
+            "p99" => p99_ns as f64,
+            "p99.9" => p999_ns as f64,
+            _ => return None,
+        };
+        Some((*name, Some(value)))
+    })
+}
+
+/// Returns a conclusion that nothing disturbed.
+pub(super) fn conclusion(name: &str, value: Option<f64>) -> ConclusionValidity {
+    ConclusionValidity {
+        conclusion: name.to_owned(),
+        value,
+        undisturbed: None,
+        verdict: ValidityVerdict::Valid,
+    }
+}
+
+/// Facts about the requests that a generator had to send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    is_open_loop: bool,
+    /// Everything due was sent and answered; a closed loop sends when it can.
+    sent_all: bool,
+}
+
+impl Sending {
+    pub(super) fn new(run: &Run) -> Self {
+        let answered = run.rates.answered_fraction().unwrap_or(1.0);
+        let is_open_loop = run.rates.offered_per_s.is_some();
+        Self {
+            is_open_loop,
+            // A closed loop that stood still sent less than it should have, which no latency shows.
+            sent_all: match is_open_loop {
+                true => answered >= ANSWERED_FRACTION_MIN && run.totals.dropped == 0,
+                false => !run.validity.has_reason(STALLED),
+            },
+        }
+    }
+
+    /// Returns the validity of the outcome of an objective.
+    fn judge_objective(
+        self,
+        objective: &Objective,
+        met: bool,
+        conclusions: &[ConclusionValidity],
+        worst: ValidityVerdict,
+    ) -> ValidityVerdict {
+        let range = |name: &str| {
+            let one = conclusions.iter().find(|one| one.conclusion == name)?;
+            one.undisturbed
+        };
+        let proven_missed = match objective.metric() {
+            ObjectiveMetric::Rate if self.is_open_loop && self.sent_all => true,
+            ObjectiveMetric::Rate => range("rate").is_some_and(|range| range.1 < objective.limit()),
+            // A percentile that is not in the record is at least the next lower one.
+            ObjectiveMetric::Percentile(percent) => {
+                let at_most = [(99.9, "p99.9"), (99.0, "p99"), (90.0, "p90"), (50.0, "p50")];
+                let below = at_most.into_iter().find(|(known, _)| *known <= percent + 1e-9);
+                below.and_then(|(_, name)| range(name)).is_some_and(|range| range.0 > objective.limit())
+            }
+            ObjectiveMetric::Mean => range("p50").is_some_and(|range| range.0 > objective.limit()),
+            ObjectiveMetric::Max => range("p99.9").is_some_and(|range| range.0 > objective.limit()),
+            // A delay fails no request, unless it is as long as its time-out.
+            ObjectiveMetric::Errors => conclusions
+                .iter()
+                .all(|one| one.conclusion != "counts" || one.verdict == ValidityVerdict::Valid),
+        };
+        // Delays only add to latencies, and only take from a rate.
+        let proven_met = self.sent_all && objective.is_hardened_by_delays();
+        if (met && proven_met) || (!met && proven_missed) { ValidityVerdict::Valid } else { worst }
+    }
+}
+
 /// Estimate of what disturbed a run.
 struct Disturbance {
     is_limit: bool,
     /// True if the generator stood still for long: only seconds without a stall tell something.
     has_stalled: bool,
-    /// Everything due was sent and answered; a closed loop sends when it can.
-    sent_all: bool,
-    is_open_loop: bool,
+    sending: Sending,
     /// Waiting for a CPU because of other programs.
     waiting: ForeignWaiting,
+    /// The same in the seconds that have the slowest responses, if it is more there.
+    waiting_when_slow: ForeignWaiting,
     /// Latencies without the generator's own part, if they were measured.
     undelayed: Option<UndelayedLatency>,
     /// Number of wake-ups on the way of a request that other programs can delay.
@@ -96,8 +257,7 @@ struct Disturbance {
 
 impl Disturbance {
     fn new(run: &Run, observed: Option<&MachineObservation>) -> Self {
-        let is_open_loop = run.rates.offered_per_s.is_some();
-        let answered = run.rates.answered_fraction().unwrap_or(1.0);
+        let waiting = ForeignWaiting::new(run, observed);
         let has_local_subject = run.cpu.subject_cpus.is_some_and(|cpus| cpus > 0.0);
         Self {
             is_limit: run.validity.reasons.iter().any(|reason| UNBOUNDED.contains(&reason.code.as_str())),
@@ -106,13 +266,10 @@ impl Disturbance {
                 .reasons
                 .iter()
                 .any(|reason| reason.code == STALLED && reason.verdict == ValidityVerdict::Invalid),
-            // A closed loop that stood still sent less than it should have, which no latency shows.
-            sent_all: match is_open_loop {
-                true => answered >= ANSWERED_FRACTION_MIN && run.totals.dropped == 0,
-                false => !run.validity.has_reason(STALLED),
-            },
-            is_open_loop,
-            waiting: ForeignWaiting::new(run, observed),
+            sending: Sending::new(run),
+            waiting,
+            waiting_when_slow: ForeignWaiting::when_slow(run, observed)
+                .map_or(waiting, |slow| slow.max(waiting)),
             undelayed: run.generator.undelayed,
             wakeups: if has_local_subject { 3.0 } else { 2.0 },
             quiet: quiet_figures(run, observed),
@@ -139,7 +296,8 @@ impl Disturbance {
             let value = value_ns as f64;
             let own = undelayed_ns.map(|ns| (value - ns as f64).max(0.0));
             // The generator's own part is measured, or bounded by its lags.
-            let waiting = self.waiting.fraction(own.is_some());
+            let waiting = if quantile >= SLOW_QUANTILE_MIN { self.waiting_when_slow } else { self.waiting };
+            let waiting = waiting.fraction(own.is_some());
             let own = own.unwrap_or(self.wakeups * lag_ns as f64);
             let before_turns = value_before_turns(distribution.as_ref(), value, waiting, quantile);
             let delay = own + waiting * value;
@@ -154,18 +312,24 @@ impl Disturbance {
             };
             all.push(self.judge(name, value, range, worst));
         }
+        all.insert(0, self.judge_counts(run, &all));
         all
     }
 
+    /// Judges the counts: what was counted is right, but a delay as long as a time-out fails a request, and a generator
+    /// that stood still leaves requests unsent.
+    fn judge_counts(&self, run: &Run, figures: &[ConclusionValidity]) -> ConclusionValidity {
+        let timed_out = run.totals.errors.get("timeout").is_some_and(|count| *count > 0);
+        let unsent = self.sending.is_open_loop && !self.sending.sent_all;
+        let delayed = figures.iter().filter(|one| ["rate", "p99.9"].contains(&one.conclusion.as_str()));
+        let worst = delayed.map(|one| one.verdict).max().filter(|_| timed_out || unsent);
+        let counts = conclusion("counts", Some(run.totals.requests as f64));
+        ConclusionValidity { verdict: worst.unwrap_or(counts.verdict), ..counts }
+    }
+
     fn judge_rate(&self, value: f64, worst: ValidityVerdict) -> ConclusionValidity {
-        let proven = self.is_open_loop && self.sent_all;
-        if proven {
-            return ConclusionValidity {
-                conclusion: "rate".to_owned(),
-                value,
-                undisturbed: None,
-                verdict: ValidityVerdict::Valid,
-            };
+        if self.sending.is_open_loop && self.sending.sent_all {
+            return conclusion("rate", Some(value));
         }
         let highest = value / (1.0 - self.waiting.fraction(false).min(0.9));
         let range = self.quiet.map_or((value, highest), |quiet| (quiet[0].0, quiet[0].1.max(value)));
@@ -181,37 +345,7 @@ impl Disturbance {
         };
         let is_known = !self.is_limit && (!self.has_stalled || self.quiet.is_some());
         let undisturbed = is_known.then_some(range);
-        ConclusionValidity { conclusion: name.to_owned(), value, undisturbed, verdict }
-    }
-
-    /// Returns the validity of the outcome of an objective.
-    fn judge_objective(
-        &self,
-        objective: &Objective,
-        met: bool,
-        conclusions: &[ConclusionValidity],
-        worst: ValidityVerdict,
-    ) -> ValidityVerdict {
-        let range = |name: &str| {
-            conclusions.iter().find(|one| one.conclusion == name).and_then(|one| one.undisturbed)
-        };
-        let proven_missed = match objective.metric() {
-            ObjectiveMetric::Rate if self.is_open_loop && self.sent_all => true,
-            ObjectiveMetric::Rate => range("rate").is_some_and(|range| range.1 < objective.limit()),
-            // A percentile that is not in the record is at least the next lower one.
-            ObjectiveMetric::Percentile(percent) => {
-                let at_most = [(99.9, "p99.9"), (99.0, "p99"), (90.0, "p90"), (50.0, "p50")];
-                let below = at_most.into_iter().find(|(known, _)| *known <= percent + 1e-9);
-                below.and_then(|(_, name)| range(name)).is_some_and(|range| range.0 > objective.limit())
-            }
-            ObjectiveMetric::Mean => range("p50").is_some_and(|range| range.0 > objective.limit()),
-            ObjectiveMetric::Max => range("p99.9").is_some_and(|range| range.0 > objective.limit()),
-            // A delay fails no request, unless it is as long as its time-out.
-            ObjectiveMetric::Errors => true,
-        };
-        // Delays only add to latencies, and only take from a rate.
-        let proven_met = self.sent_all && objective.is_hardened_by_delays();
-        if (met && proven_met) || (!met && proven_missed) { ValidityVerdict::Valid } else { worst }
+        ConclusionValidity { undisturbed, verdict, ..conclusion(name, Some(value)) }
     }
 }
 
@@ -251,18 +385,54 @@ impl ForeignWaiting {
     fn new(run: &Run, observed: Option<&MachineObservation>) -> Self {
         let own = run.generator.run_queue_wait_fraction.unwrap_or(0.0);
         let Some(observed) = observed else { return Self { generator: own, ..Self::default() } };
-        let samples: Vec<&MachineSample> = in_window(run, observed).collect();
+        Self::of_samples(run, observed, &in_window(run, observed).collect::<Vec<_>>(), run.cpu.foreign_cpus)
+    }
+
+    /// Returns the waiting in the seconds whose p99 is at least that of the run: the slowest responses are theirs. `None`
+    /// if they are not known, or if these are all seconds.
+    fn when_slow(run: &Run, observed: Option<&MachineObservation>) -> Option<Self> {
+        let observed = observed?;
+        let p99_ns = run.latency.last_byte.response.p99_ns;
+        let measured = || run.intervals.iter().filter(|one| one.measured);
+        let slow: Vec<&Interval> =
+            measured().filter(|one| one.p99_ns.is_some_and(|ns| ns >= p99_ns)).collect();
+        let is_slow = |sample: &&MachineSample| {
+            slow.iter().any(|one| (sample.time_s - one.time_s).abs() <= 0.5 * one.length_s)
+        };
+        let samples: Vec<&MachineSample> = in_window(run, observed).filter(is_slow).collect();
+        if samples.is_empty() || slow.len() == measured().count() {
+            return None;
+        }
+        let foreign: Option<Vec<f64>> = samples.iter().map(|one| one.foreign_cpus).collect();
+        let foreign = foreign.map(|all| mean(all.into_iter())).or(run.cpu.foreign_cpus);
+        Some(Self::of_samples(run, observed, &samples, foreign))
+    }
+
+    fn of_samples(
+        run: &Run,
+        observed: &MachineObservation,
+        samples: &[&MachineSample],
+        foreign_cpus: Option<f64>,
+    ) -> Self {
+        let own = run.generator.run_queue_wait_fraction.unwrap_or(0.0);
         let of_role = |name: &str| observed.roles.iter().position(|role| role.name == name);
         let waiting = |at: usize| mean(samples.iter().filter_map(|one| waiting_of(one, at)));
-        let foreign = run.cpu.foreign_cpus.unwrap_or(0.0).max(0.0);
         let roles = mean(samples.iter().map(|one| one.roles.iter().map(RoleUse::cpus).sum()));
         // Threads of the run wait for each other too, with or without other programs.
-        let share = if run.cpu.foreign_cpus.is_some() { foreign / (foreign + roles).max(1e-9) } else { 1.0 };
+        let share = foreign_cpus.map_or(1.0, |cpus| cpus.max(0.0) / (cpus.max(0.0) + roles).max(1e-9));
         let share = share.min(1.0);
         Self {
             generator: of_role(GENERATOR).map_or(own, waiting) * share,
             subject: of_role(SUBJECT).map_or(0.0, waiting) * share,
             steal: run.cpu.steal_fraction.unwrap_or(0.0),
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            generator: self.generator.max(other.generator),
+            subject: self.subject.max(other.subject),
+            steal: self.steal.max(other.steal),
         }
     }
 

@@ -419,7 +419,7 @@ fn few_good_responses_among_bad_ones_are_no_short_run() {
 #[test]
 fn others_on_the_machine() {
     let foreign = reasons(|_| (), |host| host.foreign_cpus = Some(0.3));
-    assert_eq!(foreign, one_reason("foreign_cpu", ValidityVerdict::Suspect));
+    assert_eq!(foreign, one_reason("cpu_contended", ValidityVerdict::Suspect));
     let steal = |fraction| reasons(|_| (), |host| host.steal_fraction = Some(fraction));
     assert_eq!(steal(0.03), one_reason("cpu_steal", ValidityVerdict::Suspect));
     assert_eq!(steal(0.2), one_reason("cpu_steal", ValidityVerdict::Invalid));

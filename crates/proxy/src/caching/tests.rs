@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cache::NotStored;
 
-use super::{Forwarded, PieceRest, StatusField, open_caches, unix_now};
+use super::{Forwarded, StatusField, open_caches, unix_now};
 use crate::plan::Plan;
 
 fn plan(caches: &str) -> Plan {
@@ -44,17 +44,6 @@ fn a_directory_belongs_to_one_open_cache() {
     open_caches(&disk_plan(directory.path(), "2m")).unwrap();
     drop(first);
     open_caches(&disk_plan(directory.path(), "3m")).unwrap();
-}
-
-#[test]
-fn a_piece_is_taken_in_parts() {
-    let mut rest = PieceRest::default();
-    assert!(rest.is_empty() && rest.take(10).is_empty());
-    rest.set(cache::Chunk::from(&b"abcde"[..]));
-    assert_eq!((&*rest.take(2), &*rest.take(2)), (&b"ab"[..], &b"cd"[..]));
-    assert!(!rest.is_empty());
-    assert_eq!(&*rest.take(usize::MAX), b"e");
-    assert!(rest.is_empty());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rt::tls::{ClientTls, ClientTlsOptions, Verification};
 use super::errors::ValueError;
 use super::validate;
 use super::value::{Matcher, Pair, Section};
-use crate::plan::{Collector, TraceTrust, TracingPlan};
+use crate::plan::{Collector, TraceSample, TraceTrust, TracingPlan};
 
 /// Path of a URL without one (OTLP, "OTLP/HTTP Request").
 const DEFAULT_PATH: &str = "/v1/traces";
@@ -29,7 +29,7 @@ pub(super) fn parse_tracing(root: &Section, problems: &mut Problems) -> Option<T
         service_name: section.text("service-name").map_or_else(|| "weir".into(), |text| text.value),
         attributes: pairs(&section, "attributes"),
         trust,
-        sample: section.float("sample").unwrap_or_default(),
+        sample: TraceSample::new(section.float("sample").unwrap_or_default()),
         slow_ns: section.integer("slow"),
         records_failed: section.flag("failed"),
         requests_per_second_max: section.float("requests-rate").unwrap_or_default(),

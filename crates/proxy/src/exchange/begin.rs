@@ -18,7 +18,7 @@ use crate::forward::{
 use crate::outcome::{EndReason, NeededFields};
 use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Sticky, Underscores};
 use crate::profile::ProfilePhase;
-use crate::request_view::{CertificateField, RequestView};
+use crate::request_view::{CertificateField, NotedFields, RequestView};
 use crate::route::{
     CheckedTarget, RateLimitKey, RetryAfterNs, RouteRequest, changes_target, check_target, rewrite_target,
 };
@@ -141,9 +141,12 @@ impl Exchange {
     #[inline]
     fn note_for_logs(&mut self, core: &Core, client: &ClientStream, view: &RequestView<'_>) {
         let needed = core.needed_fields();
-        self.outcome.note_request(view, client.protocol(view.head.version), needed);
-        if needed != NeededFields::None {
-            self.outcome.trace = core.begin_trace(view);
+        let fields = if needed == NeededFields::None { NotedFields::default() } else { view.noted_fields() };
+        self.outcome.note_request(view, client.protocol(view.head.version), needed, fields.user_agent);
+        if needed != NeededFields::None
+            && let Some(context) = core.begin_trace(view, fields.has_trace_context)
+        {
+            self.outcome.begin_trace(context);
         }
         if needed == NeededFields::All {
             self.capture_for_logs(core, client, view);
@@ -412,7 +415,7 @@ impl Exchange {
         let out = self.request_relay.head_buffer();
         let id = write_request(view, origin, parts, out);
         self.outcome.note_request_id(&out[id]);
-        if let Some(trace) = &self.outcome.trace {
+        if let Some(trace) = self.outcome.trace() {
             trace.context.write_fields(!changes.is_empty(), out);
         }
         self.request_relay.keep_sent();

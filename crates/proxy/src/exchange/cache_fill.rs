@@ -19,6 +19,10 @@ use crate::server_conn::ServerConn;
 
 /// Maximum number of reads in one poll before other tasks get their turn.
 const READS_MAX: u32 = 4;
+/// Number of new bytes for which many waiting readers are woken at once.
+const WAKE_BYTES: u64 = 256 * 1024;
+/// Time after which they are woken for fewer.
+const WAKE_DELAY_NS: u64 = 1_000_000;
 
 /// The part of a body that has arrived with its head.
 #[derive(Clone, Copy)]
@@ -62,6 +66,8 @@ struct FillTask {
     keeps_server: bool,
     idle_ns: u64,
     due: MonotonicTime,
+    /// Time at which many readers are woken for few bytes.
+    wake_due: Option<MonotonicTime>,
 }
 
 impl Exchange {
@@ -99,7 +105,11 @@ impl Exchange {
                 self.attempt.keeps_server = false;
                 self.release_server(ctx, client);
             }
-            FillState::Incomplete => self.leave_to_fill(client, route, body),
+            FillState::Incomplete => {
+                // Requests that wait on other cores may read it already.
+                body.fill.wake_readers(0);
+                self.leave_to_fill(client, route, body);
+            }
         }
     }
 
@@ -116,6 +126,7 @@ impl Exchange {
             keeps_server: self.attempt.keeps_server,
             idle_ns,
             due: self.total_due(),
+            wake_due: None,
         };
         rt::tokio::task::spawn_local(task.run(client.core()));
     }
@@ -184,18 +195,37 @@ enum Progress {
 
 impl FillTask {
     async fn run(mut self, core: Rc<Core>) {
+        let mut idle_due = MonotonicTime::now().saturating_add(self.idle_ns);
         let state = loop {
-            let idle_due = MonotonicTime::now().saturating_add(self.idle_ns).min(self.due);
+            let end_due = idle_due.min(self.due);
+            let due = self.wake_due.map_or(end_due, |wake_due| wake_due.min(end_due));
             let progress = std::future::poll_fn(|cx| self.poll(cx, &core));
             rt::tokio::select! {
                 progress = progress => match progress {
-                    Progress::Received => {}
+                    Progress::Received => {
+                        let now = MonotonicTime::now();
+                        idle_due = now.saturating_add(self.idle_ns);
+                        self.wake_readers(WAKE_BYTES, now);
+                        // They send before more is received.
+                        rt::tokio::task::yield_now().await;
+                    }
                     Progress::Ended(state) => break state,
                 },
-                () = core.timers.sleep_until(idle_due.as_ns()) => break FillState::Incomplete,
+                () = core.timers.sleep_until(due.as_ns()) => match due < end_due {
+                    true => self.wake_readers(0, MonotonicTime::now()),
+                    false => break FillState::Incomplete,
+                },
             }
         };
         self.end(&core, state);
+    }
+
+    /// Wakes the readers of the body if at least so many bytes are new, or later.
+    fn wake_readers(&mut self, bytes_min: u64, now: MonotonicTime) {
+        self.wake_due = match self.body.fill.wake_readers(bytes_min) {
+            true => None,
+            false => self.wake_due.or(Some(now.saturating_add(WAKE_DELAY_NS))),
+        };
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, core: &Core) -> Poll<Progress> {

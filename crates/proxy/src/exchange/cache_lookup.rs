@@ -29,6 +29,9 @@ use crate::route::RouteRequest;
 use crate::route::conditions::ComparedPath;
 use crate::route::when::holds;
 
+/// First byte up to which a range waits for the whole response, which arrives from its start.
+const EARLY_RANGE_BYTES: u64 = 1024 * 1024;
+
 /// Fields whose conditions only a server can evaluate.
 const SERVER_CONDITIONS: [&str; 2] = ["if-match", "if-unmodified-since"];
 
@@ -205,7 +208,7 @@ impl Exchange {
         match cached.store.look_up(&cached.key, cached.headers(), unix_now()) {
             Lookup::Hit(object) => self.use_object(ctx, client, cached, object),
             Lookup::OnDisk(open) => {
-                self.wait_for_cache(cached, WaitSource::Disk(open));
+                self.wait_for_cache(cached, WaitSource::Disk(open), false);
                 Step::Taken
             }
             Lookup::Miss { may_coalesce } => self.miss(ctx, client, cached, may_coalesce),
@@ -225,9 +228,9 @@ impl Exchange {
             Freshness::Fresh => CacheResult::Hit,
             Freshness::StaleAccepted => CacheResult::Stale,
             Freshness::StaleWhileRevalidate => {
-                // A response to HEAD, or a part of one, is not stored.
-                if may_fill(cached) {
-                    self.refresh(ctx, client, cached, &object);
+                // A response to HEAD is not stored.
+                if may_fill_whole(cached) {
+                    self.refresh(ctx, client, cached, Some(&object));
                 }
                 CacheResult::Stale
             }
@@ -255,17 +258,42 @@ impl Exchange {
             return Step::Forward(CacheRole::ForbiddenByRule, Forwarded::UriMiss);
         }
         if !may_fill(cached) {
-            return Step::Forward(CacheRole::Forward, Forwarded::UriMiss);
+            return self.miss_part(ctx, client, cached, may_coalesce, Forwarded::UriMiss);
         }
         let coalesces = may_coalesce && self.may_wait(ctx, cached);
         match cached.store.begin_fill(&cached.key, cached.headers(), coalesces) {
             BeginFill::Leader(fill) => Step::Fill(fill, None, Forwarded::UriMiss),
             BeginFill::Filling(waiter) => {
-                self.wait_for_cache(cached, WaitSource::Fill(waiter));
+                self.wait_for_cache(cached, WaitSource::Fill(waiter), false);
                 Step::Taken
             }
             BeginFill::Busy => Step::Forward(CacheRole::Forward, Forwarded::UriMiss),
         }
+    }
+
+    /// Handles a request whose own response is not stored. For a part of a response, the whole one is fetched in the
+    /// background, unless an earlier one was not fit to be stored: a part near its start waits for it.
+    fn miss_part(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        cached: &CachedRequest<'_>,
+        may_coalesce: bool,
+        reason: Forwarded,
+    ) -> Step {
+        if may_coalesce && may_fill_whole(cached) {
+            let is_own = self.refresh(ctx, client, cached, None);
+            self.keep_values_again(ctx, client, (cached.generation, cached.route), cached.request);
+            if self.may_wait(ctx, cached)
+                && begins_early(cached.headers())
+                && let BeginFill::Filling(waiter) =
+                    cached.store.begin_fill(&cached.key, cached.headers(), true)
+            {
+                self.wait_for_cache(cached, WaitSource::Fill(waiter), is_own);
+                return Step::Taken;
+            }
+        }
+        Step::Forward(CacheRole::Forward, reason)
     }
 
     /// Validates a stored response that must not be used without that.
@@ -290,14 +318,14 @@ impl Exchange {
         // A validated response has all parts.
         let may_validate = cached.policy.may_fill() && object.storable().has_validator();
         if !may_fill(cached) && !may_validate {
-            return Step::Forward(CacheRole::Forward, reason);
+            return self.miss_part(ctx, client, cached, true, reason);
         }
         // A request that asks for a validation gets one of its own.
         let coalesces = !cached.policy.no_cache && self.may_wait(ctx, cached);
         match cached.store.begin_fill(&cached.key, cached.headers(), coalesces) {
             BeginFill::Leader(fill) => Step::Fill(fill, Some((object, may_answer_errors)), reason),
             BeginFill::Filling(waiter) => {
-                self.wait_for_cache(cached, WaitSource::Fill(waiter));
+                self.wait_for_cache(cached, WaitSource::Fill(waiter), false);
                 Step::Taken
             }
             BeginFill::Busy => Step::Forward(CacheRole::Forward, reason),
@@ -363,12 +391,13 @@ impl Exchange {
         }
     }
 
-    fn wait_for_cache(&mut self, cached: &CachedRequest<'_>, source: WaitSource) {
+    fn wait_for_cache(&mut self, cached: &CachedRequest<'_>, source: WaitSource, is_own: bool) {
         self.stage = ExchangeStage::Cached(Box::new(CacheStage::Waiting(CacheWait {
             request: cached.request.suspended(),
             pool: cached.pool,
             source,
             due: cached.due,
+            is_own,
         })));
     }
 
@@ -385,8 +414,23 @@ impl Exchange {
 
 /// Returns whether the response to a request may be stored, as far as the request decides that. A part of a response
 /// is not.
-fn may_fill(cached: &CachedRequest<'_>) -> bool {
-    cached.policy.may_fill() && !cached.policy.has_range && !cached.is_forbidden
+pub(super) fn may_fill(cached: &CachedRequest<'_>) -> bool {
+    may_fill_whole(cached) && !cached.policy.has_range
+}
+
+/// Does the same for the whole of a response of which a part may be asked for.
+fn may_fill_whole(cached: &CachedRequest<'_>) -> bool {
+    cached.policy.may_fill() && !cached.is_forbidden
+}
+
+/// Returns whether a request is for one range that begins near the start of the content.
+fn begins_early(headers: &[Header<'_>]) -> bool {
+    let ranges = wire::field_value(headers, "range").and_then(|value| value.strip_prefix(b"bytes="));
+    let start = ranges.filter(|ranges| !ranges.contains(&b',')).and_then(|range| {
+        let digits = range.split(|&byte| byte == b'-').next()?;
+        std::str::from_utf8(digits).ok()?.trim().parse::<u64>().ok()
+    });
+    start.is_some_and(|start| start <= EARLY_RANGE_BYTES)
 }
 
 /// Begins to fill without a wait for others.

@@ -1,4 +1,5 @@
-//! Validations of stale responses in the background, and the request to a server that fills the cache.
+//! Requests in the background that validate a stale response, or that fetch the whole of one of which a client wants a
+//! part; and the request to a server that fills the cache.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,36 +21,39 @@ use crate::route::RouteRequest;
 const ANSWERED_FIELDS: [&str; 4] = ["if-none-match", "if-modified-since", "if-range", "range"];
 
 impl Exchange {
-    /// Validates a stored response in the background.
+    /// Validates a stale response in the background, or fetches one that is not stored. Returns whether a request for it
+    /// was started.
     pub(super) fn refresh(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &ClientStream,
         cached: &CachedRequest<'_>,
-        object: &Arc<Object>,
-    ) {
+        stale: Option<&Arc<Object>>,
+    ) -> bool {
         let (Some(generation), Some(own)) = (self.generation.clone(), self.own_settings.clone()) else {
-            return;
+            return false;
         };
         let load = &ctx.core.load.cache_refreshes;
         if load.get() >= REFRESHES_MAX {
-            return generation.metrics.count_cache_refresh(cached.route, CacheRefresh::Refused);
+            generation.metrics.count_cache_refresh(cached.route, CacheRefresh::Refused);
+            return false;
         }
         // One at a time.
         let BeginFill::Leader(fill) = cached.store.begin_fill(&cached.key, cached.headers(), true) else {
-            return;
+            return false;
         };
-        let validators = Some(&**object).filter(|object| object.storable().has_validator());
-        let Some(message) = self.refresh_message(ctx, client, cached, validators) else { return };
+        let validators = stale.map(|object| &**object).filter(|object| object.storable().has_validator());
+        let Some(message) = self.refresh_message(ctx, client, cached, validators) else { return false };
         let fill = CacheFill {
             fill,
             request: cached.request.suspended(),
-            stale: Some(Arc::clone(object)),
+            stale: stale.cloned(),
             validates: validators.is_some(),
             may_answer_errors: false,
             is_background: true,
         };
-        let caching = cache_use(cached, CacheRole::Fill(Box::new(fill)), Forwarded::Stale);
+        let forwarded = if stale.is_some() { Forwarded::Stale } else { Forwarded::UriMiss };
+        let caching = cache_use(cached, CacheRole::Fill(Box::new(fill)), forwarded);
         let timeout_ns =
             own.total_ns.unwrap_or_else(|| own.server.first_byte_ns.saturating_add(own.server.connect_ns));
         let request = Subrequest {
@@ -64,7 +68,8 @@ impl Exchange {
         let running =
             subrequest::start_filling(client, &generation, self.listener, request, (Box::new(caching), own));
         let Ok(running) = running else {
-            return generation.metrics.count_cache_refresh(cached.route, CacheRefresh::Refused);
+            generation.metrics.count_cache_refresh(cached.route, CacheRefresh::Refused);
+            return false;
         };
         generation.metrics.count_cache_refresh(cached.route, CacheRefresh::Started);
         load.set(load.get() + 1);
@@ -74,9 +79,10 @@ impl Exchange {
             let _ = running.await;
             core.load.cache_refreshes.set(core.load.cache_refreshes.get() - 1);
         });
+        true
     }
 
-    /// Returns the head of a request that validates a stored response. `None`: one of its texts is too long.
+    /// Returns the head of a request that fills the cache. `None`: one of its texts is too long.
     fn refresh_message(
         &mut self,
         ctx: &mut PollContext<'_, '_>,

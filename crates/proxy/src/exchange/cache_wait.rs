@@ -7,14 +7,15 @@ use cache::{FillResult, Freshness, Object};
 use rt::clock::MonotonicTime;
 
 use super::StepResult;
-use super::cache_lookup::{CachedRequest, Step, begin_fill_at_once};
+use super::cache_lookup::{CachedRequest, Step, begin_fill_at_once, may_fill};
 use super::suspended::Resumed;
 use crate::caching::{CacheRole, CacheStage, CacheWait, Forwarded, StatusField, WaitSource, unix_now};
 use crate::client_stream::{ClientStream, TimeoutKind};
-use crate::core::PollContext;
+use crate::core::{ConfigGeneration, PollContext};
 use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress};
 use crate::outcome::{CacheResult, EndReason};
 use crate::plan::{Action, PoolId};
+use crate::route::RouteRequest;
 use crate::suspended_request::SuspendedRequest;
 
 /// Result of a wait.
@@ -50,9 +51,9 @@ impl Exchange {
         }
         client.disarm();
         let CacheStage::Waiting(wait) = *stage else { return StepResult::Progressed };
-        let (suspended, pool, due) = (wait.request, wait.pool, wait.due);
+        let (suspended, pool, due, is_own) = (wait.request, wait.pool, wait.due, wait.is_own);
         let is_resumed = self.resume_request(ctx, client, &suspended, |exchange, ctx, client, resumed| {
-            exchange.go_on_with_cache(ctx, client, &resumed, (pool, due), answer);
+            exchange.go_on_with_cache(ctx, client, &resumed, (pool, due, is_own), answer);
         });
         if !is_resumed {
             self.reject(ctx, client, EndReason::NoServer);
@@ -91,7 +92,7 @@ impl Exchange {
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         resumed: &Resumed<'_>,
-        (pool, due): (PoolId, MonotonicTime),
+        (pool, due, is_own): (PoolId, MonotonicTime, bool),
         answer: WaitResult,
     ) {
         let (generation, request) = (resumed.generation, resumed.request);
@@ -105,7 +106,7 @@ impl Exchange {
         let is_taken = match prepared {
             None => false,
             Some((cached, _)) => {
-                let step = self.step_after_wait(ctx, client, &cached, answer);
+                let step = self.step_after_wait(ctx, client, &cached, answer, is_own);
                 self.take_step(ctx, client, &cached, step)
             }
         };
@@ -132,22 +133,29 @@ impl Exchange {
                 Some(Action::Split(split)) => exchange.split_pool(split),
                 _ => return exchange.reject(ctx, client, EndReason::NoServer),
             };
-            // The first head has used the values of its texts.
-            if let Some((route, texts)) = exchange
-                .outcome
-                .route
-                .and_then(|route| Some((route, resumed.generation.plan.routes[route].texts.as_deref()?)))
-            {
-                let (generation, request) = (resumed.generation, resumed.request);
-                exchange.keep_values((generation, route), texts, client, request, &mut ctx.work.rng);
+            if let Some(route) = exchange.outcome.route {
+                exchange.keep_values_again(ctx, client, (resumed.generation, route), resumed.request);
             }
             let due = MonotonicTime::now();
-            exchange.go_on_with_cache(ctx, client, &resumed, (pool, due), WaitResult::Disk(None));
+            exchange.go_on_with_cache(ctx, client, &resumed, (pool, due, false), WaitResult::Disk(None));
         });
         if !is_resumed {
             self.reject(ctx, client, EndReason::NoServer);
         }
         StepResult::Progressed
+    }
+
+    /// Keeps the values of a route's texts for another head, since one that was written has used them.
+    pub(super) fn keep_values_again(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &ClientStream,
+        (generation, route): (&ConfigGeneration, usize),
+        request: &RouteRequest<'_>,
+    ) {
+        if let Some(texts) = generation.plan.routes[route].texts.as_deref() {
+            self.keep_values((generation, route), texts, client, request, &mut ctx.work.rng);
+        }
     }
 
     fn step_after_wait(
@@ -156,14 +164,21 @@ impl Exchange {
         client: &mut ClientStream,
         cached: &CachedRequest<'_>,
         answer: WaitResult,
+        is_own: bool,
     ) -> Step {
         match answer {
             WaitResult::Disk(Some(object)) => self.use_object(ctx, client, cached, object),
             WaitResult::Disk(None) => self.miss(ctx, client, cached, true),
-            WaitResult::Fill(FillResult::Object(object)) => self.use_coalesced(ctx, client, cached, &object),
+            WaitResult::Fill(FillResult::Object(object)) => {
+                self.use_coalesced(ctx, client, cached, &object, is_own)
+            }
             // Its response is known to be one that is not stored, so the requests for it do not wait for each other.
             WaitResult::Fill(FillResult::NotStored(reason)) if reason.is_lasting() => {
                 begin_fill_at_once(cached, Forwarded::Miss)
+            }
+            // A part does not try again to fetch the whole.
+            WaitResult::Fill(FillResult::NotStored(_)) if !may_fill(cached) => {
+                Step::Forward(CacheRole::Forward, Forwarded::Miss)
             }
             WaitResult::Fill(_) => self.look_up(ctx, client, cached),
             WaitResult::Late => Step::Forward(CacheRole::Forward, Forwarded::Miss),
@@ -177,16 +192,27 @@ impl Exchange {
         client: &mut ClientStream,
         cached: &CachedRequest<'_>,
         object: &Arc<Object>,
+        is_own: bool,
     ) -> Step {
         let now = unix_now();
         match object.storable().freshness(now, &cached.policy) {
             Freshness::MustValidate { may_answer_errors: false } => {
                 begin_fill_at_once(cached, Forwarded::Miss)
             }
+            // Its parts are not known.
+            _ if cached.policy.has_range && object.body().length().is_none() => {
+                Step::Forward(CacheRole::Forward, Forwarded::Miss)
+            }
             // Its server has just failed, or has just sent it.
             _ => {
-                self.outcome.cache = Some(CacheResult::Coalesced);
-                let status = StatusField::collapsed(object, now);
+                let (result, status) = match is_own {
+                    true => {
+                        let status = StatusField::forwarded(Forwarded::UriMiss, None, Ok(object), now);
+                        (CacheResult::Miss, status)
+                    }
+                    false => (CacheResult::Coalesced, StatusField::collapsed(object, now)),
+                };
+                self.outcome.cache = Some(result);
                 self.serve(ctx, client, cached.request, (object, status), None);
                 Step::Taken
             }

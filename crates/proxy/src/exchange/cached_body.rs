@@ -1,7 +1,8 @@
 //! Sending of a stored response, whose body may still arrive: piece by piece, without a copy of the pieces in memory
 //! and, if its route compresses, in a coding of its own.
 
-use std::task::Poll;
+use std::io;
+use std::task::{Poll, ready};
 
 use cache::BodyError;
 use content::body::SLICE_BYTES;
@@ -13,9 +14,15 @@ use crate::core::PollContext;
 use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress};
 use crate::outcome::{EndPhase, EndReason};
 use crate::profile::ProfilePhase;
+use crate::relay::COPIED_BYTES_MAX;
 
 /// Maximum number of bytes that are encoded at a time, which takes about a millisecond.
 const ENCODED_SLICE_BYTES: usize = 32 * 1024;
+
+/// Number of bytes from which the kernel sends them from a file: a copy of fewer takes less time.
+const FILE_BYTES_MIN: usize = 16 * 1024;
+/// Maximum number of bytes that the kernel sends at a time.
+const FILE_BYTES_MAX: usize = 256 * 1024;
 
 impl Exchange {
     /// Waits for a stored response, or sends it, at most so many bytes of its content at a time.
@@ -45,7 +52,6 @@ impl Exchange {
         if self.response == ResponseProgress::Done {
             return StepResult::Finished(self.finish(ctx, client));
         }
-        self.progress.client_write.stop();
         // Taken out, so that the rest of the exchange can be used beside it.
         let stage = std::mem::replace(&mut self.stage, ExchangeStage::Unused);
         let ExchangeStage::Cached(mut stage) = stage else { return StepResult::Progressed };
@@ -66,7 +72,12 @@ impl Exchange {
         let bytes_before = self.outcome.bytes_out;
         let wait = Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
         match self.response_relay.poll_flush(ctx.cx, &mut client.stream, &mut self.outcome.bytes_out) {
-            Poll::Ready(Ok(())) => None,
+            Poll::Ready(Ok(())) => {
+                if self.outcome.bytes_out > bytes_before {
+                    self.progress.client_write.stop();
+                }
+                None
+            }
             Poll::Ready(Err(_)) => Some(self.fail_client_gone(ctx, client)),
             Poll::Pending if self.outcome.bytes_out > bytes_before => Some(StepResult::Progressed),
             Poll::Pending if self.expired_timeout(ctx, client, wait).is_some() => {
@@ -94,6 +105,11 @@ impl Exchange {
             return result;
         }
         body.has_begun = true;
+        if body.codec.is_none()
+            && let Some(result) = self.send_pieces(ctx, client, body, bytes_max)
+        {
+            return result;
+        }
         if body.codec.is_some() {
             return self.encode_piece(ctx, client, body, bytes_max);
         }
@@ -113,6 +129,69 @@ impl Exchange {
         }
     }
 
+    /// Sends as many pieces as the client's socket accepts in one write, without a copy of the rest. `None`: the body is
+    /// short, or has another framing than its content, or goes through a session or a stream, which keep bytes of their own.
+    fn send_pieces(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        body: &mut CachedBody,
+        bytes_max: usize,
+    ) -> Option<StepResult> {
+        if !client.stream.is_plain_socket() || self.response_relay.length_left().is_none() {
+            return None;
+        }
+        body.rest.read_more(&mut body.reader);
+        if body.rest.bytes() <= COPIED_BYTES_MAX {
+            return None;
+        }
+        Some(match self.poll_send_rest(ctx, client, body, bytes_max) {
+            Poll::Ready(Ok(sent)) => {
+                body.rest.advance(sent);
+                body.note_sent(sent as u64);
+                self.progress.client_write.stop();
+                if self.response_relay.is_received() {
+                    self.response = ResponseProgress::Done;
+                }
+                StepResult::Progressed
+            }
+            Poll::Ready(Err(_)) => self.fail_client_gone(ctx, client),
+            Poll::Pending => {
+                let wait = Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
+                match self.expired_timeout(ctx, client, wait) {
+                    Some(_) => self.fail(ctx, client, EndReason::WriteTimeout, EndPhase::Data),
+                    None => StepResult::Blocked,
+                }
+            }
+        })
+    }
+
+    /// Sends the next bytes: by the kernel if they are in a file, and else from several pieces at once. Returns the number
+    /// of content bytes.
+    fn poll_send_rest(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        body: &CachedBody,
+        bytes_max: usize,
+    ) -> Poll<io::Result<usize>> {
+        let (relay, stream) = (&mut self.response_relay, &mut client.stream);
+        let out = &mut self.outcome.bytes_out;
+        let range = body.rest.file_range().filter(|(_, _, bytes)| (*bytes).min(bytes_max) >= FILE_BYTES_MIN);
+        let Some((file, offset, bytes)) = range else {
+            return relay.poll_send_pieces(ctx.cx, stream, body.rest.parts(bytes_max), out);
+        };
+        ready!(relay.poll_flush_before_content(ctx.cx, stream, out))?;
+        let bytes = bytes.min(bytes_max).min(FILE_BYTES_MAX);
+        let sent = ready!(stream.poll_send_file(ctx.cx, file, offset, bytes))?;
+        if sent == 0 {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        *out += sent as u64;
+        relay.count_spliced(sent as u64);
+        Poll::Ready(Ok(sent))
+    }
+
     /// Reads the next piece. `None`: it is there.
     fn read_piece(
         &mut self,
@@ -123,7 +202,7 @@ impl Exchange {
     ) -> Option<StepResult> {
         Some(match body.reader.poll_next(ctx.cx) {
             Poll::Ready(Some(Ok(piece))) => {
-                body.rest.set(piece);
+                body.rest.push(piece);
                 return None;
             }
             Poll::Ready(Some(Err(error))) => match body.request.take().filter(|_| !body.has_begun) {

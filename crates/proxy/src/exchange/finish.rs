@@ -387,7 +387,7 @@ impl Exchange {
             server_name: client.server_name(),
             user: self.access.as_deref().map_or("", |access| &access.identity.user),
             tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),
-            trace: builder.trace.as_deref(),
+            trace: builder.trace(),
         };
         match &self.subrequest {
             None => core.record(&generation, &outcome),

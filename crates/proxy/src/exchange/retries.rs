@@ -76,7 +76,7 @@ impl Exchange {
     /// Notes an attempt that is followed by another, for the spans of the request.
     pub(super) fn note_attempt(&mut self, reason: EndReason) {
         let (server, start) = (self.outcome.server, self.outcome.times.dispatched);
-        if let Some(trace) = &mut self.outcome.trace {
+        if let Some(trace) = self.outcome.trace_mut() {
             trace.note_attempt(EarlierAttempt { server, start, end: MonotonicTime::now(), reason });
         }
     }

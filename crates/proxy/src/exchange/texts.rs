@@ -117,7 +117,7 @@ impl Exchange {
         let id = write_request(request.view, origin, parts, &mut relay);
         let is_complete = !values.has_overflow();
         self.outcome.note_request_id(&relay[id]);
-        if let Some(trace) = &self.outcome.trace {
+        if let Some(trace) = self.outcome.trace() {
             trace.context.write_fields(true, &mut relay);
         }
         *self.request_relay.head_buffer() = relay;

@@ -8,6 +8,7 @@ use crate::outcome::{
 };
 use crate::plan::{PoolId, ServerId};
 use crate::request_view::RequestView;
+use crate::trace_context::TraceContext;
 
 /// Facts collected about a request so far, for its [`Outcome`].
 #[derive(Debug)]
@@ -44,7 +45,10 @@ pub(crate) struct OutcomeBuilder {
     texts: Vec<u8>,
     text_ends: [u32; TEXT_COUNT],
     protocol: Option<Protocol>,
-    pub(crate) trace: Option<Box<RequestTrace>>,
+    /// Trace of this request or of an earlier one, whose memory the next one uses.
+    trace: Option<Box<RequestTrace>>,
+    /// True if the trace is of this request.
+    is_traced: bool,
 }
 
 const TEXT_COUNT: usize = 7;
@@ -79,6 +83,7 @@ impl Default for OutcomeBuilder {
             text_ends: [0; TEXT_COUNT],
             protocol: None,
             trace: None,
+            is_traced: false,
         }
     }
 }
@@ -90,7 +95,8 @@ impl OutcomeBuilder {
         if texts.capacity() > TEXT_BYTES_RETAINED {
             texts = Vec::new();
         }
-        *self = Self { texts, ..Self::default() };
+        let trace = self.trace.take();
+        *self = Self { texts, trace, ..Self::default() };
     }
 
     pub(crate) fn begin(&mut self, start: MonotonicTime, now: MonotonicTime, head_bytes: usize) {
@@ -100,20 +106,24 @@ impl OutcomeBuilder {
     }
 
     /// Copies the parts of the head that a log may need later.
-    pub(crate) fn note_request(&mut self, view: &RequestView<'_>, protocol: Protocol, needed: NeededFields) {
+    pub(crate) fn note_request(
+        &mut self,
+        view: &RequestView<'_>,
+        protocol: Protocol,
+        needed: NeededFields,
+        user_agent: Option<&[u8]>,
+    ) {
         let head = view.head;
         self.protocol = Some(protocol);
-        let (mut host, mut referer, mut user_agent) = (&b""[..], &b""[..], &b""[..]);
+        let (mut host, mut referer) = (&b""[..], &b""[..]);
         if needed != NeededFields::None {
             host = head.host.unwrap_or_default().as_bytes();
-            let lines = view.ordinary_lines("user-agent");
-            user_agent = wire::known_field_value(lines, b"user-agent").unwrap_or_default();
         }
         if needed == NeededFields::All {
             referer = wire::known_field_value(view.ordinary_lines("referer"), b"referer").unwrap_or_default();
         }
         let texts: [&[u8]; TEXT_COUNT - 2] =
-            [head.method.as_bytes(), head.target.as_bytes(), host, referer, user_agent];
+            [head.method.as_bytes(), head.target.as_bytes(), host, referer, user_agent.unwrap_or_default()];
         for (at, text) in texts.iter().enumerate() {
             // Most are empty without a log.
             if !text.is_empty() {
@@ -122,6 +132,29 @@ impl OutcomeBuilder {
             self.text_ends[at] = self.texts.len() as u32;
         }
         self.text_ends[TEXT_COUNT - 2..].fill(self.texts.len() as u32);
+    }
+
+    /// Begins the trace of the request.
+    #[inline]
+    pub(crate) fn begin_trace(&mut self, context: TraceContext) {
+        self.is_traced = true;
+        match &mut self.trace {
+            Some(trace) => {
+                trace.context = context;
+                trace.attempts.clear();
+            }
+            None => self.trace = Some(Box::new(RequestTrace { context, attempts: Vec::new() })),
+        }
+    }
+
+    /// Returns the trace; `None`: traces are off, or there was no head.
+    #[inline]
+    pub(crate) fn trace(&self) -> Option<&RequestTrace> {
+        if self.is_traced { self.trace.as_deref() } else { None }
+    }
+
+    pub(crate) fn trace_mut(&mut self) -> Option<&mut RequestTrace> {
+        if self.is_traced { self.trace.as_deref_mut() } else { None }
     }
 
     /// Adds the values that a log captures. The request id must not be known yet.

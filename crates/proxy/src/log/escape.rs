@@ -18,7 +18,11 @@ pub(super) enum EscapeRule {
 impl EscapeRule {
     #[inline]
     pub(super) fn push_escaped(self, out: &mut LineBuffer<'_>, text: &[u8]) {
-        if is_plain(text) && !(self == Self::Haproxy && memchr::memchr(b'#', text).is_some()) {
+        let is_plain = match self {
+            Self::Haproxy => is_plain::<b'#'>(text),
+            Self::Json | Self::Nginx => is_plain::<b'\\'>(text),
+        };
+        if is_plain {
             out.slice(text);
             return;
         }
@@ -30,15 +34,16 @@ impl EscapeRule {
     }
 }
 
-/// Returns whether the text is only printable ASCII without `"` and `\`, as nearly all text is.
-/// Checks eight bytes at a time; the last eight overlap those before.
+/// Returns whether the text is only printable ASCII without `"` and the byte that escapes begin with, as nearly all
+/// text is. Checks eight bytes at a time; the last eight overlap those before.
 #[inline]
-fn is_plain(text: &[u8]) -> bool {
+fn is_plain<const ESCAPE: u8>(text: &[u8]) -> bool {
     let Some(last) = text.last_chunk() else {
-        return text.iter().all(|&byte| (0x20..0x7f).contains(&byte) && byte != b'"' && byte != b'\\');
+        return text.iter().all(|&byte| (0x20..0x7f).contains(&byte) && byte != b'"' && byte != ESCAPE);
     };
     let (words, _) = text.as_chunks();
-    let special = words.iter().fold(special_bytes(*last), |odd, word| odd | special_bytes(*word));
+    let special =
+        words.iter().fold(special_bytes::<ESCAPE>(*last), |odd, word| odd | special_bytes::<ESCAPE>(*word));
     special == 0
 }
 
@@ -46,7 +51,7 @@ fn is_plain(text: &[u8]) -> bool {
 /// be wrong only above a right one, since a subtraction borrows upwards only from a byte that is
 /// not plain.
 #[inline]
-fn special_bytes(word: [u8; 8]) -> u64 {
+fn special_bytes<const ESCAPE: u8>(word: [u8; 8]) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;
     let word = u64::from_le_bytes(word);
@@ -55,7 +60,7 @@ fn special_bytes(word: [u8; 8]) -> u64 {
         difference.wrapping_sub(ONES) & !difference
     };
     let control = word.wrapping_sub(ONES * 0x20) & !word;
-    (word | control | equals(b'"') | equals(b'\\') | equals(0x7f)) & HIGH
+    (word | control | equals(b'"') | equals(ESCAPE) | equals(0x7f)) & HIGH
 }
 
 #[cold]
@@ -140,7 +145,7 @@ mod tests {
                 for position in 0..length {
                     let mut text = vec![b'!'; length];
                     text[position] = byte;
-                    assert_eq!(is_plain(&text), is_plain_byte, "{byte} at {position} of {length}");
+                    assert_eq!(is_plain::<b'\\'>(&text), is_plain_byte, "{byte} at {position} of {length}");
                 }
             }
         }

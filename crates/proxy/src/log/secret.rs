@@ -38,12 +38,11 @@ const NAME_BYTES: usize = 32;
 /// Passes `url` (a target in any form, or a referrer) to `emit` with its secrets replaced.
 #[inline]
 pub(crate) fn redact<'a>(url: &'a [u8], mut emit: impl FnMut(&'a [u8])) {
-    let query = memchr::memchr(b'?', url);
-    if query.is_none() && url.first() == Some(&b'/') {
+    let (before_query, query) = url.split_at(memchr::memchr(b'?', url).unwrap_or(url.len()));
+    if before_query.first() == Some(&b'/') && !Parameters(query).any(Parameter::is_secret) {
         emit(url);
         return;
     }
-    let (before_query, query) = url.split_at(query.unwrap_or(url.len()));
     let rest = match userinfo(before_query) {
         Some((start, end)) => {
             emit(&before_query[..start]);
@@ -53,7 +52,15 @@ pub(crate) fn redact<'a>(url: &'a [u8], mut emit: impl FnMut(&'a [u8])) {
         None => before_query,
     };
     emit(rest);
-    redact_query(query, emit);
+    for parameter in Parameters(query) {
+        match parameter.is_secret() {
+            true => {
+                emit(&parameter.text[..parameter.name_end + 1]);
+                emit(REDACTED);
+            }
+            false => emit(parameter.text),
+        }
+    }
 }
 
 /// Returns start and end of the user information in an absolute URL without query. The end is
@@ -68,19 +75,46 @@ fn userinfo(url: &[u8]) -> Option<(usize, usize)> {
     Some((start, start + memchr::memrchr(b'@', authority)?))
 }
 
-fn redact_query<'a>(mut query: &'a [u8], mut emit: impl FnMut(&'a [u8])) {
-    let is_separator = |byte: &u8| matches!(byte, b'&' | b';' | b'?');
-    while let Some((_, parameter)) = query.split_first() {
-        let length = 1 + parameter.iter().position(is_separator).unwrap_or(parameter.len());
-        let (parameter, rest) = query.split_at(length);
-        match memchr::memchr(b'=', parameter) {
-            Some(equals) if is_secret(&parameter[1..equals]) && equals + 1 < parameter.len() => {
-                emit(&parameter[..=equals]);
-                emit(REDACTED);
-            }
-            _ => emit(parameter),
+/// Parameters of a query, each with the separator before it.
+struct Parameters<'a>(&'a [u8]);
+
+#[derive(Clone, Copy)]
+struct Parameter<'a> {
+    text: &'a [u8],
+    /// Position of the `=`; the end, if there is none.
+    name_end: usize,
+}
+
+impl<'a> Iterator for Parameters<'a> {
+    type Item = Parameter<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Parameter<'a>> {
+        if self.0.is_empty() {
+            return None;
         }
-        query = rest;
+        let (mut length, mut name_end) = (self.0.len(), None);
+        for (position, byte) in self.0.iter().enumerate().skip(1) {
+            match byte {
+                b'=' if name_end.is_none() => name_end = Some(position),
+                b'&' | b';' | b'?' => {
+                    length = position;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        let (text, rest) = self.0.split_at(length);
+        self.0 = rest;
+        Some(Parameter { text, name_end: name_end.unwrap_or(length) })
+    }
+}
+
+impl Parameter<'_> {
+    /// Returns whether the parameter has a value under the name of a secret.
+    #[inline]
+    fn is_secret(self) -> bool {
+        self.name_end + 1 < self.text.len() && is_secret(&self.text[1..self.name_end])
     }
 }
 

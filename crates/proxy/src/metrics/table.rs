@@ -97,7 +97,7 @@ metrics! {
     CacheDiskJobs, "weir_cache_disk_total", Counter, ["cache", "result"], "Files of stored responses by result: written, read, queue_full (not written, because 1024 jobs waited for the threads), no_space (not written), error (a failed call), damaged (torn or foreign, and removed).";
     CacheDiskQueue, "weir_cache_disk_queued", Gauge, ["cache"], "Jobs that wait for a thread of the disk.";
     CacheDiskReady, "weir_cache_disk_ready", Gauge, ["cache"], "1 once this process uses the directory and knows all its files, 0 while another process uses it or a scan reads them.";
-    CacheRefreshes, "weir_cache_refreshes_total", Counter, ["cache", "route", "result"], "Validations of stale responses in the background (`stale-while-revalidate`) by result: started, or refused because 64 of the core were in progress.";
+    CacheRefreshes, "weir_cache_refreshes_total", Counter, ["cache", "route", "result"], "Requests in the background that validate a stale response (`stale-while-revalidate`) or fetch the whole of one of which a part was asked for, by result: started, or refused because 64 of the core were in progress.";
     Hedges, "weir_hedges_total", Counter, ["route", "result"], "Requests whose response was late (hedge): sent (to a second server, too), of which each is later won (its response was forwarded), lost (the first server's was, or the client left) or failed (no response, or one with 5xx while the first server still worked); no_budget (the retry budget was exhausted), no_server (no other server had a free slot).";
     Retries, "weir_retries_total", Counter, ["pool"], "Retries.";
     RetriesDenied, "weir_retries_denied_total", Counter, ["pool"], "Retries that were not made, because the retry budget was exhausted.";

@@ -41,7 +41,9 @@ of certificates) counts as `*`. Keys of more than 16 KiB are not used.
 
 GET and HEAD are answered from the cache, also their conditions (304, 412) and, of a stored 200, single ranges (206, 416). GET fills it: \
 a request without a usable stored response is forwarded without its `If-None-Match`, `If-Modified-Since` and `If-Range`, so that the complete response \
-is stored, and its client gets what it asked for from that. A request with `Range`, and HEAD, are forwarded as they are if nothing is stored. A \
+is stored, and its client gets what it asked for from that. Of a response that is not stored and of which a part is asked for (`Range`), the whole is fetched in the background, one request at a time, unless an \
+earlier response was not fit to be stored: a single range that begins in the first MiB waits for it, as equal requests do, and any other is forwarded \
+as it is. HEAD is forwarded as it is if nothing is stored. A \
 successful response to any other method removes the responses of its key and, with the default key, those of `Location` and \
 `Content-Location` on the same host (RFC 9111 §4.4). Requests with content, with `If-Match` or `If-Unmodified-Since`, upgrades, gRPC and CONNECT pass. \
 `Cache-Control` of requests counts (`no-cache`, `no-store`, `max-age`, `min-fresh`, `max-stale`, `only-if-cached`), unless `ignore-request-directives`.
@@ -57,7 +59,8 @@ wait for one response, and `fills-max` responses that arrive; beyond these a req
 1024 jobs at most wait for them, and a core never does. Each file has checksums, which are verified when it is read, and is renamed \
 into its place: a file that is torn, by a crash or a full disk, or that another program has changed is removed, and never sent. After a \
 start the directory is scanned in the background. A reload keeps a cache whose `[cache.NAME]` is the same; other settings of one with a disk need another \
-directory, or a restart.
+directory, or a restart. A content of 64 KiB or more is kept in a file in memory (memfd_create(2)), from which the kernel sends it to connections \
+without TLS or HTTP/2 without a copy; a process that may not have such a file reports that, and one that started without a cache has none.
 
 `weir ctl cache` lists the caches, `weir ctl cache show NAME` the largest responses, and `weir ctl cache purge NAME key KEY` \
 (`tag TAG`, `prefix TEXT`, `all`) removes responses, also those that are arriving. The tags of a response are those of `Cache-Tag` \

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 
 use crate::outcome::RequestTrace;
-use crate::plan::{Collector, TraceTrust, TracingPlan};
+use crate::plan::{Collector, TraceSample, TraceTrust, TracingPlan};
 use crate::trace_context::{TraceContext, TraceId};
 
 pub(super) fn plan() -> TracingPlan {
@@ -21,7 +21,7 @@ pub(super) fn plan() -> TracingPlan {
         service_name: "weir".into(),
         attributes: Vec::new(),
         trust: TraceTrust::Trusted,
-        sample: 1.0,
+        sample: TraceSample::new(1.0),
         slow_ns: None,
         records_failed: true,
         requests_per_second_max: 100.0,

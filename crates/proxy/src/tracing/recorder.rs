@@ -22,7 +22,8 @@ const BATCH_BYTES: usize = 32 * 1024;
 /// Traces of one core under the plan in force.
 #[derive(Debug)]
 pub(crate) struct CoreTraces {
-    is_on: Cell<bool>,
+    /// Requests that are recorded whatever the sample; `None`: traces are off.
+    always: Cell<Option<AlwaysRecorded>>,
     state: RefCell<State>,
 }
 
@@ -38,33 +39,43 @@ struct State {
 
 impl CoreTraces {
     pub(crate) fn new(sender: TraceSender, cores: usize) -> Self {
-        let is_on = Cell::new(sender.plan().is_some());
+        let always = Cell::new(sender.plan().map(AlwaysRecorded::of_plan));
         let (batch, rng, tokens) = (SpanBatch::default(), fastrand::Rng::new(), Tokens::default());
-        Self { is_on, state: RefCell::new(State { sender, cores, batch, rng, tokens }) }
+        Self { always, state: RefCell::new(State { sender, cores, batch, rng, tokens }) }
     }
 
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.is_on.get()
+        self.always.get().is_some()
     }
 
-    /// Returns the trace of a request; `None` if traces are off.
-    pub(crate) fn begin(&self, view: &RequestView<'_>) -> Option<Box<RequestTrace>> {
+    /// Returns the context of a request; `None` if traces are off. `has_context`: the head has fields of one.
+    #[inline]
+    pub(crate) fn begin(&self, view: &RequestView<'_>, has_context: bool) -> Option<TraceContext> {
         let State { sender, rng, .. } = &mut *self.state.borrow_mut();
         let plan = sender.plan()?;
         let is_continued = plan.continues_trace(view.is_trusted);
-        let context = TraceContext::of_request(view, is_continued, plan.sample, rng);
-        Some(Box::new(RequestTrace { context, attempts: Vec::new() }))
+        Some(TraceContext::of_request(view, has_context, is_continued, plan.sample, rng))
     }
 
-    /// Appends the spans of a request that is to be recorded. Returns whether it was.
+    /// Returns the trace of a request that is to be recorded.
+    #[inline]
+    pub(crate) fn recorded<'a>(&self, outcome: &Outcome<'a>) -> Option<&'a RequestTrace> {
+        let (trace, always) = (outcome.trace?, self.always.get()?);
+        (trace.context.is_sampled || always.contains(outcome)).then_some(trace)
+    }
+
+    /// Appends the spans of a request, unless there are too many. Returns whether it did.
     #[cold]
-    pub(crate) fn record(&self, outcome: &Outcome<'_>, names: &LogNames, clock: WallClock) -> bool {
+    pub(crate) fn record(
+        &self,
+        trace: &RequestTrace,
+        outcome: &Outcome<'_>,
+        names: &LogNames,
+        clock: WallClock,
+    ) -> bool {
         let state = &mut *self.state.borrow_mut();
-        let (Some(trace), Some(plan)) = (outcome.trace, state.sender.plan()) else { return false };
-        if !is_recorded(plan, trace, outcome) {
-            return false;
-        }
+        let Some(plan) = state.sender.plan() else { return false };
         let rate_max = plan.requests_per_second_max / state.cores as f64;
         if !state.tokens.take(rate_max, outcome.times.end) {
             state.sender.counts().over_rate.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +100,7 @@ impl CoreTraces {
     pub(crate) fn change(&self, sender: TraceSender) {
         let state = &mut *self.state.borrow_mut();
         state.hand_over();
-        self.is_on.set(sender.plan().is_some());
+        self.always.set(sender.plan().map(AlwaysRecorded::of_plan));
         state.sender = sender;
     }
 
@@ -114,12 +125,24 @@ impl Drop for State {
     }
 }
 
-fn is_recorded(plan: &TracingPlan, trace: &RequestTrace, outcome: &Outcome<'_>) -> bool {
-    trace.context.is_sampled
-        || plan.records_failed && outcome.is_failed()
-        || plan.slow_ns.is_some_and(|slow_ns| {
-            outcome.times.end.as_ns().saturating_sub(outcome.times.start.as_ns()) >= slow_ns
-        })
+/// Requests that are recorded whatever the sample.
+#[derive(Clone, Copy, Debug)]
+struct AlwaysRecorded {
+    failed: bool,
+    /// Time from which a request is slow; `u64::MAX`: none is.
+    slow_ns: u64,
+}
+
+impl AlwaysRecorded {
+    fn of_plan(plan: &TracingPlan) -> Self {
+        Self { failed: plan.records_failed, slow_ns: plan.slow_ns.unwrap_or(u64::MAX) }
+    }
+
+    #[inline]
+    fn contains(self, outcome: &Outcome<'_>) -> bool {
+        let lasted_ns = outcome.times.end.as_ns().saturating_sub(outcome.times.start.as_ns());
+        lasted_ns >= self.slow_ns || self.failed && outcome.is_failed()
+    }
 }
 
 /// Token bucket of a core, with the tokens of one second.
@@ -148,25 +171,19 @@ mod tests {
     use super::super::fixtures::plan;
     use super::*;
     use crate::log::fixtures::successful_request;
-    use crate::tracing::fixtures::trace;
 
     #[test]
     fn slow_and_failed_requests_are_recorded_whatever_was_chosen() {
-        let trace = |is_sampled| {
-            let mut trace = trace();
-            trace.context.is_sampled = is_sampled;
-            trace
-        };
         let ordinary = successful_request();
         let failed = Outcome { status: 502, ..ordinary };
         let lasts_ns = ordinary.times.end.as_ns() - ordinary.times.start.as_ns();
-        let plan = TracingPlan { slow_ns: Some(lasts_ns + 1), records_failed: true, ..plan() };
-        assert!(is_recorded(&plan, &trace(true), &ordinary) && !is_recorded(&plan, &trace(false), &ordinary));
-        assert!(is_recorded(&plan, &trace(false), &failed));
-        let slow = TracingPlan { slow_ns: Some(lasts_ns), records_failed: false, ..plan };
-        assert!(is_recorded(&slow, &trace(false), &ordinary));
-        let none = TracingPlan { slow_ns: None, ..slow };
-        assert!(!is_recorded(&none, &trace(false), &failed));
+        let always = |slow_ns, records_failed| {
+            AlwaysRecorded::of_plan(&TracingPlan { slow_ns, records_failed, ..plan() })
+        };
+        let on_failure = always(Some(lasts_ns + 1), true);
+        assert!(!on_failure.contains(&ordinary) && on_failure.contains(&failed));
+        assert!(always(Some(lasts_ns), false).contains(&ordinary));
+        assert!(!always(None, false).contains(&failed));
     }
 
     #[test]

@@ -340,7 +340,7 @@ fn run_beside_a_subject(foreign_cpus: f64, kernels: [&str; 2]) -> Run {
         ..MachineObservation::default()
     };
     let objection = |text: &str| ValidityReason {
-        code: "foreign_cpu".to_owned(),
+        code: "cpu_contended".to_owned(),
         verdict: ValidityVerdict::Suspect,
         text: text.to_owned(),
     };

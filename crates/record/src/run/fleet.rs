@@ -2,10 +2,7 @@
 
 use super::Run;
 use crate::fleet::AgentFigures;
-use crate::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason};
-
-/// Code of the rule of a load beside which other processes used the machine.
-const FOREIGN_CPU: &str = "foreign_cpu";
+use crate::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
 
 impl Run {
     /// Returns the figures of this record for the row of the agent that wrote it.
@@ -28,6 +25,7 @@ impl Run {
     /// observations.
     pub fn withdraw_shared_cpus(&mut self) {
         let Some(fleet) = &mut self.fleet else { return };
+        let mut is_withdrawn = false;
         let (from_s, to_s) = (self.window.from_s, self.window.to_s);
         for agent in &mut fleet.agents {
             let Some(figures) = &mut agent.figures else { continue };
@@ -40,16 +38,28 @@ impl Run {
             if foreign.is_none_or(|cpus| cpus > limit) || foreign == alone {
                 continue;
             }
-            figures.validity = without_reason(&figures.validity, |reason| reason.code == FOREIGN_CPU);
+            figures.validity = without_reason(&figures.validity, |reason| reason.code == CPU_CONTENDED);
+            is_withdrawn = true;
             let own = format!("agent {}: ", agent.name);
             self.validity = without_reason(&self.validity, |reason| {
-                reason.code == FOREIGN_CPU && reason.text.starts_with(&own)
+                reason.code == CPU_CONTENDED && reason.text.starts_with(&own)
             });
+        }
+        let worst = self.validity.verdict;
+        for objective in self.objectives.iter_mut().filter(|_| is_withdrawn) {
+            objective.validity = objective.validity.map(|verdict| verdict.min(worst));
         }
     }
 }
 
+/// Returns a validity without some of its reasons: no conclusion is worse than the reasons that remain.
 fn without_reason(validity: &Validity, is_withdrawn: impl Fn(&ValidityReason) -> bool) -> Validity {
     let kept = validity.reasons.iter().filter(|reason| !is_withdrawn(reason));
-    Validity::from_reasons(kept.cloned().collect())
+    let mut remaining = Validity::from_reasons(kept.cloned().collect());
+    remaining.conclusions.clone_from(&validity.conclusions);
+    for one in &mut remaining.conclusions {
+        one.verdict = one.verdict.min(remaining.verdict);
+        one.undisturbed = one.undisturbed.filter(|_| one.verdict != ValidityVerdict::Valid);
+    }
+    remaining
 }

@@ -70,9 +70,17 @@ pub(crate) fn change(experiment: &Experiment, comparison: &Comparison) -> String
         Some(_) if comparison.noise && has_few_blocks(comparison) => {
             format!("too few blocks ({} of {BLOCKS_MIN})", comparison.pairs.len())
         }
-        Some(ratio) => format::signed_change(ratio),
+        // Nor does a ratio whose interval is wider than a factor of two: only its clear end.
+        Some(ratio) => {
+            wide_interval(comparison).map_or_else(|| format::signed_change(ratio), format::ratio_interval)
+        }
         None => change_without_ratio(experiment, comparison),
     }
+}
+
+/// Returns an interval that is wider than a factor of two.
+fn wide_interval(comparison: &Comparison) -> Option<(f64, f64)> {
+    comparison.interval.filter(|ends| format::is_wide(*ends))
 }
 
 /// Returns the text for a comparison without a ratio: both medians, since zero has no ratio.
@@ -123,7 +131,8 @@ pub(crate) fn comparison_name(experiment: &Experiment, comparison: &Comparison) 
 }
 
 pub(crate) fn change_with_interval(experiment: &Experiment, comparison: &Comparison) -> String {
-    let interval = comparison.interval.map(|ends| format!(" ({})", format::ratio_interval(ends)));
+    let narrow = comparison.interval.filter(|ends| !format::is_wide(*ends));
+    let interval = narrow.map(|ends| format!(" ({})", format::ratio_interval(ends)));
     format!("{}{}", change(experiment, comparison), interval.unwrap_or_default())
 }
 
@@ -141,4 +150,35 @@ pub(crate) fn tip(experiment: &Experiment, comparison: &Comparison) -> String {
     }
     let blocks = format::count(comparison.pairs.len(), "block");
     tip + &format!("\n{blocks}, {}", outcome(experiment, comparison))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{NoRecords, one_load};
+
+    #[test]
+    fn a_wide_interval_is_a_figure_in_no_table_and_on_no_card() {
+        let (mut experiment, _) = one_load();
+        for one in experiment.comparisons.iter_mut().filter(|one| one.primary) {
+            (one.ratio, one.interval) = (Some(1.7321), Some((0.9123, 3.2871)));
+            one.outcome = ComparisonOutcome::Inconclusive;
+        }
+        let text = crate::text::experiment::format_experiment(&experiment, &NoRecords);
+        let markdown = crate::markdown(&experiment, &NoRecords);
+        let page = crate::html(&experiment, &NoRecords).html;
+        let (visible, _) = page.split_once("<details class=\"data\"").unwrap();
+        for text in [text.as_str(), &markdown, visible] {
+            assert!(text.contains(format::NOT_CLEAR), "{text}");
+            for figure in ["1.732", "0.912", "3.287", "73.2 %", "8.8 %", "×3.29"] {
+                assert!(!text.contains(figure), "{figure}: {text}");
+            }
+        }
+        // Of a settled one the clear end is a figure.
+        for one in experiment.comparisons.iter_mut().filter(|one| one.primary) {
+            (one.interval, one.outcome) = (Some((1.25, 3.2)), ComparisonOutcome::Slower);
+        }
+        let text = crate::text::experiment::format_experiment(&experiment, &NoRecords);
+        assert!(text.contains("1.250 or more") && !text.contains("1.732"), "{text}");
+    }
 }

@@ -3,17 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::arm_titles::with_arm_titles;
 use diagnose::verdicts;
 use experiment::format;
 use experiment::trial_counts::LeftOutCounts;
 use maud::{Markup, html};
 use record::experiment::{Arm, Comparison, ComparisonOutcome, Experiment, Warning, counted_blocks};
+use record::run::Answer;
 
 use super::figure::first_sentence;
 use crate::charts::small_forest;
-use crate::data::comparisons::{change, has_few_blocks, outcome};
+use crate::data::comparisons::{change, change_with_interval, has_few_blocks, outcome};
 use crate::data::trials::has_several_loads;
+use crate::text::experiment::{answer, other_findings};
 use stats::sequential::BLOCKS_MIN;
 
 /// Maximum number of comparisons on the first screen; the forest plot below has the others.
@@ -23,17 +24,15 @@ const LISTED_MAX: usize = 12;
 /// Maximum number of warnings: nobody reads more, and the record has all of them.
 const WARNINGS_MAX: usize = 40;
 
-/// Returns the first screen.
+/// Returns the first screen: the answer, and the comparisons with their drawings.
 pub(super) fn summary(experiment: &Experiment) -> Markup {
-    let none = "No result yet: no block is complete.".to_owned();
-    let first = experiment.summary.first().unwrap_or(&none);
-    let (result, rest) = first_sentence(first).unwrap_or((first, ""));
+    let answer = answer(experiment);
     let warnings = experiment.warnings.len();
     html! {
         section #result aria-label="Result" {
             h1 { (experiment.plan.title) }
-            (early_end(experiment, first))
-            p.result { (with_arm_titles(result, experiment)) }
+            (early_end(experiment, &answer.what))
+            (answer_card(&answer))
             @if warnings > 0 {
                 p {
                     a.flag href="#warnings" {
@@ -42,7 +41,16 @@ pub(super) fn summary(experiment: &Experiment) -> Markup {
                 }
             }
             (comparisons(experiment))
-            (in_words(rest, experiment.summary.get(1..).unwrap_or_default()))
+        }
+    }
+}
+
+/// Returns what is below the first drawing: the other findings, folded, the arms, the certainty, the limits and the
+/// warnings.
+pub(super) fn context(experiment: &Experiment) -> Markup {
+    html! {
+        section #context aria-label="Findings, arms and certainty" {
+            (other_words(experiment))
             div.three {
                 div { h2 { "Arms" } (arms(experiment)) }
                 div { h2 { "Certainty" } (certainty(experiment)) }
@@ -53,14 +61,43 @@ pub(super) fn summary(experiment: &Experiment) -> Markup {
     }
 }
 
-/// Returns the rest of the summary, folded: the drawings above say most of it.
-fn in_words(rest: &str, sentences: &[String]) -> Markup {
+/// Returns whether the first screen has comparisons, each with a drawing.
+pub(super) fn has_comparisons(experiment: &Experiment) -> bool {
+    experiment.comparisons.iter().any(|one| one.primary && !one.noise)
+}
+
+/// Returns the three sentences. Of a long one the first part is visible, and the rest on demand.
+fn answer_card(answer: &Answer) -> Markup {
+    let (what, more) = first_sentence(&answer.what).unwrap_or((&answer.what, ""));
     html! {
-        @if !rest.is_empty() || !sentences.is_empty() {
+        div.answer {
+            p.result { (what) }
+            (answer_line("why", "", &answer.why))
+            (answer_line("next", "Next: ", &answer.next))
+            @if !more.is_empty() { p.more { (more) } }
+        }
+    }
+}
+
+fn answer_line(class: &str, label: &str, text: &str) -> Markup {
+    html! {
+        @if let Some((first, rest)) = first_sentence(text) {
+            details.fold.(class) { summary { @if !label.is_empty() { b { (label) } } (first) } p { (rest) } }
+        } @else if !text.is_empty() {
+            p.(class) { @if !label.is_empty() { b { (label) } } (text) }
+        }
+    }
+}
+
+/// Returns the findings that are not in the answer, folded: the drawings say most of them.
+fn other_words(experiment: &Experiment) -> Markup {
+    let answer = answer(experiment);
+    let others: Vec<&String> = other_findings(experiment, &answer).collect();
+    html! {
+        @if !others.is_empty() {
             details.fold.words-of-result {
                 summary { "The result in words" }
-                @if !rest.is_empty() { p.more { (rest) } }
-                @for sentence in sentences { p.more { (sentence) } }
+                @for sentence in others { p.more { (sentence) } }
             }
         }
     }
@@ -236,15 +273,13 @@ fn noise(experiment: &Experiment) -> String {
     let (own, too_few): (Vec<_>, Vec<_>) = own.partition(|one| one.pairs.len() >= BLOCKS_MIN);
     let log_distance = |one: &Comparison| one.ratio.map_or(0.0, |ratio| ratio.ln().abs());
     let worst = own.into_iter().max_by(|a, b| log_distance(a).total_cmp(&log_distance(b)));
-    let Some((worst, ratio)) = worst.and_then(|one| Some((one, one.ratio?))) else {
+    let Some(worst) = worst.filter(|one| one.ratio.is_some()) else {
         let why = if too_few.is_empty() { "" } else { &format!(" yet (min {BLOCKS_MIN} blocks)") };
         return format!("the difference of the baseline from itself (A/A) is unknown{why}.");
     };
-    let interval = worst.interval.map(|ends| format!(" ({})", format::ratio_interval(ends)));
     let load = has_several_loads(&experiment.plan).then(|| format!(", worst under {}", worst.load));
-    let (baseline, change) = (&worst.baseline, format::signed_change(ratio));
-    let [interval, load] = [interval, load].map(Option::unwrap_or_default);
-    format!("{baseline} against itself (A/A): {change}{interval}{load}.")
+    let change = change_with_interval(experiment, worst);
+    format!("{} against itself (A/A): {change}{}.", worst.baseline, load.unwrap_or_default())
 }
 
 /// Returns the most frequent verdict of each arm's trials, and the loads with that verdict.
@@ -323,8 +358,12 @@ mod tests {
 
     #[test]
     fn the_first_drawing_comes_before_the_prose() {
-        let (experiment, _) = synthetic_experiment();
-        let text = summary(&experiment).0;
-        assert!(text.find("<svg").unwrap() < text.find("words-of-result").unwrap());
+        let (mut experiment, _) = synthetic_experiment();
+        experiment.summary.push("Another finding.".to_owned());
+        let (first, context) = (summary(&experiment).0, context(&experiment).0);
+        assert!(first.contains("<svg") && !first.contains("words-of-result"));
+        assert!(context.contains("words-of-result") && !context.contains("<svg"));
+        let places = ["class=\"result\"", "why\"", "next\"", "<svg"].map(|part| first.find(part).unwrap());
+        assert!(places.is_sorted(), "{first}");
     }
 }

@@ -5,8 +5,8 @@ use record::capacity_search::CapacitySearch;
 use record::run::{Answer, Run};
 use record::validity::ValidityVerdict;
 
-use super::TEXT_CHARS_MAX;
-use super::layout::short;
+use super::ANSWER_CHARS_MAX;
+use super::layout::{prose, short};
 use crate::text::decision::decision_rows;
 
 pub(super) fn sentence(text: &str) -> String {
@@ -16,7 +16,8 @@ pub(super) fn sentence(text: &str) -> String {
 
 /// Returns the card: the limit, its figures, the next step.
 pub(super) fn card(answer: &Answer, run: Option<&Run>) -> Markup {
-    let [what, why, next] = [&answer.what, &answer.why, &answer.next].map(|text| short(text, TEXT_CHARS_MAX));
+    let [what, why, next] =
+        [&answer.what, &answer.why, &answer.next].map(|text| prose(text, ANSWER_CHARS_MAX));
     html! {
         div.answer {
             @if let Some(run) = run { p.status { (badge(run)) } }
@@ -36,8 +37,8 @@ pub(super) fn decision(search: &CapacitySearch) -> Markup {
                 @for (label, text) in rows {
                     dt { (experiment::format::capitalized(label)) }
                     @match label {
-                        "prove it" => dd { code { (short(&text, TEXT_CHARS_MAX)) } },
-                        _ => dd { (short(&text, TEXT_CHARS_MAX)) },
+                        "prove it" => dd { code { (prose(&text, ANSWER_CHARS_MAX)) } },
+                        _ => dd { (prose(&text, ANSWER_CHARS_MAX)) },
                     }
                 }
             }

@@ -3,14 +3,16 @@
 use experiment::format;
 use maud::{Markup, html};
 use record::capacity_search::CapacitySearch;
-use record::run::{Confidence, Diagnosis, Interval, Run};
+use record::run::{Confidence, Diagnosis, Interval, ObjectiveOutcome, Run};
 use record::sorted::sort_by_key;
 use record::units::{format_duration_ns, format_plural};
 use record::validity::ValidityVerdict;
 
+use super::FINDING_CHARS_MAX;
 use super::answer_card::sentence;
-use super::layout::short;
-use super::{TEXT_CHARS_MAX, run_facts};
+use super::layout::prose;
+use super::run_facts;
+use crate::text::conclusions::figures_text;
 
 const FINDINGS_MAX: usize = 12;
 const PROOFS_MAX: usize = 3;
@@ -57,7 +59,7 @@ pub(super) fn of_search(search: &CapacitySearch, run: &Run) -> Markup {
     let notes = search.notes.iter().take(FINDINGS_MAX);
     html! {
         (markup(&all))
-        @for note in notes { p.note { (short(note, TEXT_CHARS_MAX)) } }
+        @for note in notes { p.note { (prose(note, FINDING_CHARS_MAX)) } }
     }
 }
 
@@ -67,11 +69,11 @@ fn markup(all: &[Finding]) -> Markup {
         ol.findings {
             @for finding in all.iter().take(FINDINGS_MAX) {
                 li class=(finding.class) {
-                    p.what { (short(&finding.what, TEXT_CHARS_MAX)) }
+                    p.what { (prose(&finding.what, FINDING_CHARS_MAX)) }
                     @for (name, text) in [
                         ("When", &finding.when), ("May mean", &finding.meaning), ("Do", &finding.action),
                     ] {
-                        @if !text.is_empty() { p { b { (name) } " " (short(text, TEXT_CHARS_MAX)) } }
+                        @if !text.is_empty() { p { b { (name) } " " (prose(text, FINDING_CHARS_MAX)) } }
                     }
                 }
             }
@@ -96,7 +98,14 @@ fn validity(run: &Run) -> Vec<Finding> {
             action: action.to_owned(),
         }
     };
-    run.validity.reasons.iter().map(finding).collect()
+    let figures = figures_text(run).map(|text| Finding {
+        class: "open",
+        what: format!("Figures: {text}"),
+        when: window(run),
+        meaning: "Each conclusion is judged by what the disturbance can have changed of it.".to_owned(),
+        action: String::new(),
+    });
+    run.validity.reasons.iter().map(finding).chain(figures).collect()
 }
 
 /// Meaning and remedy of a reason, by its code.
@@ -127,7 +136,7 @@ const VALIDITY_ADVICE: &[(&str, &str, &str)] = &[
         "Repeat on an idle machine.",
     ),
     (
-        "foreign_cpu",
+        "cpu_contended",
         "Other processes used the CPUs that the server or the generator needed.",
         "Stop them, or repeat on an idle machine.",
     ),
@@ -166,7 +175,7 @@ fn stall_seconds(run: &Run, code: &str) -> Option<String> {
 }
 
 fn objectives(run: &Run) -> Vec<Finding> {
-    let missed = run.objectives.iter().filter(|objective| !objective.met);
+    let missed = run.objectives.iter().filter(|one| one.outcome() == ObjectiveOutcome::Missed);
     let finding = |objective: &record::run::ObjectiveResult| Finding {
         class: "bad",
         what: format!("Objective {} missed: {}", objective.text, objective.value_text()),
@@ -181,8 +190,9 @@ fn objectives(run: &Run) -> Vec<Finding> {
     missed.map(finding).collect()
 }
 
-fn url(run: &Run) -> String {
-    run_facts::target(run).split_whitespace().nth(1).unwrap_or("URL").to_owned()
+/// Returns the first URL, whole: it is a part of a command.
+fn url(run: &Run) -> &str {
+    run.plan["requests"][0]["url"].as_str().unwrap_or("URL")
 }
 
 /// Returns the failed requests by kind.

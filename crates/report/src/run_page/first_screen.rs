@@ -10,19 +10,21 @@ use record::units::{format_duration_ns, format_plural, format_rate};
 use record::validity::ValidityVerdict;
 
 use super::PageBaseline;
-use super::layout::short;
+use super::layout::{prose, short};
 use crate::run_comparison::{FigureChange, RegressionOutcome};
 
 /// Maximum number of objectives, and of kinds of errors.
 const SHOWN_MAX: usize = 8;
 const KINDS_MAX: usize = 3;
+/// Maximum length of a text of a tile or a list, in characters.
+const DETAIL_CHARS_MAX: usize = 600;
 
 pub(super) fn tiles(run: &Run, load_text: &str) -> Markup {
     let (totals, response) = (&run.totals, &run.latency.last_byte.response);
     let time = |ns: u64| if response.count == 0 { "–".to_owned() } else { format_duration_ns(ns) };
     html! {
         div.tiles {
-            (tile("Load", &short(load_text, 160), &attempted(run), ""))
+            (tile("Load", &prose(load_text, DETAIL_CHARS_MAX), &attempted(run), ""))
             (tile("Rate", &format_rate(run.goodput_per_s()), &achieved(run), ""))
             (tile("Latency p50 / p99", &format!("{} / {}", time(response.p50_ns), time(response.p99_ns)),
                 &format!("from due to last byte; max {}", time(response.max_ns)), ""))
@@ -93,7 +95,7 @@ const GENERATOR_REASONS: &[&str] = &[
     "ports_scarce",
     "littles_law",
     "cpu_steal",
-    "foreign_cpu",
+    "cpu_contended",
 ];
 
 /// Returns the state of the generator in a word, with the class of its tile.
@@ -127,14 +129,25 @@ pub(super) fn objectives(texts: &[String]) -> Markup {
         @if !texts.is_empty() {
             ul.objectives {
                 @for text in texts.iter().take(SHOWN_MAX) {
-                    @let missed = text.contains(": MISSED");
-                    li class=(if missed { "bad" } else { "good" }) {
-                        span aria-hidden="true" { (if missed { "✗" } else { "✓" }) } " " (short(text, 120))
+                    @let (class, sign) = objective_sign(text);
+                    li class=(class) {
+                        span aria-hidden="true" { (sign) } " " (prose(text, DETAIL_CHARS_MAX))
                     }
                 }
                 @if texts.len() > SHOWN_MAX { li { (texts.len() - SHOWN_MAX) " more in the record" } }
             }
         }
+    }
+}
+
+/// Returns the class and the sign of an objective, by its outcome.
+fn objective_sign(text: &str) -> (&'static str, &'static str) {
+    if text.contains(": MISSED (") {
+        ("bad", "✗")
+    } else if text.contains(": NOT PROVEN (") {
+        ("open", "?")
+    } else {
+        ("good", "✓")
     }
 }
 
@@ -158,7 +171,7 @@ pub(super) fn comparison(baseline: &PageBaseline<'_>) -> Markup {
                 p { span.badge.(class) { (short(result.condition.text(), 60)) } " " (result.outcome_text()) }
             }
             @if !comparison.plan_differences.is_empty() {
-                p.note { "The plans differ in: " (short(&comparison.plan_differences.join(", "), 200)) "." }
+                p.note { "The plans differ in: " (prose(&comparison.plan_differences.join(", "), DETAIL_CHARS_MAX)) "." }
             }
             p.note {
                 "The intervals come from the seconds of both runs. A difference between two runs may have other "
@@ -193,9 +206,9 @@ pub(super) fn search_tiles(search: &CapacitySearch, load_text: Option<&str>) -> 
     html! {
         div.tiles {
             (tile("Held level", &level(conclusion.level.or(conclusion.lower)), &verified, ""))
-            (tile("Missed at", &level(conclusion.upper), &short(&conclusion.reasons.join("; "), 200), ""))
-            (tile("Objective", &short(&search.objectives.join(", "), 120), &range, ""))
-            (tile("Load", &short(load_text.unwrap_or(&search.quantity), 160),
+            (tile("Missed at", &level(conclusion.upper), &prose(&conclusion.reasons.join("; "), DETAIL_CHARS_MAX), ""))
+            (tile("Objective", &prose(&search.objectives.join(", "), DETAIL_CHARS_MAX), &range, ""))
+            (tile("Load", &prose(load_text.unwrap_or(&search.quantity), DETAIL_CHARS_MAX),
                 &format!("{} in {}", format::count(search.trials.len(), "trial"), format::duration_text(search.duration_s)), ""))
             @if let Some(run) = run {
                 (tile("Generator", generator_word(run).0, &generator_figures(run), generator_word(run).1))

@@ -70,7 +70,32 @@ impl Figure {
     }
 }
 
-/// Shortens a text of a record to this number of characters.
+/// Bounds a sentence or a command without cutting it: beyond this number of characters only its whole first sentences
+/// or words remain, and a note that the record has the rest.
+pub(super) fn prose(text: &str, chars_max: usize) -> String {
+    let Some((end, _)) = text.char_indices().nth(chars_max) else { return text.to_owned() };
+    let head = &text[..end];
+    let kept = match head.rfind(". ") {
+        Some(at) => &head[..=at],
+        None => head.rfind(char::is_whitespace).map_or("", |at| &head[..at]),
+    };
+    format!("{kept} (The rest is in the record.)").trim_start().to_owned()
+}
+
+/// Shortens a name or a label of a record to this number of characters; sentences are [`prose`].
 pub(super) fn short(text: &str, chars_max: usize) -> String {
     shortened(text, chars_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_ends_after_a_sentence_or_a_word() {
+        assert_eq!(prose("One. Two.", 20), "One. Two.");
+        assert_eq!(prose("One. Two three.", 8), "One. (The rest is in the record.)");
+        assert_eq!(prose("ONE two three", 9), "ONE two (The rest is in the record.)");
+        assert_eq!(prose(&"x".repeat(30), 9), "(The rest is in the record.)");
+    }
 }

@@ -1,6 +1,8 @@
 //! Tests of the page in a real browser, if there is one: its script runs without errors and works,
 //! letters stay legible on a phone, and a print contains the complete page.
 
+mod screens;
+
 use std::path::Path;
 use std::process::Command;
 

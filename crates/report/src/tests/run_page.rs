@@ -17,7 +17,7 @@ use crate::synthetic::{MARKUP_NAME, synthetic_run};
 use crate::{PageBaseline, RUN_PAGE_BYTES_MAX, RegressionCondition, RunComparison, edge_page, run_page};
 
 /// Returns a run with a diagnosis, an objective, a reason against it, and failures.
-fn run() -> Run {
+pub(super) fn run() -> Run {
     let mut run = synthetic_run();
     run.plan = serde_json::json!({ "connections": 50, "requests": [{ "method": "GET", "url": "http://127.0.0.1:80/a" }] });
     run.rates.offered_per_s = Some(run.rates.responses_per_s * 1.1);
@@ -35,7 +35,8 @@ fn run() -> Run {
         verdict: ValidityVerdict::Suspect,
         text: text.to_owned(),
     };
-    run.validity = Validity::from_reasons(vec![reason("foreign_cpu", "other processes used 1.6 of 2 CPUs")]);
+    run.validity =
+        Validity::from_reasons(vec![reason("cpu_contended", "other processes used 1.6 of 2 CPUs")]);
     run.totals.errors.insert("timeout".to_owned(), 12);
     run.intervals[2].errors.insert("timeout".to_owned(), 12);
     run.intervals[5].p99_ns = run.intervals[5].p99_ns.map(|ns| ns * 20);
@@ -48,7 +49,7 @@ fn run() -> Run {
     run
 }
 
-fn page_of(run: &Run) -> String {
+pub(super) fn page_of(run: &Run) -> String {
     run_page(run, None)
 }
 
@@ -65,7 +66,7 @@ fn trial(purpose: &str, level: f64, outcome: LevelOutcome) -> SearchTrial {
     }
 }
 
-fn search() -> CapacitySearch {
+pub(super) fn search() -> CapacitySearch {
     let mut stopped = run();
     stopped.objectives.clear();
     let mut trials: Vec<SearchTrial> =
@@ -136,11 +137,11 @@ fn search() -> CapacitySearch {
     }
 }
 
-fn edge(search: &CapacitySearch) -> String {
+pub(super) fn edge(search: &CapacitySearch) -> String {
     edge_page(search)
 }
 
-fn compared(before: &Run, after: &Run) -> String {
+pub(super) fn compared(before: &Run, after: &Run) -> String {
     let conditions = RegressionCondition::parse_list("p99>+10%").unwrap();
     let comparison = RunComparison::new(before, after, &conditions);
     let baseline = PageBaseline { name: "old.json".to_owned(), run: before, comparison: &comparison };
@@ -175,9 +176,9 @@ fn the_answer_comes_first_with_the_figures_of_the_summary() {
         "class=\"answer\"",
         "MISSED",
         "class=\"tiles\"",
+        "id=\"rate\"",
         "use-grid",
         "id=\"findings\"",
-        "id=\"rate\"",
         "id=\"bands\"",
         "id=\"percentiles\"",
         "id=\"load\"",
@@ -212,7 +213,7 @@ fn a_finding_says_what_when_why_and_what_to_do() {
         "p99 of 1 second is above 3 times",
         "5 to 6 s",
         "weir edge --slo",
-        "Foreign cpu: other processes",
+        "Cpu contended: other processes",
         "User cpu bound (sure)",
         "To test it: with twice",
     ] {

@@ -27,7 +27,7 @@ pub fn brief(run: &Run) -> String {
 }
 
 /// Formats the rate of good responses, their median and 99th percentile from the due time, and the failures.
-pub(super) fn headline(run: &Run) -> String {
+pub(crate) fn headline(run: &Run) -> String {
     let latency = &run.latency.last_byte.response;
     let time = |ns: u64| match latency.count {
         0 => "-".to_owned(),

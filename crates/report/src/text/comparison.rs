@@ -2,7 +2,7 @@
 //! not compute it.
 
 use experiment::comparison::{ComparisonReport, ComparisonRow};
-use experiment::format::{better_fraction, probability, value};
+use experiment::format::{better_fraction, factor_interval, is_wide, probability, value};
 
 use super::table::table;
 
@@ -70,8 +70,10 @@ pub fn cells(row: &ComparisonRow) -> [String; 8] {
         row.title.clone(),
         value(first, &row.unit),
         value(second, &row.unit),
-        row.ratio.map_or_else(none, |ratio| format!("{ratio:.3}")),
-        row.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
+        row.ratio
+            .filter(|_| !row.interval.is_some_and(is_wide))
+            .map_or_else(none, |ratio| format!("{ratio:.3}")),
+        row.interval.map_or_else(none, factor_interval),
         row.p_adjusted.map_or_else(none, probability),
         row.better_fraction.map_or_else(none, better_fraction),
         row.outcome.map_or_else(|| "not tested".to_owned(), |one| one.as_str_for_unit(&row.unit).to_owned()),

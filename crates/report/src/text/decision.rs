@@ -6,8 +6,6 @@ use record::capacity_search::{
 };
 use record::units::{format_count, format_rate};
 
-use super::markdown::escape;
-
 /// Returns the rows of a decision: a label, and its text.
 pub fn decision_rows(search: &CapacitySearch) -> Vec<(&'static str, String)> {
     let Some(decision) = &search.decision else { return Vec::new() };
@@ -100,42 +98,6 @@ pub fn comparison_text(comparison: &SearchComparison) -> String {
         parts.push(format!("the loads differ in: {}", comparison.plan_differences.join(", ")));
     }
     format!("with {}: {}", comparison.baseline, parts.join("; "))
-}
-
-/// Formats a search as Markdown: the answer, the decision, the ladder.
-pub fn search_markdown(search: &CapacitySearch) -> String {
-    let mut text = String::new();
-    if let Some(answer) = &search.answer {
-        text +=
-            &format!("**{}** {}\n\n{}\n\n", escape(&answer.what), escape(&answer.why), escape(&answer.next));
-    }
-    let rows = decision_rows(search);
-    if !rows.is_empty() {
-        text += "| Decision | |\n| --- | --- |\n";
-    }
-    for (label, row) in rows {
-        text += &format!("| {label} | {} |\n", escape(&row));
-    }
-    let ladder: Vec<_> = search.trials.iter().filter(|trial| trial.purpose == "ladder").collect();
-    if !ladder.is_empty() {
-        text += "\n| Offered | Good responses | p50 | p99 | Outcome |\n| ---: | ---: | ---: | ---: | --- |\n";
-    }
-    for trial in ladder {
-        use record::capacity_search::LevelOutcome;
-        let outcome = match trial.outcome {
-            LevelOutcome::Held => "held",
-            LevelOutcome::Missed => "**missed**",
-            LevelOutcome::NoVerdict => "no verdict",
-        };
-        text += &format!(
-            "| {} | {} | {} | {} | {outcome} |\n",
-            format_rate(trial.level),
-            format_rate(trial.goodput_per_s()),
-            record::units::format_duration_ns(trial.p50_ns),
-            record::units::format_duration_ns(trial.p99_ns),
-        );
-    }
-    text
 }
 
 #[cfg(test)]

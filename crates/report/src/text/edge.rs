@@ -1,9 +1,9 @@
-//! Text form of a search for the edge: the result in a sentence, the ladder, the scaling law, the
+//! Text form of a search for the edge: rate and percentiles, the answer in three sentences, the ladder, the scaling law, the
 //! verdict at the edge. Reads only the record.
 
 use super::answer::format_answer;
 use super::decision::decision_rows;
-use super::layout::{page_width, wrap_labelled};
+use super::layout::{page_width, wrap, wrap_labelled};
 use super::table::table_within;
 use super::{diagnosis, summary};
 use record::capacity_search::{
@@ -13,6 +13,10 @@ use record::run::Answer;
 use record::units::{
     format_bit_rate, format_byte_rate, format_count, format_duration_ns, format_plural, format_rate,
 };
+
+mod head;
+
+pub(crate) use head::edge_headline;
 
 /// Formats the line of a trial that has ended.
 pub fn trial_line(trial: &SearchTrial, quantity: SearchQuantity) -> String {
@@ -176,7 +180,7 @@ fn trials_at_level(edge: &CapacitySearch) -> String {
 }
 
 pub fn brief(edge: &CapacitySearch) -> String {
-    format!("{}\n", answer(edge).what)
+    format!("{}: {}\n", edge_headline(edge), answer(edge).what)
 }
 
 pub fn answer(edge: &CapacitySearch) -> Answer {
@@ -184,7 +188,8 @@ pub fn answer(edge: &CapacitySearch) -> Answer {
 }
 
 pub fn summary(edge: &CapacitySearch, colour: bool) -> String {
-    let mut text = format!("\n{}", format_answer(&answer(edge)));
+    let head = wrap(&edge_headline(edge), page_width()).join("\n");
+    let mut text = format!("\n{head}\n\n{}", format_answer(&answer(edge)));
     for (label, words) in decision_rows(edge) {
         text.push_str(&wrap_labelled(label, &words, page_width()));
     }
@@ -335,14 +340,14 @@ fn at_edge(edge: &CapacitySearch, colour: bool) -> String {
 }
 
 #[cfg(test)]
-mod contradictions;
+pub(crate) mod contradictions;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use record::capacity_search::{Conclusion, Knee};
 
-    pub(super) fn edge(conclusion: Conclusion) -> CapacitySearch {
+    pub(crate) fn edge(conclusion: Conclusion) -> CapacitySearch {
         CapacitySearch {
             schema: record::capacity_search::SCHEMA.to_owned(),
             weir: record::run::WeirVersion { version: String::new(), commit: String::new() },

@@ -1,9 +1,10 @@
-//! Text form of an experiment for a terminal: the result, every comparison with its figures, and
-//! the caveats. Reads only the record; `report` makes the report with its charts.
+//! Text form of an experiment for a terminal: rate and percentiles, the answer in three sentences, every comparison
+//! with its figures, and the caveats. Reads only the record; `report` makes the report with its charts.
 
 use experiment::definition::tested_comparisons;
 use experiment::format::{
-    better_fraction, bound_percent, count, duration_estimates, duration_text, int_range, probability, value,
+    better_fraction, bound_percent, count, duration_estimates, duration_text, factor_interval, int_range,
+    is_wide, probability, value,
 };
 use experiment::judge::answer_of_summary;
 use experiment::trial_counts::LeftOutCounts;
@@ -16,21 +17,43 @@ use stats::sequential::BLOCKS_MIN;
 use record::run::Answer;
 
 use super::answer::format_answer;
-use super::layout::{page_width, wrap_labelled};
+use super::layout::{page_width, wrap, wrap_labelled};
 use super::table::table;
 use crate::TrialRecords;
-use crate::arm_titles::with_arm_titles;
+
+mod head;
+
+pub(crate) use head::experiment_headline;
+
+/// Returns the answer of an experiment; without a block it says so.
+pub(crate) fn answer(experiment: &Experiment) -> Answer {
+    match experiment.summary.is_empty() {
+        true => Answer {
+            what: "No result yet: no block is complete.".to_owned(),
+            why: format!("{} of it ran.", count(experiment.trials.len(), "trial")),
+            next: "Let it run on: a block needs one trial of each arm.".to_owned(),
+        },
+        false => answer_of_summary(&experiment.summary),
+    }
+}
+
+/// Returns the findings of the summary that are not in the answer.
+pub(crate) fn other_findings<'a>(
+    experiment: &'a Experiment,
+    answer: &'a Answer,
+) -> impl Iterator<Item = &'a String> {
+    let others = experiment.summary.iter().filter(|one| **one != answer.what && **one != answer.why);
+    others.filter(|one| !one.starts_with("Next: "))
+}
 
 pub fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
-    let mut text = head(experiment);
-    let answer = answer_of_summary(&experiment.summary);
-    let what = with_arm_titles(&answer.what, experiment);
-    text.push_str(&format_answer(&Answer { what, ..answer.clone() }));
-    // The other findings.
-    let others = experiment.summary.iter().filter(|one| **one != answer.what && **one != answer.why);
-    for sentence in others.filter(|one| !one.starts_with("Next: ")) {
+    let answer = answer(experiment);
+    let first = wrap(&experiment_headline(experiment), page_width()).join("\n");
+    let mut text = format!("{first}\n\n{}", format_answer(&answer));
+    for sentence in other_findings(experiment, &answer) {
         text.push_str(&wrap_labelled("also", sentence, page_width()));
     }
+    text.push_str(&format!("\n{}", head(experiment)));
     match crate::text_table(experiment, raw) {
         // With one arm under several levels, the result at each level matters, not the ratio to the
         // baseline.
@@ -62,7 +85,7 @@ fn head(experiment: &Experiment) -> String {
     let plan = &experiment.plan;
     let early = if experiment.partial { "stopped early; " } else { "" };
     format!(
-        "{}: {}\n{}, {}, seed {}: {} of {} under {}, {} in all; {}\n{early}{}\n\n",
+        "{}: {}\n{}, {}, seed {}: {} of {} under {}, {} in all; {}\n{early}{}\n",
         plan.name,
         plan.title,
         experiment.started_at,
@@ -151,9 +174,12 @@ fn cells(one: &Comparison, unit: &str) -> Vec<String> {
     };
     let bound = if one.bound.is_some() { ", a bound only" } else { "" };
     vec![
-        // The result of a few blocks is mostly chance, and proves nothing about the noise.
-        one.ratio.filter(|_| !(has_few_blocks && one.noise)).map_or_else(none, |ratio| format!("{ratio:.3}")),
-        one.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
+        // The result of a few blocks is mostly chance, and proves nothing about the noise; a ratio with a wide interval
+        // is no figure.
+        one.ratio
+            .filter(|_| !(has_few_blocks && one.noise || one.interval.is_some_and(is_wide)))
+            .map_or_else(none, |ratio| format!("{ratio:.3}")),
+        one.interval.map_or_else(none, factor_interval),
         one.p_adjusted.or(one.p).filter(|_| !has_few_blocks).map_or_else(none, probability),
         one.better_fraction.filter(|_| !has_few_blocks).map_or_else(none, better_fraction),
         format!("{outcome_text}{bound}"),

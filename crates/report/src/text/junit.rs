@@ -2,24 +2,28 @@
 //! for each objective, and one for the validity of the result.
 
 use record::comparison::ConditionDecision;
-use record::run::{Answer, Run};
+use record::run::{Answer, ObjectiveOutcome, Run};
 use record::validity::ValidityVerdict;
 
-use super::summary::objective_text;
+use super::conclusions::{figures_text, objective_text, reasons_text};
 use crate::run_comparison::{condition_text, figure_text};
 
 /// Formats a record as a JUnit report.
 pub fn junit(run: &Run) -> String {
     let mut cases = Vec::new();
-    let reasons: Vec<String> =
-        run.validity.objections().map(|reason| format!("{}: {}", reason.code, reason.text)).collect();
-    let is_invalid = run.validity.verdict == ValidityVerdict::Invalid;
-    cases.push(("the result is valid".to_owned(), is_invalid.then(|| reasons.join("; "))));
-    for objective in &run.objectives {
-        let missed = (!objective.met).then(|| objective_text(run, objective));
-        cases.push((objective.text.clone(), missed));
-    }
     let mut skipped = Vec::new();
+    let is_invalid = run.validity.verdict == ValidityVerdict::Invalid;
+    cases.push(("the result is valid".to_owned(), is_invalid.then(|| reasons_text(run))));
+    for objective in &run.objectives {
+        let (name, text) = (objective.text.clone(), objective_text(run, objective));
+        match objective.outcome() {
+            ObjectiveOutcome::Met => cases.push((name, None)),
+            ObjectiveOutcome::Missed => cases.push((name, Some(text))),
+            ObjectiveOutcome::NotProven => {
+                skipped.push((name, format!("{text}. {}", reasons_text(run)).trim().to_owned()));
+            }
+        }
+    }
     for condition in run.comparison.iter().flat_map(|comparison| &comparison.conditions) {
         let text = run.comparison.as_ref().map_or_else(String::new, |all| condition_text(all, condition));
         let name = format!("regression: {}", condition.text);
@@ -47,6 +51,7 @@ pub fn junit(run: &Run) -> String {
         let (name, value) = (&figure.figure, escape(&figure_text(figure)));
         text += &format!("      <property name=\"comparison.{}\" value=\"{value}\"/>\n", escape(name));
     }
+    text += &validity_properties(run);
     text += "    </properties>\n";
     for (name, failure) in &cases {
         let case = format!(
@@ -63,7 +68,18 @@ pub fn junit(run: &Run) -> String {
     text + "  </testsuite>\n</testsuites>\n"
 }
 
-/// Formats a condition that is neither passed nor failed.
+/// Formats the validity of each conclusion.
+fn validity_properties(run: &Run) -> String {
+    let figures = figures_text(run).map(|figures| ("figures".to_owned(), figures));
+    let each = run.validity.conclusions.iter();
+    let each = each.map(|one| (one.conclusion.clone(), one.verdict.as_str().to_owned()));
+    let property = |(name, value): (String, String)| {
+        format!("      <property name=\"validity.{}\" value=\"{}\"/>\n", escape(&name), escape(&value))
+    };
+    figures.into_iter().chain(each).map(property).collect()
+}
+
+/// Formats a condition or an objective that is neither passed nor failed.
 fn skipped_case(run: &Run, name: &str, why: &str) -> String {
     format!(
         "    <testcase classname=\"weir.load\" name=\"{}\" time=\"{:.3}\">\n      <skipped message=\"{}\"/>\n    \
@@ -80,7 +96,7 @@ fn is_failed(run: &Run) -> bool {
 }
 
 /// Escapes a text for an attribute. Control characters are not allowed in XML.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

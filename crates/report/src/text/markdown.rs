@@ -2,11 +2,12 @@
 
 use record::comparison::BaselineComparison;
 use record::histogram::LatencySummary;
-use record::run::{Answer, Run};
+use record::run::{Answer, ObjectiveOutcome, Run};
 use record::units::{format_byte_rate, format_duration_ns, format_rate};
 
 use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows};
-use super::summary::{format_plan, objective_text, reason_word};
+use super::conclusions::{figures_text, outcome_text, reason_word};
+use super::summary::format_plan;
 use crate::run_comparison::{condition_text, figure_text};
 
 pub fn markdown(run: &Run) -> String {
@@ -45,15 +46,21 @@ pub fn markdown(run: &Run) -> String {
         text += "\n| Objective | Result |\n| --- | --- |\n";
     }
     for objective in &run.objectives {
-        let word = if objective.met { "met" } else { "**missed**" };
-        let outcome = objective_text(run, objective);
-        let value = outcome.rsplit_once(" (").map_or("", |(_, value)| value.trim_end_matches(')'));
-        text += &format!("| `{}` | {word}: {} |\n", escape(&objective.text), escape(value));
+        let word = match objective.outcome() {
+            ObjectiveOutcome::Met => "met",
+            ObjectiveOutcome::Missed => "**missed**",
+            ObjectiveOutcome::NotProven => "**not proven**",
+        };
+        let outcome = outcome_text(run, objective);
+        text += &format!("| `{}` | {word}: {} |\n", escape(&objective.text), escape(&outcome));
     }
     text += &run.comparison.as_ref().map_or_else(String::new, comparison_tables);
-    if !run.validity.reasons.is_empty() {
-        text.push('\n');
-    }
+    text + &validity_list(run)
+}
+
+/// Formats the reasons for the validity, and the figures that they leave.
+fn validity_list(run: &Run) -> String {
+    let mut text = if run.validity.reasons.is_empty() { String::new() } else { "\n".to_owned() };
     for reason in &run.validity.reasons {
         text += &format!(
             "- {} `{}`: {}\n",
@@ -61,6 +68,9 @@ pub fn markdown(run: &Run) -> String {
             escape(&reason.code),
             escape(&reason.text)
         );
+    }
+    if let Some(figures) = figures_text(run) {
+        text += &format!("- figures: {}\n", escape(&figures));
     }
     text
 }

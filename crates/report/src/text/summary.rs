@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 
 use record::histogram::LatencySummary;
-use record::run::{ConnectionTotals, Http2Totals, ObjectiveResult, Run, TlsSessions};
+use record::run::{ConnectionTotals, Http2Totals, ObjectiveOutcome, Run, TlsSessions};
 use record::sorted::sort_by_key;
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
-use record::validity::{ConclusionValidity, ValidityVerdict};
+use record::validity::ValidityVerdict;
 
 use super::answer::{brief, format_answer_within, format_head, headline};
 use super::breakdown::{STAGE_COLUMNS, stage_rows};
+use super::conclusions::{figures_text, objective_text, reason_word};
 use super::diagnosis::verdict_code;
 use super::fleet::format_fleet;
 use super::histogram::latency_histogram;
@@ -37,8 +38,6 @@ const OBJECTIVES_SHOWN: usize = 2;
 const STAGES_SHOWN: usize = 8;
 /// Maximum number of reasons for the validity.
 const REASONS_SHOWN: usize = 3;
-/// Figures whose validity is printed; the record has all.
-const FIGURES_SHOWN: [&str; 3] = ["rate", "p50", "p99"];
 /// Last line, which names the way to everything else.
 const MORE: &str = "-v shows the evidence, CPU use, other phases and limits, and the generator";
 
@@ -388,7 +387,8 @@ pub(super) fn latency_figures(summary: &LatencySummary) -> [String; 6] {
 
 /// Formats the objectives, the missed ones first.
 fn objectives(run: &Run) -> Vec<String> {
-    let (missed, met): (Vec<_>, Vec<_>) = run.objectives.iter().partition(|one| !one.met);
+    let (missed, met): (Vec<_>, Vec<_>) =
+        run.objectives.iter().partition(|one| one.outcome() != ObjectiveOutcome::Met);
     let all: Vec<_> = missed.iter().chain(&met).map(|one| objective_text(run, one)).collect();
     if all.len() <= OBJECTIVES_SHOWN {
         return all.iter().map(|text| labelled("objective", text)).collect();
@@ -399,21 +399,6 @@ fn objectives(run: &Run) -> Vec<String> {
         format!("and {} more in the record, {} of all {} met", all.len() - shown, met.len(), all.len());
     lines.push(labelled("", &text));
     lines
-}
-
-pub fn objective_text(run: &Run, objective: &ObjectiveResult) -> String {
-    let value = if objective.value.is_finite() {
-        objective.value_text()
-    } else {
-        let (failed, good) = (run.window.not_good, run.latency.last_byte.response.count);
-        format!("{failed} of {} had no good response", format_plural(failed + good, "request"))
-    };
-    let word = if objective.met { "met" } else { "MISSED" };
-    let proof = match objective.validity {
-        Some(ValidityVerdict::Suspect | ValidityVerdict::Invalid) => ", not proven: the run was disturbed",
-        _ => "",
-    };
-    format!("{}: {word} ({value}){proof}", objective.text)
 }
 
 /// Formats the verdict and its most severe reasons.
@@ -431,56 +416,15 @@ fn validity(run: &Run) -> Vec<String> {
     lines.extend(reasons.iter().take(REASONS_SHOWN).map(|reason| {
         labelled(&format!("  {}", reason_word(reason.verdict)), &format!("{}: {}", reason.code, reason.text))
     }));
-    lines.extend(conclusions(run).map(|text| labelled("  figures", &text)));
+    lines.extend(figures_text(run).map(|text| labelled("  figures", &text)));
     lines
 }
-
-/// Returns the word for the verdict of a reason: one that changed no conclusion is a note.
-pub(super) fn reason_word(verdict: ValidityVerdict) -> &'static str {
-    match verdict {
-        ValidityVerdict::Valid => "note",
-        other => other.as_str(),
-    }
-}
-
-/// Formats the figures by their validity, with the range of those that were disturbed.
-fn conclusions(run: &Run) -> Option<String> {
-    let shown =
-        run.validity.conclusions.iter().filter(|one| FIGURES_SHOWN.contains(&one.conclusion.as_str()));
-    let (valid, disturbed): (Vec<_>, Vec<_>) = shown.partition(|one| one.verdict == ValidityVerdict::Valid);
-    let names: Vec<&str> = valid.iter().map(|one| one.conclusion.as_str()).collect();
-    let proven = (!names.is_empty()).then(|| format!("{} valid", names.join(", ")));
-    let unknown = disturbed.iter().filter(|one| one.undisturbed.is_none());
-    let unknown = unknown.map(|one| format!("{} {}", one.conclusion, one.verdict.as_str()));
-    let ranges: Vec<String> = disturbed.iter().filter_map(|one| undisturbed_text(one)).collect();
-    let ranges = (!ranges.is_empty()).then(|| format!("without the disturbance {}", ranges.join(", ")));
-    let parts: Vec<String> = proven.into_iter().chain(unknown).chain(ranges).collect();
-    (!parts.is_empty()).then(|| parts.join("; "))
-}
-
-/// Formats the range of a figure: `p99 between 18.0 ms and 23.0 ms`.
-pub fn undisturbed_text(one: &ConclusionValidity) -> Option<String> {
-    let (from, to) = one.undisturbed?;
-    let format = |value: f64| match one.conclusion.as_str() {
-        "rate" => format_rate(value),
-        _ => format_duration_ns(value as u64),
-    };
-    // A wide range is no figure, but its bound on the disturbed side is one.
-    Some(match to > WIDE_FROM * from {
-        true if one.conclusion == "rate" => format!("{} at least {}", one.conclusion, format(from)),
-        true => format!("{} at most {}", one.conclusion, format(to)),
-        false => format!("{} between {} and {}", one.conclusion, format(from), format(to)),
-    })
-}
-
-/// Ratio of the ends of an interval from which it is no figure.
-const WIDE_FROM: f64 = 2.0;
 
 /// Returns the word for a verdict, and the code of its colour.
 fn verdict_word(verdict: ValidityVerdict) -> (&'static str, &'static str) {
     match verdict {
         ValidityVerdict::Valid => ("VALID", GREEN),
-        ValidityVerdict::Suspect => ("SUSPECT", "33"),
+        ValidityVerdict::Suspect => ("SUSPECT", YELLOW),
         ValidityVerdict::Invalid => ("INVALID", RED),
     }
 }
@@ -488,9 +432,9 @@ fn verdict_word(verdict: ValidityVerdict) -> (&'static str, &'static str) {
 /// Paints the outcome in a line about the verdict or an objective.
 fn paint_verdict(line: &str, colour: bool) -> String {
     let (label, words): (&str, &[(&str, &str)]) = if line.starts_with("verdict ") {
-        ("verdict ", &[("INVALID", RED), ("VALID", GREEN), ("SUSPECT", "33")])
+        ("verdict ", &[("INVALID", RED), ("VALID", GREEN), ("SUSPECT", YELLOW)])
     } else if line.starts_with("objective ") {
-        ("objective ", &[(": MISSED (", RED), (": met (", GREEN)])
+        ("objective ", &[(": MISSED (", RED), (": met (", GREEN), (": NOT PROVEN (", YELLOW)])
     } else {
         return line.to_owned();
     };
@@ -503,6 +447,8 @@ fn paint_verdict(line: &str, colour: bool) -> String {
 
 /// Code of green in a terminal.
 pub const GREEN: &str = "32";
+/// Code of yellow in a terminal.
+pub const YELLOW: &str = "33";
 /// Code of red in a terminal.
 pub const RED: &str = "31";
 
@@ -518,7 +464,7 @@ pub fn verdict(run: &Run, colour: bool) -> String {
         text.push_str(&wrap_labelled(&label, &format!("{}: {}", reason.code, reason.text), page_width()));
     }
     text.push_str(
-        &conclusions(run)
+        &figures_text(run)
             .map(|figures| wrap_labelled("  figures", &figures, page_width()))
             .unwrap_or_default(),
     );

@@ -2,15 +2,16 @@
 //! and all lines of the diagnosis. Reads only the record, so a stored one looks the same.
 
 use record::histogram::LatencySummary;
-use record::run::{LatencyPair, Run};
+use record::run::{LatencyPair, ObjectiveOutcome, Run};
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
 
 use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows};
+use super::conclusions::{objective_text, outcome_word};
 use super::diagnosis::format_diagnosis;
 use super::histogram::latency_histogram;
 use super::summary::{
-    GREEN, RED, format_http2, format_plan, format_resent, format_tls, labelled, latency_figures,
-    objective_text, paint, verdict,
+    GREEN, RED, YELLOW, format_http2, format_plan, format_resent, format_tls, labelled, latency_figures,
+    paint, verdict,
 };
 use super::table::table;
 
@@ -248,7 +249,12 @@ fn generator(run: &Run) -> String {
 fn objectives(run: &Run, colour: bool) -> String {
     let lines = run.objectives.iter().map(|objective| {
         let text = objective_text(run, objective);
-        let (word, code) = if objective.met { ("met", GREEN) } else { ("MISSED", RED) };
+        let word = outcome_word(objective);
+        let code = match objective.outcome() {
+            ObjectiveOutcome::Met => GREEN,
+            ObjectiveOutcome::Missed => RED,
+            ObjectiveOutcome::NotProven => YELLOW,
+        };
         let painted = text.replacen(&format!(": {word} "), &format!(": {} ", paint(word, code, colour)), 1);
         format!("objective    {painted}\n")
     });

@@ -25,6 +25,7 @@ use record::file::{wall_clock_now, wall_clock_ns};
 use record::problem::{InputProblem, suggestion};
 use record::trial::TrialKind;
 use report::text::experiment::{ArmText, format_experiment, plan as plan_text};
+use report::text::junit_suite::experiment_junit;
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
 use runner::run_record::host_record;
@@ -44,9 +45,10 @@ use crate::commands::text_file::decode_text;
 use crate::commands::weir_version;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
-use crate::output::file::write_json;
+use crate::output::file::{write_json, write_text};
 use crate::output::{print, print_valid};
 
+const STDOUT_FLAGS: &[&str] = &["json", "junit"];
 /// Interval at which a pause polls for a stop request.
 const PAUSE_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -63,7 +65,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         return Ok(Exit::Done);
     }
     let json = args.text("json");
-    crate::preflight::outputs(args, &["json"], &[])?;
+    crate::preflight::outputs(args, STDOUT_FLAGS, &[])?;
     match args.text("resume") {
         Some(path) => {
             let settings = changed_settings(&parse_flags(args)?);
@@ -180,7 +182,7 @@ fn resume_experiment(
         if let Some(step) = &experiment.finish {
             warn!("weir: {}", finish_note(step));
         }
-        write_json(&experiment, json)?;
+        write_files(args, &experiment, json)?;
         return Ok(Exit::Done);
     }
     directory.change_settings(settings);
@@ -291,7 +293,7 @@ fn run_to_end(
     let cpus = machine_cpus(directory);
     let experiment = run_trials(args, directory, file, stop, &|plan, lines| is_concluded(plan, lines, cpus))?;
     write_reports(&experiment, directory)?;
-    show(&experiment, directory, json)?;
+    show(args, &experiment, directory, json)?;
     exit_code(&experiment, directory.path())
 }
 
@@ -379,8 +381,13 @@ fn engine_failure(error: EngineError) -> Failure {
     }
 }
 
-fn show(experiment: &Experiment, directory: &ExperimentDir, json: Option<&str>) -> Result<(), Failure> {
-    if json != Some("-") {
+fn show(
+    args: CommandArgs<'_>,
+    experiment: &Experiment,
+    directory: &ExperimentDir,
+    json: Option<&str>,
+) -> Result<(), Failure> {
+    if !crate::preflight::writes_to_stdout(args, STDOUT_FLAGS) {
         let (text, report) =
             (format_experiment(experiment, &Records(directory)), directory.path().join(REPORT_HTML));
         print(&format!("{text}\nreport      {}\n", report.display()));
@@ -392,7 +399,12 @@ fn show(experiment: &Experiment, directory: &ExperimentDir, json: Option<&str>) 
         }
         None => {}
     }
-    write_json(experiment, json)
+    write_files(args, experiment, json)
+}
+
+fn write_files(args: CommandArgs<'_>, experiment: &Experiment, json: Option<&str>) -> Result<(), Failure> {
+    write_json(experiment, json)?;
+    write_text(&experiment_junit(experiment), args.text("junit").as_deref())
 }
 
 pub(in crate::commands) fn finish_note(step: &FinishStep) -> String {

@@ -9,16 +9,16 @@ use experiment::engine::experiment_dir::ExperimentDir;
 use experiment::format::count;
 use experiment::judgement::{judge, parse_stored, unreadable_note};
 use record::experiment::{Experiment, SCHEMA, StopReason, TrialSummary, Warning, counted_blocks};
-use record::file::write_atomically;
 use record::problem::InputProblem;
 use report::text::experiment::format_experiment;
+use report::text::junit_suite::experiment_junit;
 
 use super::experiments::open;
 use super::report_files::{Records, write_page};
 use crate::commands::weir_version;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::file::write_json;
+use crate::output::file::{write_json, write_text};
 use crate::output::print;
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
@@ -26,20 +26,17 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let [path] = paths.as_slice() else {
         return Err(vec![InputProblem::new("DIR", "name one experiment directory")].into());
     };
-    crate::preflight::outputs(args, &["json", "markdown"], &["html"])?;
+    const STDOUT_FLAGS: &[&str] = &["json", "markdown", "junit"];
+    crate::preflight::outputs(args, STDOUT_FLAGS, &["html"])?;
     let [html, markdown, json] = ["html", "markdown", "json"].map(|flag| args.text(flag));
     let directory = open(Path::new(path))?;
     let experiment = rejudge(&directory)?;
     if let Some(to) = html {
         write_page(&report::html(&experiment, &Records(&directory)), Path::new(&to))?;
     }
-    let markdown_text = report::markdown(&experiment, &Records(&directory));
-    match markdown.as_deref() {
-        Some("-") => print(&markdown_text),
-        Some(to) => write_atomically(Path::new(to), markdown_text.as_bytes())?,
-        None => {}
-    }
-    if markdown.as_deref() != Some("-") && json.as_deref() != Some("-") {
+    write_text(&report::markdown(&experiment, &Records(&directory)), markdown.as_deref())?;
+    write_text(&experiment_junit(&experiment), args.text("junit").as_deref())?;
+    if !crate::preflight::writes_to_stdout(args, STDOUT_FLAGS) {
         print(&format_experiment(&experiment, &Records(&directory)));
     }
     write_json(&experiment, json.as_deref())?;

@@ -91,6 +91,49 @@ fn many_clients_of_a_cold_response_are_one_request() {
 }
 
 #[test]
+fn many_clients_get_a_body_as_it_trickles_in() {
+    let _shared = shared_machine();
+    const PARTS: usize = 5;
+    let part = |number: usize| format!("part {number};");
+    let (received, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (gate, count) = (Arc::clone(&received), Arc::clone(&requests));
+    let server = ScriptedServer::start(move |peer| {
+        while peer.request()?.is_some() {
+            count.fetch_add(1, Ordering::Relaxed);
+            assert!(within(EVENT_TIMEOUT, || gate.load(Ordering::Relaxed) > 0));
+            let length = PARTS * part(0).len();
+            let head =
+                format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {length}\r\n\r\n");
+            peer.send(head.as_bytes())?;
+            for number in 0..PARTS {
+                // The next part is not sent before all clients have this one.
+                peer.send(part(number).as_bytes())?;
+                assert!(within(EVENT_TIMEOUT, || gate.load(Ordering::Relaxed) > 1 + number));
+            }
+        }
+        Ok(())
+    });
+    let proxy = start(&server, ", coalesce = \"30s\"", "");
+    let mut clients = send_all(&proxy, CLIENTS);
+    wait_for_waiting(&proxy, CLIENTS - 1);
+    received.fetch_add(1, Ordering::Relaxed);
+    let mut texts = vec![Vec::new(); CLIENTS];
+    for number in 0..PARTS {
+        for (client, text) in clients.iter_mut().zip(&mut texts) {
+            let mut bytes = [0; 4096];
+            while !text.ends_with(part(number).as_bytes()) {
+                let length = client.read(&mut bytes).unwrap();
+                assert!(length > 0, "part {number} does not wait for the next one");
+                text.extend_from_slice(&bytes[..length]);
+            }
+        }
+        received.fetch_add(1, Ordering::Relaxed);
+    }
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
+    proxy.assert_all_returned();
+}
+
+#[test]
 fn those_who_wait_for_a_response_that_is_not_stored_go_on_by_themselves() {
     let _shared = shared_machine();
     let origin = GatedOrigin::start(|| response("Cache-Control: private\r\n", "own"));

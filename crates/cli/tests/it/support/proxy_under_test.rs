@@ -313,6 +313,10 @@ impl ProxyUnderTest {
         links.filter(|link| !link.to_string_lossy().starts_with("pipe:")).count()
     }
 
+    pub(crate) fn process_id(&self) -> i32 {
+        self.process.id()
+    }
+
     pub(crate) fn resident_bytes(&self) -> u64 {
         host::process::resident_bytes(self.process.id()).unwrap()
     }

@@ -242,6 +242,7 @@ pub(super) const PORT_SEARCH_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const LOCK_CONTENTION: VerdictRule = VerdictRule {
     code: "lock_contention",
+    is_general: true,
     answer: cpu::lock_contention,
     claim: "the subject's threads wait for one another",
     class: LimitClass::Limit,
@@ -261,6 +262,8 @@ pub(super) const LOCK_CONTENTION: VerdictRule = VerdictRule {
     excluding: &[
         at_least(&s::SUBJECT_THREAD, 0.9),
         at_least(&s::SUBJECT_CONTENTION, 1.0),
+        // One that holds a lock while it waits for a disk makes the others wait for the disk.
+        at_least(&s::DISK_WAIT, 0.2),
         LOAD_CARRIED,
         NOTHING_VALID,
         at_most(&s::QUEUEING, QUEUEING_MIN),
@@ -322,6 +325,7 @@ pub(super) const SOFTIRQ_IMBALANCE: VerdictRule = VerdictRule {
 
 pub(super) const SINGLE_THREAD_BOUND: VerdictRule = VerdictRule {
     code: "single_thread_bound",
+    is_general: true,
     answer: cpu::single_thread_bound,
     claim: "one thread of the subject is at its limit while CPUs are idle",
     class: LimitClass::Cpu,
@@ -356,6 +360,7 @@ const CPUS_FULL: &[Criterion] =
 
 pub(super) const KERNEL_CPU_BOUND: VerdictRule = VerdictRule {
     code: "kernel_cpu_bound",
+    is_general: true,
     answer: cpu::kernel_cpu_bound,
     claim: "the subject uses all its CPU time, most of it in the kernel",
     class: LimitClass::Cpu,
@@ -382,6 +387,7 @@ pub(super) const KERNEL_CPU_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const USER_CPU_BOUND: VerdictRule = VerdictRule {
     code: "user_cpu_bound",
+    is_general: true,
     answer: cpu::user_cpu_bound,
     claim: "the subject uses all its CPU time, most of it in its own code",
     class: LimitClass::Cpu,

@@ -49,7 +49,7 @@ fn verdict_of(run: &Run, name: &str) -> ValidityVerdict {
 
 #[test]
 fn a_program_that_took_no_cpu_from_anybody_is_a_note() {
-    let mut run = disturbed("foreign_cpu", ValidityVerdict::Suspect);
+    let mut run = disturbed("cpu_contended", ValidityVerdict::Suspect);
     judge_conclusions(&mut run, None);
     assert_eq!(run.validity.verdict, ValidityVerdict::Valid);
     assert_eq!(run.validity.reasons[0].verdict, ValidityVerdict::Valid, "a note");
@@ -153,7 +153,7 @@ fn turns_of_other_programs_count_by_the_shape_of_the_latencies() {
 
 #[test]
 fn waiting_for_the_own_threads_is_nobodys_fault() {
-    let mut run = disturbed("foreign_cpu", ValidityVerdict::Suspect);
+    let mut run = disturbed("cpu_contended", ValidityVerdict::Suspect);
     run.rates.offered_per_s = None;
     let thread = |busy, waiting| ThreadCpuUse { busy, waiting: Some(waiting), ..ThreadCpuUse::default() };
     let sample = |second: u32| MachineSample {
@@ -223,7 +223,8 @@ fn a_generator_at_its_limit_proves_upper_bounds_and_nothing_else() {
     run.rates.offered_per_s = None;
     judge_conclusions(&mut run, None);
     assert_eq!(run.validity.verdict, ValidityVerdict::Invalid);
-    assert!(run.validity.conclusions.iter().all(|one| one.verdict == ValidityVerdict::Invalid));
+    let mut figures = run.validity.conclusions.iter().filter(|one| one.conclusion != "counts");
+    assert!(figures.all(|one| one.verdict == ValidityVerdict::Invalid));
     run.objectives = vec![objective("p99<25ms", true, 2e7)];
     judge_conclusions(&mut run, None);
     assert_eq!(run.validity.verdict, ValidityVerdict::Valid);
@@ -251,7 +252,7 @@ fn faults_of_the_server_stay_what_they_are() {
     let mut run = disturbed("errors", ValidityVerdict::Invalid);
     judge_conclusions(&mut run, None);
     assert_eq!(run.validity.verdict, ValidityVerdict::Invalid);
-    assert!(run.validity.conclusions.is_empty());
+    assert!(run.validity.conclusions.iter().all(|one| one.verdict == ValidityVerdict::Valid));
 }
 
 #[test]
@@ -279,4 +280,164 @@ fn a_measured_part_of_the_generator_replaces_the_bound_by_its_lags() {
     );
     // Nine of 999 are beyond their p99: chance.
     assert_eq!(judged(sample(999, 19 * MS), 0.0).0, ValidityVerdict::Suspect);
+}
+
+fn all_verdicts(run: &Run) -> Vec<(&str, ValidityVerdict)> {
+    run.validity.conclusions.iter().map(|one| (one.conclusion.as_str(), one.verdict)).collect()
+}
+
+#[test]
+fn a_run_that_nothing_disturbed_has_each_conclusion_valid() {
+    let mut run = disturbed("unsteady", ValidityVerdict::Suspect);
+    run.totals.requests = 10_000;
+    run.objectives = vec![objective("p99<15ms", false, 2e7), objective("rate>=1k", true, 1_000.0)];
+    run.diagnosis = Some(record::run::Diagnosis { verdict: "user_cpu_bound".into(), ..Default::default() });
+    judge_conclusions(&mut run, None);
+    judge_verdict(&mut run);
+    let names = ["counts", "rate", "p50", "p90", "p99", "p99.9", "verdict"];
+    assert_eq!(all_verdicts(&run), names.map(|name| (name, ValidityVerdict::Valid)));
+    let values: Vec<_> = run.validity.conclusions.iter().map(|one| one.value).collect();
+    assert_eq!(values[..3], [Some(10_000.0), Some(1_000.0), Some(1e7)]);
+    assert_eq!(values[6], None);
+    assert!(run.objectives.iter().all(|one| one.validity == Some(ValidityVerdict::Valid)));
+    assert_eq!(run.validity.verdict, ValidityVerdict::Suspect, "the server's own fault stays");
+}
+
+#[test]
+fn counts_are_right_unless_a_delay_failed_or_left_out_requests() {
+    let judged = |offered, answered, timeouts: u64| {
+        let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+        run.rates.offered_per_s = offered;
+        run.rates.answered_fraction = Some(answered);
+        run.totals.errors.insert("timeout".to_owned(), timeouts);
+        // The slowest thousandth is longer by 9 of 30 ms.
+        run.generator.lag_max_ns = 3 * MS;
+        run.objectives = vec![objective("errors<1%", false, 0.02)];
+        judge_conclusions(&mut run, None);
+        (verdict_of(&run, "counts"), run.objectives[0].validity)
+    };
+    let (valid, suspect) = (ValidityVerdict::Valid, ValidityVerdict::Suspect);
+    assert_eq!(judged(Some(1_000.0), 1.0, 0), (valid, Some(valid)));
+    assert_eq!(judged(Some(1_000.0), 1.0, 9), (suspect, Some(ValidityVerdict::Invalid)));
+    assert_eq!(judged(Some(1_000.0), 0.5, 0).0, suspect);
+    assert_eq!(judged(None, 1.0, 0).0, valid);
+}
+
+#[test]
+fn a_diagnosis_is_as_valid_as_the_medians_that_it_reads() {
+    let judged = |verdict: &str, lag_p50_ms: u64| {
+        let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+        (run.generator.lag_p50_ns, run.generator.lag_p99_ns) = (lag_p50_ms * MS, 20 * MS);
+        run.diagnosis = Some(record::run::Diagnosis { verdict: verdict.to_owned(), ..Default::default() });
+        judge_conclusions(&mut run, None);
+        judge_verdict(&mut run);
+        run.validity.conclusion("verdict").map(|one| one.verdict)
+    };
+    assert_eq!(judged("user_cpu_bound", 0), Some(ValidityVerdict::Valid), "only the p99 was disturbed");
+    assert_eq!(judged("user_cpu_bound", 5), Some(ValidityVerdict::Invalid));
+    assert_eq!(judged("cpu_contended", 5), Some(ValidityVerdict::Valid), "it says so itself");
+    assert_eq!(judged("unknown", 5), None);
+}
+
+#[test]
+fn faults_of_the_generator_touch_what_they_change() {
+    use ValidityVerdict::{Suspect, Valid};
+    let judged = |code: &str| {
+        let mut run = disturbed(code, Suspect);
+        run.objectives = vec![objective("rate>2k", false, 1_000.0), objective("p99<25ms", true, 2e7)];
+        judge_conclusions(&mut run, None);
+        let of = |name: &str| verdict_of(&run, name);
+        (of("counts"), of("rate"), of("p99"), run.objectives[0].validity, run.objectives[1].validity)
+    };
+    assert_eq!(judged("littles_law"), (Valid, Valid, Suspect, Some(Valid), Some(Suspect)));
+    assert_eq!(judged("connections_failed"), (Valid, Suspect, Suspect, Some(Suspect), Some(Suspect)));
+    // Few responses are no disturbance: objectives are what they are.
+    assert_eq!(judged("too_short"), (Valid, Suspect, Suspect, Some(Valid), Some(Valid)));
+    assert_eq!(judged("partial"), (Valid, Valid, Valid, Some(Valid), Some(Valid)));
+}
+
+#[test]
+fn a_sum_is_as_valid_as_its_parts() {
+    let part = |lag_ms: u64, foreign: f64| {
+        let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+        (run.generator.lag_p99_ns, run.cpu.foreign_cpus) = (lag_ms * MS, Some(foreign));
+        judge_conclusions(&mut run, None);
+        run
+    };
+    let sum = |parts: &[&Run], met: bool| {
+        let mut merged = part(0, 0.0);
+        merged.validity =
+            Validity::from_reasons(parts.iter().flat_map(|part| part.validity.reasons.clone()).collect());
+        merged.objectives = vec![objective("p99<18ms", met, 2e7)];
+        let validities: Vec<&Validity> = parts.iter().map(|part| &part.validity).collect();
+        super::super::judge_merged(&mut merged, &validities);
+        merged
+    };
+    let (quiet, late) = (part(0, 0.0), part(2, 0.0));
+    let merged = sum(&[&quiet, &quiet], false);
+    assert_eq!(merged.validity.verdict, ValidityVerdict::Valid);
+    assert_eq!(merged.objectives[0].validity, Some(ValidityVerdict::Valid));
+    let merged = sum(&[&quiet, &late], false);
+    let p99 = merged.validity.conclusion("p99").unwrap();
+    assert_eq!(p99.verdict, ValidityVerdict::Suspect);
+    let (low, high) = p99.undisturbed.unwrap();
+    assert!(low > 1.4e7 && low < 1.5e7 && high == 2e7, "{low} {high}: three wake-ups of 1.85 ms");
+    assert_ne!(merged.objectives[0].validity, Some(ValidityVerdict::Valid), "15 to 20 ms against 18 ms");
+    assert_eq!(sum(&[&quiet, &late], true).objectives[0].validity, Some(ValidityVerdict::Valid));
+    // A part from an older version has no conclusions.
+    let mut old = part(2, 0.0);
+    old.validity.conclusions.clear();
+    let merged = sum(&[&quiet, &old], false);
+    assert_eq!(merged.validity.conclusion("p99").unwrap().undisturbed, None);
+    assert_ne!(merged.objectives[0].validity, Some(ValidityVerdict::Valid));
+}
+
+#[test]
+fn waiting_counts_where_the_slow_responses_are() {
+    // Eight quiet seconds and two in which the subject waits a fifth of its time; 4 % on average.
+    let judged = |slow_seconds: [u32; 2], is_burst: bool| {
+        let mut run = disturbed("cpu_contended", ValidityVerdict::Suspect);
+        let is_slow = |second| slow_seconds.contains(&second);
+        run.intervals = (1..=10)
+            .map(|second| Interval {
+                time_s: f64::from(second),
+                length_s: 1.0,
+                measured: true,
+                p50_ns: Some(10 * MS),
+                p99_ns: Some(if is_slow(second) { 21 * MS } else { 15 * MS }),
+                ..Interval::default()
+            })
+            .collect();
+        let sample = |second: u32| {
+            let waiting = if !is_burst {
+                0.04
+            } else if [3, 4].contains(&second) {
+                0.2
+            } else {
+                0.0
+            };
+            let thread = ThreadCpuUse { busy: 0.1, waiting: Some(waiting), ..ThreadCpuUse::default() };
+            MachineSample {
+                time_s: f64::from(second),
+                // Other programs are there in each second, so that none of them is quiet.
+                foreign_cpus: Some(1.2),
+                roles: vec![RoleUse { threads: vec![thread], ..RoleUse::default() }],
+                ..MachineSample::default()
+            }
+        };
+        let observed = MachineObservation {
+            roles: vec![Role { name: SUBJECT.to_owned(), ..Role::default() }],
+            samples: (1..=10).map(sample).collect(),
+            ..MachineObservation::default()
+        };
+        judge_conclusions(&mut run, Some(&observed));
+        let low = |name: &str| run.validity.conclusion(name).unwrap().undisturbed.unwrap().0;
+        (low("p99"), low("p50"))
+    };
+    let (coincident, p50) = judged([3, 4], true);
+    let (apart, p50_apart) = judged([7, 8], true);
+    assert!(coincident < apart - 1e6, "{coincident} {apart}");
+    assert_eq!(p50, p50_apart, "the median is made by all seconds");
+    let even = judged([3, 4], false).0;
+    assert!((even - apart).abs() < 1e5, "{even} {apart}");
 }

@@ -162,7 +162,7 @@ fn run_at_limit(slots: f64, code: &str) -> Run {
 }
 
 /// Returns searches with different figures and outcomes: each verdict, each end, with a test and without.
-fn generated_searches() -> Vec<CapacitySearch> {
+pub(crate) fn generated_searches() -> Vec<CapacitySearch> {
     let codes: Vec<&str> =
         diagnose::verdicts::VERDICTS.iter().map(|rule| rule.code).chain(["none", "unknown"]).collect();
     let ends = [

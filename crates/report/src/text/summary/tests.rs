@@ -2,6 +2,7 @@
 
 use record::facts::HostFacts;
 use record::histogram::LatencyHistogram;
+use record::run::ObjectiveResult;
 use record::run::{
     Confidence, Diagnosis, GeneratorCpu, GeneratorStats, LatencyPair, MeasuredWindow, PhaseLatencies, Rates,
     RunTotals, SCHEMA, TlsSessions, WeirVersion,
@@ -175,7 +176,7 @@ fn equal_latencies_are_one_row() {
 }
 
 /// Returns records with different figures: each verdict of the catalogue, with and without errors, in both loops.
-fn generated_records() -> Vec<Run> {
+pub(crate) fn generated_records() -> Vec<Run> {
     let codes: Vec<&str> =
         diagnose::verdicts::VERDICTS.iter().map(|rule| rule.code).chain(["none", "unknown"]).collect();
     let mut records = Vec::new();
@@ -215,7 +216,7 @@ fn generated_records() -> Vec<Run> {
 }
 
 /// Returns the records that are stored in this tree.
-fn stored_records() -> Vec<Run> {
+pub(crate) fn stored_records() -> Vec<Run> {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/run_record");
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     // A directory of records that are too large for this tree.
@@ -225,7 +226,7 @@ fn stored_records() -> Vec<Run> {
 }
 
 /// Adds an earlier run with its comparison to each record: the same with other figures, and a condition of each kind.
-fn compared(mut run: Run, number: usize) -> (Run, String) {
+pub(crate) fn compared(mut run: Run, number: usize) -> (Run, String) {
     let mut earlier = run.clone();
     let factor = [0.5, 0.97, 1.0, 1.02, 1.6][number % 5];
     let seconds = |factor: f64| -> Vec<record::run::Interval> {
