@@ -1,6 +1,6 @@
-//! Sorts, and maps and sets of pairs, that add little code for each type. The stable sort of the standard library is
-//! compiled for each type and comparison, to 5 kB; so is a `collect` into a map or a set, which sorts first. Here one
-//! sort of positions serves all types: for lists off the path of requests.
+//! Sorts, maps and sets that add little code for each type. The stable sort of the standard library is compiled for
+//! each type and comparison, to 5 kB, and so is a `collect` into a map or a set, because it sorts first. Here one sort
+//! of positions serves all types: for lists off the path of requests.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
