@@ -168,6 +168,7 @@ pub(crate) struct CacheFill {
 }
 
 /// Stage of a request whose response is stored.
+#[expect(clippy::large_enum_variant, reason = "it is in a box, and one that waits becomes one that sends")]
 #[derive(Debug)]
 pub(crate) enum CacheStage {
     Waiting(CacheWait),

@@ -224,7 +224,7 @@ impl FillTask {
     fn wake_readers(&mut self, bytes_min: u64, now: MonotonicTime) {
         self.wake_due = match self.body.fill.wake_readers(bytes_min) {
             true => None,
-            false => self.wake_due.or(Some(now.saturating_add(WAKE_DELAY_NS))),
+            false => Some(self.wake_due.unwrap_or_else(|| now.saturating_add(WAKE_DELAY_NS))),
         };
     }
 

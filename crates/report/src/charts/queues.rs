@@ -139,13 +139,13 @@ mod tests {
             let ends = observed.queues[0].ends[1].clone();
             let all = |index: u32| QueueSnapshot {
                 time_s: f64::from(index) / 5.0,
-                ends: (0..300)
+                ends: (0..100)
                     .map(|port| EndQueues { port, unread_bytes: u64::MAX, ..ends.clone() })
                     .collect(),
                 listeners: Vec::new(),
                 ..QueueSnapshot::default()
             };
-            observed.queues = (0..3_000).step_by(10).map(all).collect();
+            observed.queues = (0..3_000).step_by(30).map(all).collect();
             observed.queues[4].time_s = f64::NAN;
         });
         let text = markup(&chart(&experiment, &raw)[0]);
