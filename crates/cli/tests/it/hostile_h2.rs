@@ -154,7 +154,7 @@ impl MemoryBefore {
     }
 
     fn assert_small_growth(&self, scene: &str) {
-        let growth = peak_bytes(self.process) - self.peak;
+        let growth = peak_bytes(self.process).saturating_sub(self.peak);
         assert!(growth <= GROWTH_MAX, "{scene}: {} MiB", growth >> 20);
     }
 
