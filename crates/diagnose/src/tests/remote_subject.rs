@@ -81,7 +81,7 @@ fn a_remote_answer_has_what_the_client_alone_knows() {
     run.fleet = Some(record::fleet::Fleet::default());
     let next = crate::answer(&run).next;
     assert!(next.contains("weir fleet role") && next.contains("weir fleet run FILE"), "{next}");
-    // Phases that hardly count are not named, and a steady rate is said to be steady.
+    // Short phases are not named, and a rate that does not change is called steady.
     run.latency.connect.service.mean_ns = 1e5;
     run.latency.tls_handshake = None;
     run.intervals.iter_mut().for_each(|interval| interval.responses = 800);
