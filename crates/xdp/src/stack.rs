@@ -22,7 +22,7 @@ use smoltcp::iface::{Config, Interface, PollResult, SocketSet};
 use smoltcp::phy::{Checksum, ChecksumCapabilities};
 use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
-use smoltcp::wire::{HardwareAddress, IpCidr, IpEndpoint};
+use smoltcp::wire::{HardwareAddress, IpEndpoint};
 
 use self::connection::{Connection, Phase, Slot, new_sockets};
 use self::device::PacketDevice;
@@ -93,7 +93,7 @@ pub struct StackConfig {
     pub mac: MacAddress,
     /// Maximum size of an IP packet, in bytes.
     pub mtu: usize,
-    /// Own addresses; at most 8.
+    /// Own addresses, whose packets are accepted.
     pub addresses: Vec<IpAddr>,
     /// Addresses and ports that accept connections.
     pub listen: Vec<SocketAddr>,
@@ -214,13 +214,9 @@ impl<L: Link> Stack<L> {
         interface_config.random_seed = config.seed;
         let mut device = PacketDevice::new(&mut link, &config, &checksums, [0; 6]);
         let mut interface = Interface::new(interface_config, &mut device, instant(now_ns));
-        interface.update_ip_addrs(|known| {
-            for address in &config.addresses {
-                // More addresses than fit do not receive; the caller checks their number.
-                let prefix = if address.is_ipv4() { 32 } else { 128 };
-                let _ = known.push(IpCidr::new((*address).into(), prefix));
-            }
-        });
+        // smoltcp has room for a few addresses only. It has none, and sees only packets to those that `process` knows; each
+        // socket has the own address of its connection.
+        interface.set_any_ip(true);
         let ports = u64::from(config.ports.end().saturating_sub(*config.ports.start())) + 1;
         Self {
             next_port: config.ports.start().saturating_add((config.seed % ports) as u16),

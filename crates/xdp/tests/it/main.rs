@@ -27,6 +27,11 @@ const KERNELS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2));
 const OURS_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, 1));
 const KERNELS_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, 2));
 
+/// Addresses that only one test adds to the interface: with the others more than smoltcp has room for.
+fn further_addresses() -> impl Iterator<Item = IpAddr> {
+    (11..=20).map(|last| IpAddr::from([10, 78, 0, last]))
+}
+
 /// Bound of each step of a test that waits for the other end, which may have failed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -245,12 +250,16 @@ impl Link for FaultyLink {
     }
 }
 
+fn own_addresses() -> impl Iterator<Item = IpAddr> {
+    [OURS, OURS_IPV6].into_iter().chain(further_addresses())
+}
+
 fn config(facts: &InterfaceFacts) -> StackConfig {
     StackConfig {
         mac: facts.mac,
         mtu: facts.mtu as usize,
-        addresses: vec![OURS, OURS_IPV6],
-        listen: vec![SocketAddr::new(OURS, 80), SocketAddr::new(OURS_IPV6, 80)],
+        addresses: own_addresses().collect(),
+        listen: own_addresses().map(|address| SocketAddr::new(address, 80)).collect(),
         ports: 20_000..=20_999,
         verifies_checksums: facts.verifies_checksums(),
         connections_max: CONNECTIONS_MAX,
@@ -264,7 +273,8 @@ fn config(facts: &InterfaceFacts) -> StackConfig {
 
 fn rules() -> Vec<Rule> {
     let both = |local| [80..=80, 20_000..=20_999].map(|ports| Rule { local, ports, remote: None });
-    [OURS, OURS_IPV6].into_iter().flat_map(both).collect()
+    let served = further_addresses().map(|local| Rule { local, ports: 80..=80, remote: None });
+    [OURS, OURS_IPV6].into_iter().flat_map(both).chain(served).collect()
 }
 
 /// One connection of the stack that returns what it receives.
@@ -476,6 +486,38 @@ fn closed_windows_stop_both_directions_and_open_again() {
     // More than the buffers of both ends hold.
     let Some(counters) = exchange(Faults::default(), 12_000_000, pause) else { return };
     assert!(counters.zero_windows > 0, "{counters:?}");
+}
+
+#[test]
+fn each_of_twelve_own_addresses_is_served() {
+    let Some(pair) = Namespaces::create() else { return };
+    for address in further_addresses() {
+        assert!(ip(&format!("-n {} address add {address}/24 dev x0", pair.ours)));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (namespace, flag) = (pair.ours.clone(), Arc::clone(&stop));
+    let stack = std::thread::spawn(move || run_echo(&namespace, Faults::default(), None, &flag));
+    let namespace = pair.kernels.clone();
+    let peer = std::thread::spawn(move || {
+        enter(&namespace);
+        let deadline = instant() + STEP_TIMEOUT;
+        for address in own_addresses() {
+            // Until the stack has the packets, the kernel refuses.
+            let stream = loop {
+                match TcpStream::connect(SocketAddr::new(address, 80)) {
+                    Ok(stream) => break stream,
+                    Err(error) => assert!(instant() < deadline, "{address}: {error}"),
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            };
+            assert_eq!(stream.peer_addr().unwrap().ip(), address);
+            check_echo(stream, 10_000, 7, Duration::ZERO);
+        }
+    });
+    peer.join().unwrap();
+    stop.store(true, Ordering::Relaxed);
+    let (counters, connections) = stack.join().unwrap();
+    assert_eq!((counters.accepted, counters.malformed, connections), (12, 0, 0), "{counters:?}");
 }
 
 #[test]
