@@ -80,15 +80,22 @@ impl Attachment {
         let program = bpf::load_program(&code).map_err(failed("loading the XDP program"))?;
         let mut ports = Vec::new();
         for queue in 0..facts.queues {
-            let port =
-                Port::open(facts.index, queue, facts.mtu).map_err(failed("opening the AF_XDP socket"))?;
+            let port = Port::open(facts.index, queue, facts.mtu).map_err(|error| {
+                match (error.raw_os_error(), attached_program(facts)) {
+                    (Some(libc::EBUSY), Some(id)) => XdpError::program_attached(&facts.name, id),
+                    (Some(libc::EBUSY), None) => XdpError::QueueUsed { name: facts.name.clone(), queue },
+                    _ => XdpError::from_io("opening the AF_XDP socket", error),
+                }
+            })?;
             bpf::set_socket(map.as_fd(), queue, port.as_fd())
                 .map_err(failed("entering the socket into the map"))?;
             ports.push(port);
         }
         let (link, attached) =
             bpf::attach(program.as_fd(), facts.index).map_err(|error| match error.raw_os_error() {
-                Some(libc::EBUSY) => XdpError::ProgramAttached { name: facts.name.clone(), id: 0 },
+                Some(libc::EBUSY) => {
+                    XdpError::program_attached(&facts.name, attached_program(facts).unwrap_or(0))
+                }
                 _ => XdpError::from_io("attaching the XDP program", error),
             })?;
         let mode = |port: &Port| match attached {
@@ -112,6 +119,22 @@ impl Attachment {
     #[must_use]
     pub fn port(&self) -> &Port {
         &self.port
+    }
+}
+
+/// Returns the id of the program that an interface has now; 0: not known.
+fn attached_program(facts: &InterfaceFacts) -> Option<u32> {
+    InterfaceFacts::read(&facts.name).ok()?.program
+}
+
+/// Checks that no socket of the kernel has an address and port.
+///
+/// # Errors
+/// One has. Other reasons, such as a missing permission, are those of [`Attachment::open`].
+pub fn check_port(address: SocketAddr) -> Result<(), XdpError> {
+    match hold_port(address) {
+        Err(error @ XdpError::PortUsed(_)) => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -41,7 +41,7 @@ pub struct InterfaceFacts {
     pub queues: u32,
     /// Driver, or the kind of a virtual interface; empty: unknown.
     pub driver: String,
-    /// Id of the XDP program that is attached.
+    /// Id of the XDP program that is attached; 0: not known, as there are several.
     pub program: Option<u32>,
     /// True if the interface is up.
     pub is_up: bool,
@@ -75,13 +75,22 @@ pub enum XdpError {
     },
     /// Another program is attached.
     #[error(
-        "{name} has an XDP program (id {id}): `bpftool net` shows whose it is; end its owner, or `ip link set {name} xdp off`"
+        "{name} has an XDP program{}: `bpftool net` shows whose it is; end its owner, or `ip link set {name} xdp off`",
+        format_id(*id)
     )]
     ProgramAttached {
         /// Interface.
         name: String,
-        /// Id of the program.
-        id: u32,
+        /// Id of the program, if it is known.
+        id: Option<u32>,
+    },
+    /// A queue has an AF_XDP socket.
+    #[error("queue {queue} of {name} has an AF_XDP socket: `ss --xdp -p` shows whose it is; end its owner")]
+    QueueUsed {
+        /// Interface.
+        name: String,
+        /// Queue.
+        queue: u32,
     },
     /// The number of queues is not that of the threads.
     #[error(
@@ -119,6 +128,20 @@ pub enum XdpError {
     /// A socket of the kernel has the address and port.
     #[error("{0} is used by a socket of the kernel: `ss -tlnp` shows whose it is; choose another port")]
     PortUsed(SocketAddr),
+    /// Sockets of the kernel have all ports that a client could take.
+    #[error(
+        "sockets of the kernel have all ports of {}, from {first} to {last}: `ss -tanp` shows whose they are; end them, or \
+         set another net.ipv4.ip_local_port_range: a client has ports outside of it",
+        format_addresses(addresses)
+    )]
+    NoPorts {
+        /// Own addresses.
+        addresses: Vec<IpAddr>,
+        /// First port of the range.
+        first: u16,
+        /// Last port of the range.
+        last: u16,
+    },
     /// No route leads through the interface.
     #[error("no route to {address} through {name}: `ip route get {address}`")]
     NoRoute {
@@ -151,7 +174,21 @@ pub enum XdpError {
     },
 }
 
+fn format_id(id: Option<u32>) -> String {
+    id.map(|id| format!(" (id {id})")).unwrap_or_default()
+}
+
+fn format_addresses(addresses: &[IpAddr]) -> String {
+    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+}
+
 impl XdpError {
+    /// Creates the error of another program, whose id is 0 if it is not known.
+    pub(crate) fn program_attached(interface: &str, id: u32) -> Self {
+        Self::ProgramAttached { name: interface.to_owned(), id: Some(id).filter(|id| *id > 0) }
+    }
+
     /// Creates the error of a failed call.
     pub(crate) fn from_io(what: &'static str, source: io::Error) -> Self {
         match source.kind() {
@@ -209,7 +246,7 @@ impl InterfaceFacts {
             problems.push(XdpError::MtuTooLarge { name: name(), mtu: self.mtu });
         }
         if let Some(id) = self.program {
-            problems.push(XdpError::ProgramAttached { name: name(), id });
+            problems.push(XdpError::program_attached(&self.name, id));
         }
         if self.queues as usize != threads {
             problems.push(XdpError::Queues { name: name(), queues: self.queues, threads });
@@ -228,8 +265,7 @@ impl InterfaceFacts {
         if self.addresses.contains(&address) {
             return Ok(());
         }
-        let has: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
-        let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+        let has = format_addresses(&self.addresses);
         Err(XdpError::NoAddress { name: self.name.clone(), address, has })
     }
 
@@ -286,7 +322,7 @@ fn parse_link(name: &str, message: &[u8]) -> Option<InterfaceFacts> {
     let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned();
     let program = attribute(attributes, 43)
         .filter(|xdp| attribute(xdp, 2).is_some_and(|attached| attached.first() != Some(&0)))
-        .map(|xdp| attribute_u32(xdp, 4).unwrap_or(0));
+        .map(|xdp| (4..8).find_map(|kind| attribute_u32(xdp, kind).filter(|id| *id > 0)).unwrap_or(0));
     Some(InterfaceFacts {
         name: name.to_owned(),
         index: u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]),
@@ -385,6 +421,9 @@ mod tests {
         for (text, part) in texts.iter().zip(expected) {
             assert!(text.contains(part), "{text}");
         }
+        assert!(texts[2].contains("program (id 17):"), "{}", texts[2]);
+        let unknown = InterfaceFacts { program: Some(0), ..facts() }.problems(1, false)[0].to_string();
+        assert!(unknown.starts_with("eth1 has an XDP program: "), "{unknown}");
         assert_eq!(bad.problems(2, true).len(), 4);
         assert!(!facts().verifies_checksums());
         let error = facts().check_address("10.0.0.9".parse().unwrap()).unwrap_err();

@@ -22,6 +22,7 @@ pub mod packet;
 pub mod port;
 pub mod program;
 mod ring;
+pub mod sockets;
 pub mod stack;
 pub mod steering;
 mod timers;

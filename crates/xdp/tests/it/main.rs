@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::os::fd::AsFd;
 
-use xdp::attachment::Attachment;
+use xdp::attachment::{Attachment, check_port};
 use xdp::fuzzing::set_header_checksum;
 use xdp::interface::{InterfaceFacts, XdpError};
 use xdp::program::Rule;
@@ -540,7 +540,9 @@ fn what_the_kernel_uses_is_refused_and_what_was_taken_is_given_back() {
         let listener = TcpListener::bind(address).unwrap();
         let open = || Attachment::open(&facts(), &rules(), &[address]);
         assert!(matches!(open(), Err(XdpError::PortUsed(_))));
+        assert!(matches!(check_port(address), Err(XdpError::PortUsed(used)) if used == address));
         drop(listener);
+        check_port(address).unwrap();
         let ssh = [Rule { local: OURS, ports: 1..=1_000, remote: None }];
         assert!(matches!(Attachment::open(&facts(), &ssh, &[]), Err(XdpError::Ssh)));
         let attachment = open().unwrap();
@@ -548,7 +550,8 @@ fn what_the_kernel_uses_is_refused_and_what_was_taken_is_given_back() {
         assert!(program.is_some_and(|id| id > 0));
         assert!(TcpListener::bind(address).is_err(), "the port is held");
         let elsewhere = [Rule { local: OURS, ports: 90..=90, remote: None }];
-        assert!(Attachment::open(&facts(), &elsewhere, &[]).is_err());
+        let second = Attachment::open(&facts(), &elsewhere, &[]).unwrap_err();
+        assert!(matches!(second, XdpError::ProgramAttached { id, .. } if id == program), "{second}");
         assert!(
             facts()
                 .problems(1, false)

@@ -78,6 +78,10 @@ fn more_than_eight_own_addresses_serve_and_load() {
     }
     assert_eq!(pair.stats()["requests"].as_u64(), Some(2_000));
     drop(server);
+    let further: Vec<String> = (100..117).map(|port| format!("--listen=10.79.0.1:{port}")).collect();
+    let further: Vec<&str> = further.iter().map(String::as_str).collect();
+    let check = pair.weir(0, &[&["serve", "--xdp", "x0", "--check"], &further[..]].concat());
+    assert!(check.code == 1 && check.stdout.contains("17 addresses: --xdp takes at most 16"), "{check:?}");
 }
 
 #[test]
