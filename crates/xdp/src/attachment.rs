@@ -1,6 +1,5 @@
 //! A program on an interface with its socket: what is taken from the kernel, until it is dropped or the process ends.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,34 +12,7 @@ use crate::interface::{InterfaceFacts, SSH_PORT, XdpError};
 use crate::port::Port;
 use crate::program::{RULES_MAX, Rule, assemble};
 
-/// Way that packets take from the driver to the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XdpMode {
-    /// The driver writes into the memory of the process.
-    ZeroCopy,
-    /// The program runs in the driver, and each packet is copied once.
-    Copy,
-    /// The program runs in the network stack, after the kernel has made its own buffer.
-    Generic,
-}
-
-impl XdpMode {
-    /// Returns its name in records.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ZeroCopy => "zero-copy",
-            Self::Copy => "copy",
-            Self::Generic => "generic",
-        }
-    }
-}
-
-impl fmt::Display for XdpMode {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
+pub use crate::mode::XdpMode;
 
 /// Socket of one queue of an interface, with the program that all its queues share.
 #[derive(Debug)]

@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::ethtool;
+use crate::features;
+use crate::mode::XdpMode;
 use crate::netlink::{
     GET_ADDRESS, GET_LINK, GET_NEIGHBOUR, GET_ROUTE, attribute, attribute_u32, push_attribute, request,
 };
@@ -43,6 +45,8 @@ pub struct InterfaceFacts {
     pub driver: String,
     /// Id of the XDP program that is attached; 0: not known, as there are several.
     pub program: Option<u32>,
+    /// Best mode that the driver has, as the kernel reports it; `None`: not reported, as before Linux 6.3.
+    pub mode: Option<XdpMode>,
     /// True if the interface is up.
     pub is_up: bool,
     /// True if a default route leads through it.
@@ -224,6 +228,7 @@ impl InterfaceFacts {
         facts.has_default_route = has_default_route(facts.index).map_err(failed)?;
         facts.queues = ethtool::receiving_queues(name).unwrap_or(facts.queues);
         facts.driver = ethtool::driver(name).unwrap_or(facts.driver);
+        facts.mode = features::mode(facts.index);
         facts.steering = if facts.queues > 1 { ethtool::steering(name) } else { None };
         Ok(facts)
     }
@@ -331,6 +336,7 @@ fn parse_link(name: &str, message: &[u8]) -> Option<InterfaceFacts> {
         queues: attribute_u32(attributes, 32).unwrap_or(1),
         driver: kind,
         program,
+        mode: None,
         is_up: u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) & LINK_IS_UP != 0,
         has_default_route: false,
         addresses: Vec::new(),
@@ -396,6 +402,7 @@ mod tests {
             queues: 1,
             driver: "veth".to_owned(),
             program: None,
+            mode: None,
             is_up: true,
             has_default_route: false,
             addresses: vec!["10.0.0.1".parse().unwrap()],

@@ -15,8 +15,10 @@
 pub mod attachment;
 pub mod bpf;
 mod ethtool;
+mod features;
 pub mod fuzzing;
 pub mod interface;
+mod mode;
 mod netlink;
 pub mod packet;
 pub mod port;

@@ -36,7 +36,7 @@ const SEARCH_FLAGS: FlagNames = FlagNames(
 );
 const TRIAL_FLAGS: FlagNames = FlagNames("connections requests-per-connection streams slo arrivals");
 /// Flags that a fleet does not have: files of one machine, and a second target.
-const REFUSED_FLAGS: FlagNames = FlagNames("direct confirm cacert cert key xdp-exposed");
+const REFUSED_FLAGS: FlagNames = FlagNames("direct confirm check cacert cert key xdp-exposed");
 
 /// Returns false for a flag that the command only knows to say why it does not have it.
 pub(super) fn is_listed(flag: &Flag) -> bool {

@@ -247,7 +247,11 @@ impl UserTcpSurvey {
             "xdp: {} (driver {driver}, MTU {}, receiving queues: {})\n",
             facts.name, facts.mtu, facts.queues
         );
-        text += "xdp mode: found at the start: zero-copy if the driver has it, else copy, else generic\n";
+        let mode = match facts.mode {
+            Some(mode) => format!("{mode}, as the driver reports it; the start tries it"),
+            None => "found at the start: zero-copy if the driver has it, else copy, else generic".to_owned(),
+        };
+        let _ = writeln!(text, "xdp mode: {mode}");
         let missing = missing_capabilities();
         if !missing.is_empty() {
             let _ = writeln!(text, "xdp capabilities missing: {}", missing.join(", "));
@@ -276,6 +280,7 @@ impl UserTcpSurvey {
         );
         text +=
             "xdp is not seen by ss, nstat, tcpdump and conntrack: they know nothing of these connections\n";
+        text += "xdp record will not know: congestion windows, the round trip of each segment, the state of each socket\n";
         for problem in &self.problems {
             let _ = writeln!(text, "xdp problem: {problem}");
         }
