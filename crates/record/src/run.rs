@@ -21,7 +21,7 @@ pub use http2::Http2Totals;
 pub(crate) use live::add_counts;
 pub use live::{EventStreamTotals, WebSocketTotals};
 pub use tls::TlsSessions;
-pub use transport::{HandshakeTimes, UserTransport};
+pub use transport::{PeerWindows, RoundTripTimes, UserTransport};
 
 pub use crate::breakdown::{RequestResult, StageResult};
 pub use crate::checks::{CheckSample, RateChange};

@@ -119,7 +119,7 @@ impl UserTcpCounts {
 
     /// Returns the counts with their names.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 22] {
+    pub fn named(&self) -> [(&'static str, u64); 29] {
         let (stack, port, kernel) = (&self.stack, &self.port, &self.kernel);
         [
             ("frames_received", port.received),
@@ -129,6 +129,13 @@ impl UserTcpCounts {
             ("segments_retransmitted", stack.retransmitted),
             ("segments_unknown", stack.unknown),
             ("segments_zero_window", stack.zero_windows),
+            ("window_min_bytes", stack.windows.min_bytes),
+            ("window_max_bytes", stack.windows.max_bytes),
+            ("handshakes_measured", stack.handshakes.count),
+            ("handshake_min_ns", stack.handshakes.min_ns),
+            ("round_trips_measured", stack.round_trips.count),
+            ("round_trip_min_ns", stack.round_trips.min_ns),
+            ("round_trip_mean_ns", stack.round_trips.mean_ns()),
             ("connections_accepted", stack.accepted),
             ("connections_refused", stack.refused),
             ("connections_restarted", stack.restarted),

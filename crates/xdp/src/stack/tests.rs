@@ -114,7 +114,14 @@ fn content_arrives_whole_in_spite_of_loss_duplicates_and_reordering() {
         }
         assert!(received == sent && echoed == sent, "{faults:?}: {} {}", received.len(), echoed.len());
         ended.unwrap().unwrap();
-        assert_eq!(world.client.counters().retransmitted > 0, faults.lost > 0, "{faults:?}");
+        let counters = world.client.counters();
+        assert_eq!(counters.retransmitted > 0, faults.lost > 0, "{faults:?}");
+        // None of what was sent again, which it is after a second at the earliest, is measured.
+        let (trips, windows) = (counters.round_trips, counters.windows);
+        assert!(trips.count > 5 && trips.min_ns >= MILLISECOND_NS, "{faults:?}: {trips:?}");
+        assert!(trips.max_ns < 1_000 * MILLISECOND_NS, "{faults:?}: {trips:?}");
+        assert!((1..=BUFFER_BYTES as u64).contains(&windows.min_bytes), "{windows:?}");
+        assert_eq!(windows.max_bytes, BUFFER_BYTES as u64);
         world.client.close(client, world.now_ns);
         world.server.close(server, world.now_ns);
         for _ in 0..20_000 {
