@@ -226,6 +226,9 @@ pub fn plan(plan: &ExperimentPlan, expected_s: (f64, f64), arm_text: ArmText) ->
             plan.baseline
         ));
     }
+    for load in &plan.left_out {
+        text.push_str(&format!("remark      load {} is left out: {}\n", load.name, load.reason));
+    }
     text.push_str(&inconclusive(plan).unwrap_or_default());
     let metrics: Vec<&str> = plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
     let (decides, other_metrics) = metrics.split_first().map_or(("", &[][..]), |(one, rest)| (one, rest));
