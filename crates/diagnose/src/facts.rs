@@ -45,7 +45,7 @@ pub(crate) enum Slots {
 
 impl Facts<'_> {
     pub(crate) fn value(&self, signal: &Signal) -> Option<f64> {
-        (signal.read)(self.view).filter(|value| value.is_finite())
+        signal.value(self.view)
     }
 
     /// Formats the value of a signal in a phrase, at the place of `{}`; empty if it is not observable.

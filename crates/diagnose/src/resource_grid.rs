@@ -134,7 +134,7 @@ pub fn resource_grid(run: &Run) -> Vec<GridRow> {
     let view = RunView::new(run);
     let figure = |cell: &Option<Cell>| {
         let Cell(label, signal, notable_from) = cell.as_ref()?;
-        let value = (signal.read)(&view).filter(|value| value.is_finite())?;
+        let value = signal.value(&view)?;
         Some(GridFigure {
             text: format_value(value, signal.unit),
             label,

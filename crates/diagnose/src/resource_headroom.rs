@@ -119,7 +119,7 @@ pub(super) fn measure_headroom(view: &RunView<'_>) -> Vec<ResourceHeadroom> {
     let mut used: Vec<ResourceHeadroom> = RESOURCES
         .iter()
         .filter_map(|row| {
-            let used_fraction = (row.used.read)(view)?;
+            let used_fraction = row.used.value(view)?;
             Some(ResourceHeadroom {
                 resource: row.name,
                 used_fraction,

@@ -36,10 +36,7 @@ struct Sign<'c> {
 impl<'c> Sign<'c> {
     /// Reads a sign; `None` if it is not observable.
     fn read(criterion: &'c Criterion, view: &RunView<'_>) -> Option<Self> {
-        if criterion.signal.counts_kernel_tcp() && view.misses_kernel_tcp() {
-            return None;
-        }
-        let value = (criterion.signal.read)(view).filter(|value| value.is_finite())?;
+        let value = criterion.signal.value(view)?;
         let holds = match criterion.bound {
             Bound::AtLeast(bound) => value >= bound,
             Bound::AtMost(bound) => value <= bound,

@@ -13,6 +13,7 @@ mod remote_subject;
 mod scenes;
 mod signal_values;
 mod tls;
+mod user_tcp;
 
 use crate::run_view::RunView;
 use crate::verdicts::{self, Perturbation};

@@ -8,6 +8,7 @@ mod diff;
 mod environment_checks;
 mod file;
 mod fill;
+mod left_out;
 mod measure;
 mod patch;
 pub mod ready;
@@ -17,7 +18,7 @@ mod variants;
 
 use std::collections::BTreeMap;
 
-use record::experiment::{Arm, ExperimentMetric, ExperimentPlan, LoadPlan, ONLY_LOAD};
+use record::experiment::{Arm, ExperimentMetric, ExperimentPlan, LeftOutLoad, LoadPlan, ONLY_LOAD};
 use record::problem::InputProblem;
 use record::sorted::CollectSorted;
 
@@ -28,6 +29,7 @@ use stats::sequential::BLOCKS_MIN;
 
 use self::cells::ExperimentCells;
 use self::file::FileParts;
+use self::left_out::LeaveOutRule;
 use self::measure::MeasureInput;
 use self::patch::{KeyValue, changes_by_key, key_values, split_changes};
 use self::variants::{Variant, VariantAxis};
@@ -66,6 +68,8 @@ pub struct ExperimentOptions {
     pub reruns_max_fraction: Option<f64>,
     /// True if these options were accepted and run before: they are not rejected now.
     pub was_accepted: bool,
+    /// Loads that a plan left out, when its file is read again: exactly those are left out, whatever machine reads it.
+    pub left_out: Option<Vec<LeftOutLoad>>,
 }
 
 impl ExperimentOptions {
@@ -86,6 +90,7 @@ impl ExperimentOptions {
                 .collect(),
             reruns_max_fraction: Some(plan.reruns_max_fraction),
             was_accepted: true,
+            left_out: Some(plan.left_out.clone()),
         }
     }
 }
@@ -121,10 +126,12 @@ impl ExperimentFile {
         }
         let mut parts = FileParts::split(&document, &mut problems);
         let mut beside = parts.set_parameters(&options.parameters);
-        let arms = variants::read_variants(VariantAxis::Arms, &parts, &mut problems);
-        let loads = variants::read_variants(VariantAxis::Loads, &parts, &mut problems);
+        let rule = LeaveOutRule::new(options.left_out.as_deref(), checks);
+        let arms = variants::read_variants(VariantAxis::Arms, &parts, &rule, &mut problems);
+        let mut loads = variants::read_variants(VariantAxis::Loads, &parts, &rule, &mut problems);
         beside.extend(variants::ineffective_parameters(&options.parameters, &arms, &loads));
         let mut cells = ExperimentCells::read(&parts, (&arms, &loads), text, checks, &mut problems);
+        let left_out = left_out::remove_left_out(&mut loads, &mut problems);
         let input = MeasureInput::new(options, metrics, &cells, checks);
         check_measure_of_a_fleet(&parts, &cells, &mut problems);
         let (plan, wrong) = measure::read_plan(&parts, &input, &mut problems);
@@ -143,6 +150,7 @@ impl ExperimentFile {
             baseline: arms[baseline].name.clone(),
             arms: arm_plans(&parts, &arms, baseline),
             loads: load_plans(&parts, &arms, &loads, &cells),
+            left_out,
             warm_up_s: cells.warm_up_ns.map(|ns| ns as f64 / 1e9),
             ..plan
         };

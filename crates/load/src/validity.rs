@@ -139,8 +139,8 @@ pub const RULES: &[ValidityRule] = &[
     },
     ValidityRule {
         code: "xdp_large_bodies",
-        doc: "TCP in user space (--xdp): the mean response has a body above 2,000 bytes. The kernel's TCP, which \
-              splits and joins segments in batches, costs less there.",
+        doc: "TCP in user space (--xdp): the mean response has a body above 2,000 bytes, or the mean request has as \
+              many. The kernel's TCP, which splits and joins segments in batches, costs less there.",
         is_subject_fault: false,
         statistical: false,
         check: transport::large_bodies,

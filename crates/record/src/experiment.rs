@@ -103,6 +103,9 @@ pub struct ExperimentPlan {
     /// Arms: the baseline first, then the baseline again (the A/A arm).
     pub arms: Vec<Arm>,
     pub loads: Vec<LoadPlan>,
+    /// Loads of the file that the machine cannot run.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub left_out: Vec<LeftOutLoad>,
     /// Metrics, the primary one first.
     pub metrics: Vec<ExperimentMetric>,
     /// Smallest effect that matters, as a fraction: 0.02 is 2 %.
@@ -166,6 +169,15 @@ pub struct LoadPlan {
     /// Its levels of the factors, by factor name: connections, a rate.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub levels: BTreeMap<String, String>,
+}
+
+/// Load of the file that is not a part of the plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOutLoad {
+    /// Its name in the file, without levels of factors.
+    pub name: String,
+    /// Reason: "it needs 8 CPUs, and this machine has 2".
+    pub reason: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -190,6 +190,7 @@ fn plan(loads: &[&str]) -> ExperimentPlan {
             ),
         ],
         loads: loads.iter().map(load).collect(),
+        left_out: Vec::new(),
         metrics: vec![
             metric(
                 "subject_us_per_response",

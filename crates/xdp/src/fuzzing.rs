@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::task::Waker;
 
+use crate::checksum::set_tcp_checksum;
 use crate::packet::ETHERNET_BYTES;
 use crate::stack::{Link, Stack, StackConfig};
 
@@ -54,18 +55,24 @@ const PEERS: [IpAddr; 2] =
 
 /// Bytes in front of each frame: its length, and the time since the last one in units of 10 ms.
 const PREFIX_BYTES: usize = 3;
+/// Bit of the first length with which the stack verifies checksums.
+const VERIFIES: u16 = 1 << 15;
+/// Bit of a length with which a frame keeps its own checksum, where they are verified; the others get the right one.
+const KEEPS_CHECKSUM: u16 = 1 << 14;
 
 /// Gives a stack frames, with whatever they accept read and answered. Input: for each frame two bytes of its length (little
-/// endian), one byte of time, and the frame from its IP header on. The stack is 10.0.0.1 and fd00::1, listens on port 80 and
+/// endian; see [`VERIFIES`] and [`KEEPS_CHECKSUM`]), one byte of time, and the frame from its IP header on. The stack is 10.0.0.1 and fd00::1, listens on port 80 and
 /// has connections from ports 1,000 on to port 80 of 10.0.0.2 and fd00::2.
 pub fn receive_frames(mut input: &[u8]) {
+    let first = input.first_chunk().map_or(0, |length| u16::from_le_bytes(*length));
+    let verifies_checksums = first & VERIFIES != 0;
     let config = StackConfig {
         mac: [2; 6],
         mtu: 1_500,
         addresses: vec![OWN[0], OWN[1]],
         listen: OWN.map(|address| (address, 80).into()).to_vec(),
         ports: 1_000..=1_003,
-        verifies_checksums: false,
+        verifies_checksums,
         connections_max: 8,
         half_open_max: 4,
         seed: 1,
@@ -80,7 +87,8 @@ pub fn receive_frames(mut input: &[u8]) {
     stack.flush(now_ns);
     let (mut frame, mut bytes, waker) = (Vec::new(), [0; 2_048], Waker::noop());
     while let Some((&[low, high, pause], rest)) = input.split_first_chunk::<PREFIX_BYTES>() {
-        let length = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
+        let prefix = u16::from_le_bytes([low, high]);
+        let length = usize::from(prefix & !(VERIFIES | KEEPS_CHECKSUM)).min(rest.len());
         frame.clear();
         frame.extend([2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4]);
         let is_ipv6 = rest.first().is_some_and(|byte| byte >> 4 == 6);
@@ -88,6 +96,9 @@ pub fn receive_frames(mut input: &[u8]) {
         frame.extend(&rest[..length]);
         if !is_ipv6 {
             set_header_checksum(&mut frame);
+        }
+        if verifies_checksums && prefix & KEEPS_CHECKSUM == 0 {
+            set_tcp_checksum(&mut frame[ETHERNET_BYTES..]);
         }
         input = &rest[length..];
         now_ns += u64::from(pause) * 10_000_000;

@@ -14,6 +14,7 @@
 
 pub mod attachment;
 pub mod bpf;
+mod checksum;
 mod ethtool;
 mod features;
 pub mod fuzzing;

@@ -16,7 +16,7 @@ const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 /// Type of an Ethernet frame with IPv6.
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// Number of TCP in the headers of IP.
-const PROTOCOL_TCP: u8 = 6;
+pub(crate) const PROTOCOL_TCP: u8 = 6;
 
 const FLAG_FIN: u8 = 0x01;
 const FLAG_SYN: u8 = 0x02;

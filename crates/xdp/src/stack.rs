@@ -124,7 +124,7 @@ pub struct StackConfig {
 pub struct StackCounters {
     /// Received frames.
     pub frames: u64,
-    /// Frames that are no usable TCP segments.
+    /// Frames that are no usable TCP segments, damaged ones among them.
     pub malformed: u64,
     /// Segments of no connection.
     pub unknown: u64,
@@ -190,10 +190,9 @@ impl<L: Link> Stack<L> {
     /// Creates a stack without connections.
     #[must_use]
     pub fn new(mut link: L, config: StackConfig, now_ns: u64) -> Self {
+        // Received ones are verified before smoltcp sees the packet.
         let mut checksums = ChecksumCapabilities::default();
-        if !config.verifies_checksums {
-            checksums.tcp = Checksum::Tx;
-        }
+        (checksums.ipv4, checksums.tcp) = (Checksum::Tx, Checksum::Tx);
         let mut interface_config = Config::new(HardwareAddress::Ip);
         interface_config.random_seed = config.seed;
         let mut device = PacketDevice::new(&mut link, &config, &checksums, [0; 6]);
@@ -290,7 +289,10 @@ impl<L: Link> Stack<L> {
     /// Processes a frame whose connection `seen` other queues do not know.
     fn process(&mut self, frame: &[u8], seen: u32, now_ns: u64) {
         let segment = Segment::parse(frame).filter(|segment| {
-            segment.has_usable_peer() && self.config.addresses.contains(&segment.tuple.local.ip())
+            segment.has_usable_peer()
+                && self.config.addresses.contains(&segment.tuple.local.ip())
+                // The first queue has verified a frame that was handed over.
+                && (seen > 0 || self.is_undamaged(segment))
         });
         let Some(segment) = segment else {
             self.counters.malformed += 1;
@@ -307,6 +309,10 @@ impl<L: Link> Stack<L> {
         if let Some(slot) = slot {
             self.deliver(slot, &segment, now_ns);
         }
+    }
+
+    fn is_undamaged(&self, segment: &Segment<'_>) -> bool {
+        segment.has_valid_header() && (!self.config.verifies_checksums || segment.has_valid_checksum())
     }
 
     fn deliver(&mut self, slot: u32, segment: &Segment<'_>, now_ns: u64) {

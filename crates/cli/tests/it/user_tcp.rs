@@ -1,5 +1,6 @@
 //! TCP in user space with the real binary, between two namespaces: counts, bytes, refusals, and what is left after a kill.
 
+mod edge_and_fleet;
 mod interoperability;
 mod many_connections;
 mod refusals;

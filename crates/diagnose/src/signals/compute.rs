@@ -372,5 +372,13 @@ pub(super) fn threads_in_writes(view: &RunView<'_>) -> Option<f64> {
 
 /// Returns the fraction of requests that took the time of a retransmission.
 pub(super) fn retransmission_mode(view: &RunView<'_>) -> Option<f64> {
-    Some(LatencyRange { from_ns: 195_000_000, to_ns: 700_000_000 }.fraction_of(&view.last_byte))
+    let by_kernel = LatencyRange { from_ns: 195_000_000, to_ns: 700_000_000 }.fraction_of(&view.last_byte);
+    Some(by_kernel + user_retransmission_mode(view))
+}
+
+/// Returns the fraction of requests that took the time of a retransmission by TCP in user space, whose timeout is 1 s
+/// at least (RFC 6298 §2.4). Zero for a load over the kernel's TCP.
+pub(super) fn user_retransmission_mode(view: &RunView<'_>) -> f64 {
+    let range = LatencyRange { from_ns: 995_000_000, to_ns: 1_700_000_000 };
+    view.run.transport.as_ref().map_or(0.0, |_| range.fraction_of(&view.last_byte))
 }

@@ -5,12 +5,15 @@ use record::observed::{ConnectionEnd, EndQueues};
 
 use super::compute::{
     connections_in_state, counter_of_both_ends, growth_per_s, responses_per_s, retransmission_mode,
+    user_retransmission_mode,
 };
 use crate::run_view::RunView;
 use crate::window::{GENERATOR, SUBJECT};
 
 /// The shortest retransmission timeout of Linux (TCP_RTO_MIN), in ns.
 const TIMEOUT_NS: f64 = 200e6;
+/// The shortest one of TCP in user space (RFC 6298 §2.4), in ns.
+const USER_TIMEOUT_NS: f64 = 1e9;
 
 /// Returns true if the subject's namespace has sockets of unwatched processes.
 fn has_unwatched_sockets(view: &RunView<'_>) -> bool {
@@ -79,7 +82,7 @@ pub(super) fn retransmitted_fraction(view: &RunView<'_>) -> Option<f64> {
 }
 
 /// Returns the fraction of a request's latency that losses take: each retransmitted segment costs
-/// at least a round trip, and each timeout 200 ms.
+/// at least a round trip, and each timeout 200 ms, or 1 s in user space.
 pub(super) fn loss_latency_fraction(view: &RunView<'_>) -> Option<f64> {
     let (_, retransmitted_per_s) = sent_and_retransmitted_per_s(view)?;
     let latency_ns = view.run.latency.last_byte.service.mean_ns;
@@ -92,7 +95,9 @@ pub(super) fn loss_latency_fraction(view: &RunView<'_>) -> Option<f64> {
     let timeouts = if lost { retransmission_mode(view).unwrap_or(0.0) } else { 0.0 };
     // There are at most as many timeouts as retransmitted segments.
     let timeouts = timeouts.min(retransmitted_per_s / responses_per_s(view)?);
-    (latency_ns > 0.0).then(|| ((recoveries_ns + timeouts * TIMEOUT_NS) / latency_ns).min(1.0))
+    let in_user_space = user_retransmission_mode(view).min(timeouts);
+    let timeouts_ns = in_user_space * USER_TIMEOUT_NS + (timeouts - in_user_space) * TIMEOUT_NS;
+    (latency_ns > 0.0).then(|| ((recoveries_ns + timeouts_ns) / latency_ns).min(1.0))
 }
 
 /// Returns the connections that the subject's own listening sockets dropped, per second.

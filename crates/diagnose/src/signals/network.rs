@@ -40,10 +40,11 @@ signals! {
             Some(half / backlog(view)?.max(1.0))
         };
     RETRANSMITTED: Connections, Fraction, "retransmitted segments of the subject's traffic",
-        "TCP_INFO of its sockets; Tcp RetransSegs / OutSegs if no other process uses the namespaces",
+        "TCP_INFO of its sockets; Tcp RetransSegs / OutSegs if no other process uses the namespaces; the counts of TCP in \
+         user space",
         loss::retransmitted_fraction;
     LOSS_COST: Latency, Fraction, "time for retransmissions, of the latency",
-        "retransmissions per response × round trip, and timeouts of 200 ms", loss::loss_latency_fraction;
+        "retransmissions per response × round trip, and timeouts of 200 ms, of 1 s in user space", loss::loss_latency_fraction;
     LOSS_RECOVERY: Counters, PerSecond, "losses that TCP recovered from",
         "TcpExt TCPTimeouts, TCPSackRecovery, TCPLostRetransmit, TCPFastRetrans, TCPLossProbes",
         |view| counter_of_both_ends(view, &[
@@ -56,7 +57,7 @@ signals! {
             let ends = [retransmissions(SUBJECT, ConnectionEnd::Server), retransmissions(GENERATOR, ConnectionEnd::Client)];
             ends.into_iter().flatten().reduce(|sum, one| sum + one)
         };
-    RETRANSMISSION_MODE: Latency, Fraction, "requests delayed by a retransmission timeout (200 ms)",
+    RETRANSMISSION_MODE: Latency, Fraction, "requests delayed by a retransmission timeout (200 ms, 1 s in user space)",
         "the latency histogram", retransmission_mode;
     DELAYED_ACKS: Counters, PerResponse, "delayed acknowledgements per response",
         "TcpExt DelayedACKs", |view| {

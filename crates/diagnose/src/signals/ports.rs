@@ -66,10 +66,10 @@ const TIME_WAIT_S: f64 = 60.0;
 const REUSE_DELAY_MS: f64 = 1_000.0;
 
 /// Returns the connections that the subject opened in a sample, per second. In the generator's namespace
-/// they are the rest without the generator's.
+/// they are the rest without the generator's, unless those are in user space and not counted.
 pub(super) fn outgoing_per_s(view: &RunView<'_>, sample: &MachineSample) -> Option<f64> {
     let space = namespace(sample, SUBJECT)?;
-    let has_generator = space.roles.iter().any(|role| role == GENERATOR);
+    let has_generator = view.run.transport.is_none() && space.roles.iter().any(|role| role == GENERATOR);
     let generator_per_s = view.run.totals.connections.opened as f64 / view.run.duration_s.max(1e-3);
     let all_per_s = events_per_s(space, &["Tcp.ActiveOpens"]);
     Some(if has_generator { (all_per_s - generator_per_s).max(0.0) } else { all_per_s })

@@ -70,6 +70,15 @@ pub struct Signal {
 }
 
 impl Signal {
+    /// Returns the value; `None` if it is not observable. Counters of the kernel's TCP are not where it has no
+    /// connection of the run: they would say that nothing happened, or what happened to others.
+    pub(crate) fn value(&self, view: &RunView<'_>) -> Option<f64> {
+        if self.counts_kernel_tcp() && view.misses_kernel_tcp() {
+            return None;
+        }
+        (self.read)(view).filter(|value| value.is_finite())
+    }
+
     /// Returns whether the value is from counters of the kernel's TCP.
     pub(crate) fn counts_kernel_tcp(&self) -> bool {
         self.family == SignalFamily::Counters && self.source.contains("Tcp")

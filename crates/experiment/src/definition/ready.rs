@@ -147,9 +147,10 @@ pub const READY_MADE: &[ReadyMadeExperiment] = &[
     ready!(
         "user-space-tcp",
         "What does TCP in user space save?",
-        "CPU time of both ends over the kernel's sockets and over AF_XDP, for responses of 100 B to 100 kB",
+        "CPU time of both ends over the kernel's sockets and over AF_XDP, for responses of 100 B to 100 kB, with 1, \
+         2 and 4 threads",
         [],
-        "root; Linux 5.9 or newer"
+        "root; Linux 5.9 or newer; 4 CPUs for 2 threads, 8 for 4"
     ),
     ready!(
         "connection-per-request",

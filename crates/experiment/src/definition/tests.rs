@@ -234,6 +234,7 @@ fn options_replace_the_values_of_the_file() {
         reruns_max_fraction: Some(2.0),
         was_accepted: false,
         quick: false,
+        left_out: None,
     };
     let file = parse("a.toml", &text, &options).unwrap();
     let plan = file.plan();

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use record::document::text_or_number;
-use record::experiment::ONLY_LOAD;
+use record::experiment::{LeftOutLoad, ONLY_LOAD};
 use record::problem::{InputProblem, suggestion};
 use record::sorted::{CollectSorted, sort_by_key};
 use toml::Spanned;
@@ -14,6 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::DEFAULT_ARM;
 use super::file::{FileParts, PARAMETERS_KEY, invalid_name_text, is_valid_name, slug};
+use super::left_out::LeaveOutRule;
 use super::patch::{apply_patch, key_values};
 use crate::scenario::keys::FILE;
 use crate::scenario::read::{NamedTable, Problems};
@@ -54,7 +55,12 @@ pub(super) struct Variant<'t> {
     /// Patches, applied in order.
     pub(super) patches: Vec<DeTable<'t>>,
     pub(super) levels: BTreeMap<String, String>,
+    /// Reason why it is not run, if it is not.
+    pub(super) left_out: Option<LeftOutLoad>,
 }
+
+/// Name of the level that tells the loads of a file apart under each level of a factor.
+const LOAD_LEVEL: &str = "load";
 
 impl<'t> Variant<'t> {
     pub(super) fn applied_to(&self, base: &DeTable<'t>) -> DeTable<'t> {
@@ -97,9 +103,10 @@ fn parameter_patch<'t>(name: &str, at: usize, text: &str) -> DeTable<'t> {
 pub(super) fn read_variants<'t>(
     side: VariantAxis,
     parts: &FileParts<'t>,
+    rule: &LeaveOutRule<'_>,
     problems: &mut Problems,
 ) -> Vec<Variant<'t>> {
-    let mut variants = patch_variants(side, parts, problems);
+    let mut variants = patch_variants(side, parts, rule, problems);
     let factors = factors(side, parts, &variants, problems);
     let levels = |factor: &NamedTable| factor.values.list("levels").map_or(1, <[_]>::len);
     let one = variants.len().max(1);
@@ -112,6 +119,12 @@ pub(super) fn read_variants<'t>(
     }
     if variants.is_empty() {
         variants.push(Variant::default());
+    }
+    let run = variants.iter().filter(|variant| variant.left_out.is_none()).count();
+    if side == VariantAxis::Loads && run > 1 && !factors.is_empty() {
+        for variant in &mut variants {
+            variant.levels.insert(LOAD_LEVEL.to_owned(), variant.name.clone());
+        }
     }
     for factor in factors {
         let levels = factor.values.list("levels").unwrap_or_default();
@@ -171,7 +184,12 @@ fn factors<'a>(
     factors
 }
 
-fn patch_variants<'t>(side: VariantAxis, parts: &FileParts<'t>, problems: &mut Problems) -> Vec<Variant<'t>> {
+fn patch_variants<'t>(
+    side: VariantAxis,
+    parts: &FileParts<'t>,
+    rule: &LeaveOutRule<'_>,
+    problems: &mut Problems,
+) -> Vec<Variant<'t>> {
     let given = match side {
         VariantAxis::Arms => &parts.arms,
         VariantAxis::Loads => &parts.loads,
@@ -196,9 +214,14 @@ fn patch_variants<'t>(side: VariantAxis, parts: &FileParts<'t>, problems: &mut P
                 String::new()
             }
         });
+        let left_out = match side {
+            VariantAxis::Arms => None,
+            VariantAxis::Loads => rule.take(&name, &mut patch, parts, problems),
+        };
         remove_unknown_keys(&mut patch, &path, parts, problems);
         let title = title.unwrap_or_else(|| name.clone());
-        variants.push(Variant { name, title, offset: at, patches: vec![patch], levels: BTreeMap::new() });
+        let (patches, levels) = (vec![patch], BTreeMap::new());
+        variants.push(Variant { name, title, offset: at, patches, levels, left_out });
     }
     sort_by_key(&mut variants, |variant| variant.offset);
     variants

@@ -22,7 +22,7 @@ pub const EXPERIMENT: &[KeySpec] = &[
     ),
     key(
         "loads",
-        ValueForm::Patches(TITLED),
+        ValueForm::Patches(LOAD),
         "Loads to compare under: each load is the file with these keys also changed; every arm \
          runs under every load",
     ),
@@ -50,6 +50,21 @@ const PARAMETER: &[KeySpec] = &[
 ];
 
 const TITLED: &[KeySpec] = &[key("title", ValueForm::Text, "Description, in one line")];
+
+/// More CPUs than a kernel has are a mistake.
+pub const CPUS_MAX: u64 = 8_192;
+
+const LOAD: &[KeySpec] = &[
+    TITLED[0],
+    key(
+        NEEDS_CPUS,
+        ValueForm::Count(1, CPUS_MAX),
+        "CPUs that this machine must have for this load: with fewer it is left out, and the plan says so",
+    ),
+];
+
+/// The key of a load's CPUs.
+pub const NEEDS_CPUS: &str = "needs-cpus";
 
 const FACTOR: &[KeySpec] = &[
     required("levels", ValueForm::List, "Levels; short form: `NAME = [\"1\", \"2\"]`"),

@@ -1,7 +1,9 @@
 //! Keys of an experiment's file: one row each, with its form and its doc. The parser and the
 //! reference come from these rows.
 
-pub use super::experiment_keys::{BOUND_COVARIATES, DISCARD, EXPERIMENT, RERUNS_FRACTION_MAX, bound_key};
+pub use super::experiment_keys::{
+    BOUND_COVARIATES, CPUS_MAX, DISCARD, EXPERIMENT, NEEDS_CPUS, RERUNS_FRACTION_MAX, bound_key,
+};
 use super::key_spec::{BUILD, NODE, describe, key, required};
 pub use super::key_spec::{KeySpec, ValueForm};
 

@@ -1,6 +1,8 @@
 //! Tests of every rule of the verdict: a run without objections, and for each rule a change that
 //! makes it object.
 
+mod transport;
+
 use super::*;
 use crate::plan::{LoadFlags, RunPlan};
 use crate::recorder::{Counters, PhaseHistograms};

@@ -34,9 +34,20 @@ pub(super) fn copies(evidence: &Evidence<'_>) -> RuleResult {
 pub(super) fn large_bodies(evidence: &Evidence<'_>) -> RuleResult {
     evidence.measured.transport.as_ref()?;
     let counters = &evidence.measured.counters;
-    let mean = counters.body_bytes.checked_div(counters.responses)?;
-    let text = format!(
-        "responses have {mean} bytes on average: above {LARGE_BODY_BYTES} the kernel's TCP costs less"
-    );
-    (mean > LARGE_BODY_BYTES).then_some((ValidityVerdict::Suspect, text))
+    // Bytes that are sent include heads, which are in the same segments.
+    let bodies = [
+        ("responses", counters.body_bytes.checked_div(counters.responses)),
+        ("requests", counters.bytes_out.checked_div(counters.sent)),
+    ];
+    let large: Vec<String> = bodies
+        .into_iter()
+        .filter_map(|(name, mean)| Some(format!("{name} have {} bytes", mean.filter(is_large)?)))
+        .collect();
+    let text =
+        format!("{} on average: above {LARGE_BODY_BYTES} the kernel's TCP costs less", large.join(" and "));
+    (!large.is_empty()).then_some((ValidityVerdict::Suspect, text))
+}
+
+fn is_large(mean: &u64) -> bool {
+    *mean > LARGE_BODY_BYTES
 }

@@ -69,5 +69,8 @@ fn plan_rows(plan: &ExperimentPlan) -> Vec<(String, String)> {
         ("a trial is discarded above", discard::describe_bounds(&plan.discard).join("; ")),
         ("seed of run order and resampling", plan.seed.to_string()),
     ];
-    facts.map(|(key, value)| (key.to_owned(), value)).to_vec()
+    let left_out: Vec<String> =
+        plan.left_out.iter().map(|load| format!("{}: {}", load.name, load.reason)).collect();
+    let left_out = Some(("loads left out", left_out.join("; "))).filter(|_| !left_out.is_empty());
+    facts.into_iter().chain(left_out).map(|(key, value)| (key.to_owned(), value)).collect()
 }

@@ -226,6 +226,9 @@ pub fn plan(plan: &ExperimentPlan, expected_s: (f64, f64), arm_text: ArmText) ->
             plan.baseline
         ));
     }
+    for load in &plan.left_out {
+        text.push_str(&format!("remark      load {} is left out: {}\n", load.name, load.reason));
+    }
     text.push_str(&inconclusive(plan).unwrap_or_default());
     let metrics: Vec<&str> = plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
     let (decides, other_metrics) = metrics.split_first().map_or(("", &[][..]), |(one, rest)| (one, rest));
@@ -278,7 +281,7 @@ fn changes(title: &str, changes: &std::collections::BTreeMap<String, String>) ->
 
 #[cfg(test)]
 mod tests {
-    use record::experiment::{BetterDirection, BlockPair, LoadPlan, ScalingSummary, TrialSummary, Warning};
+    use record::experiment::{BetterDirection, BlockPair, LeftOutLoad, LoadPlan, ScalingSummary, TrialSummary, Warning};
     use record::facts::HostFacts;
     use record::trial::{BLOCK_INCOMPLETE, DiscardReason};
 
@@ -472,6 +475,19 @@ mod tests {
         for part in ["10 to 30", " 33", " 138", "6 min", "50 min", "a again"] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn a_plan_says_which_loads_are_left_out_and_why() {
+        let mut plan_of_few = experiment().plan;
+        let left_out = |text: &str| text.matches("left out").count();
+        let text = |plan_of: &ExperimentPlan| plan(plan_of, (330.0, 3000.0), ArmText::Changes);
+        assert_eq!(left_out(&text(&plan_of_few)), 0);
+        let load = |name: &str, reason: &str| LeftOutLoad { name: name.to_owned(), reason: reason.to_owned() };
+        plan_of_few.left_out = vec![load("two", "it needs 4 CPUs"), load("four", "it needs 8 CPUs")];
+        let text = text(&plan_of_few);
+        assert_eq!(left_out(&text), 2);
+        assert!(text.contains("load four is left out: it needs 8 CPUs\n"), "{text}");
     }
 
     #[test]

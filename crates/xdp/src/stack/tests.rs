@@ -1,5 +1,7 @@
 //! Connections between two stacks over a link in memory, with faults, floods and random frames.
 
+mod checksums;
+
 use std::io::{ErrorKind, IoSlice};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::task::{Poll, Waker};

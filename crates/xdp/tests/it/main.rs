@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test gives up where it cannot go on")]
 
+mod ends;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{ErrorKind, IoSlice, Read, Write};
