@@ -30,4 +30,3 @@ pub mod setup;
 pub(crate) mod system_commands;
 pub mod testbed;
 
-pub use system_commands::split_words;
