@@ -11,6 +11,7 @@ mod detect;
 mod directive;
 mod document;
 mod draft;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod haproxy;
 mod left;

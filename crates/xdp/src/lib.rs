@@ -15,6 +15,7 @@
 pub mod attachment;
 pub mod bpf;
 mod ethtool;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod interface;
 mod netlink;

@@ -166,6 +166,7 @@ fn value_of(reference: &str, lookup: Lookup<'_>) -> Result<String, VariableFault
 ///
 /// # Panics
 /// A property does not hold.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn check_variables(text: &str) {
     let lookup = |name: &str| name.len().is_multiple_of(2).then(|| Ok(name.to_owned()));
     let mut names = Vec::new();

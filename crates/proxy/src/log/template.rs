@@ -251,6 +251,7 @@ fn without_port(host: &[u8]) -> &[u8] {
 }
 
 /// Returns the line of a request all of whose texts are `value`. For fuzzing.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn line_of_values(format: &LogTemplate, value: &[u8]) -> Vec<u8> {
     let mut captured = Vec::new();
     for (variable, name) in captured_values(format) {

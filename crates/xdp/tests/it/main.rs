@@ -17,7 +17,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::os::fd::AsFd;
 
 use xdp::attachment::Attachment;
-use xdp::fuzzing::set_header_checksum;
+use xdp::packet::ETHERNET_BYTES;
 use xdp::interface::{InterfaceFacts, XdpError};
 use xdp::program::Rule;
 use xdp::stack::{CONNECTIONS_MAX, ConnectionId, HALF_OPEN_MAX, Link, Stack, StackConfig, StackCounters};
