@@ -102,11 +102,9 @@ pub enum IncludeError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {reason}")]
 pub struct ParseError {
-    /// File of the error.
     pub file: String,
     /// Line, from 1.
     pub line: usize,
-    /// Reason.
     pub reason: String,
 }
 

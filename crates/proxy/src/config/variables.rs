@@ -28,7 +28,6 @@ enum VariableFault {
 /// Value of a variable; `None`: not set. An error: no text.
 pub(super) type Lookup<'l> = &'l dyn Fn(&str) -> Option<Result<String, ()>>;
 
-/// Returns a variable of the process.
 pub(super) fn process_variable(name: &str) -> Option<Result<String, ()>> {
     std::env::var_os(name).map(|value| value.into_string().map_err(drop))
 }

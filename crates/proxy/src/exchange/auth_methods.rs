@@ -294,7 +294,6 @@ fn keep(
     core.auth.tables().answers.borrow_mut().insert(digest, Rc::new(cached), times, auth.cache_entries);
 }
 
-/// Returns the token of a request.
 fn token_of<'a>(view: &RequestView<'a>, source: &TokenSource) -> Result<&'a [u8], AuthResult> {
     let single = |name: &str| {
         let mut values = view.values(name);

@@ -242,7 +242,6 @@ impl ValueWriter<'_, '_> {
     }
 }
 
-/// Returns a host without its port.
 fn without_port(host: &[u8]) -> &[u8] {
     match memchr::memrchr(b':', host) {
         Some(colon) if !host.ends_with(b"]") => &host[..colon],

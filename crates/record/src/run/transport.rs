@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct UserTransport {
     /// `xdp`.
     pub kind: String,
-    /// Interface.
     pub interface: String,
     /// Its driver, or the kind of a virtual interface; empty: unknown.
     pub driver: String,
@@ -57,7 +56,6 @@ pub struct UserTransport {
     pub connections_memory_bytes_max: u64,
 }
 
-/// Times of handshakes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandshakeTimes {
     /// Number of measured handshakes.

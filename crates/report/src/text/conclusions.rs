@@ -16,7 +16,6 @@ pub fn objective_text(run: &Run, objective: &ObjectiveResult) -> String {
     format!("{}: {} ({})", objective.text, outcome_word(objective), outcome_text(run, objective))
 }
 
-/// Returns the word for the outcome of an objective.
 pub fn outcome_word(objective: &ObjectiveResult) -> &'static str {
     match objective.outcome() {
         ObjectiveOutcome::Met => "met",
