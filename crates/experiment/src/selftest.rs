@@ -9,7 +9,7 @@ pub mod markdown;
 pub mod matrix;
 pub mod order;
 pub mod reliability;
-pub mod split;
+pub mod case_part;
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use crate::scenario::setup::LabSetup;
 use crate::trial::{TrialError, TrialTools};
 use cases::{CaseSet, TestCase};
 use matrix::CaseOutcome;
-use split::{CasePart, SPLIT_SEED};
+use case_part::{CasePart, SPLIT_SEED};
 
 /// Verdict of a record without a diagnosis.
 pub const NO_DIAGNOSIS: &str = "no_diagnosis";
@@ -98,7 +98,7 @@ impl TestCase {
     /// # Errors
     /// Its file is wrong, which a test excludes.
     pub fn experiment(&self) -> Result<LabSetup, Vec<record::problem::InputProblem>> {
-        LabSetup::parse(self.name, split::experiment_text(self.file))
+        LabSetup::parse(self.name, case_part::experiment_text(self.file))
     }
 
     pub fn set(&self) -> CaseSet {

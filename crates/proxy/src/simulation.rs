@@ -16,7 +16,7 @@ use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::cores::CoreId;
 
 use crate::config;
-use crate::health::{CheckStateMachine, CheckVerdict};
+use crate::health::{CheckStateMachine, CheckOutcome};
 use crate::log::fixtures;
 use crate::outcome::{EndReason, Outcome};
 use crate::plan::{Balance, Id, IdVec, Plan, PoolId, PoolPlan, Priority, ServerId, ServerPlan};
@@ -367,7 +367,7 @@ impl Simulation {
 
     fn check(&mut self, server: ServerId) {
         let plan = self.plan.pools[APP].check.clone().expect("only then there are checks");
-        let verdict = if self.healthy[server] { CheckVerdict::Pass } else { CheckVerdict::Fail };
+        let verdict = if self.healthy[server] { CheckOutcome::Pass } else { CheckOutcome::Fail };
         let state_machine = &mut self.state_machines[server];
         state_machine.record(verdict, &plan);
         self.shared.pools[APP].eligibility(server).set_check_status(state_machine.check_status(), self.now);

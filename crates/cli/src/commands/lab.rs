@@ -14,7 +14,7 @@ mod selftest_results;
 mod serve;
 mod show;
 mod stored_runs;
-mod target;
+mod profile_target;
 
 use std::path::PathBuf;
 

@@ -134,7 +134,7 @@ mod tests {
 
     use super::super::cases::CASES;
     use super::super::cases::tests::CODES;
-    use super::super::split::{CasePart, SPLIT_SEED, experiment_text};
+    use super::super::case_part::{CasePart, SPLIT_SEED, experiment_text};
     use super::*;
 
     #[test]

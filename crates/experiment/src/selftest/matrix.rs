@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::cases::{CaseKind, CaseSet};
 use super::reliability::{ConfidenceReliability, count_wrong_sure, reliability_levels};
-use super::split::CasePart;
+use super::case_part::CasePart;
 
 pub const SCHEMA: &str = "weir.selftest/1";
 /// Minimum fraction of right runs for each verdict.

@@ -6,7 +6,7 @@ use super::{ALL, NAPI, SCALING, advise, harmful};
 use crate::kernel::ANY;
 use crate::setting::Certainty::{Documented, Judgement, Measured};
 use crate::setting::RuleCondition::{Above, Is};
-use crate::setting::Verdict::Recommend;
+use crate::setting::Assessment::Recommend;
 use crate::setting::WantedValue::Exactly;
 use crate::setting::{Probe, Scope, Setting, setting};
 

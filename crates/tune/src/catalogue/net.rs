@@ -5,7 +5,7 @@ use crate::kernel::ANY;
 use crate::setting::Certainty::{Documented, Judgement, Measured};
 use crate::setting::RuleCondition::{Above, Always, Below, FieldBelowDefault, Is, TurnsOff};
 use crate::setting::Scope::{Interface, NetworkNamespace};
-use crate::setting::Verdict::{Conditional, Harmful, Obsolete};
+use crate::setting::Assessment::{Conditional, Harmful, Obsolete};
 use crate::setting::WantedValue::OneOf;
 use crate::setting::{Setting, ValueRule, netns, setting};
 

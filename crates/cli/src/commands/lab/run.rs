@@ -3,7 +3,7 @@
 pub(super) mod environment_checks;
 mod options;
 mod progress;
-mod trials;
+mod file_trials;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub(in crate::commands) use self::environment_checks::with_environment_checks;
 pub(in crate::commands) use self::options::{changed_settings, parse_options};
 
 use self::progress::Progress;
-use self::trials::FileTrials;
+use self::file_trials::FileTrials;
 use record::sorted::CollectSorted;
 
 use super::experiments::{DIRECTORY_DEFAULT, directory_failure};
