@@ -37,8 +37,8 @@ pub fn diagnose(run: &Run) -> Diagnosis {
 /// Returns the reason why the generator's own stalls void a run.
 fn stalled_generator(run: &Run) -> Option<&str> {
     let mut reasons = run.validity.reasons.iter();
-    let stalled = reasons
-        .find(|reason| reason.code == "generator_stalled" && reason.verdict == ValidityLevel::Invalid);
+    let stalled =
+        reasons.find(|reason| reason.code == "generator_stalled" && reason.verdict == ValidityLevel::Invalid);
     stalled.map(|reason| reason.text.as_str())
 }
 

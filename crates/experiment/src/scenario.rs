@@ -29,4 +29,3 @@ mod run_directory;
 pub mod setup;
 pub(crate) mod system_commands;
 pub mod testbed;
-

@@ -3,13 +3,13 @@
 //!
 //! The verdict comes with each load's record and is not computed here.
 
+pub mod case_part;
 pub mod cases;
 pub mod foreign;
 pub mod markdown;
 pub mod matrix;
 pub mod order;
 pub mod reliability;
-pub mod case_part;
 
 use std::path::PathBuf;
 
@@ -17,9 +17,9 @@ use record::run::Run;
 
 use crate::scenario::setup::LabSetup;
 use crate::trial::{TrialError, TrialTools};
+use case_part::{CasePart, SPLIT_SEED};
 use cases::{CaseSet, TestCase};
 use matrix::CaseOutcome;
-use case_part::{CasePart, SPLIT_SEED};
 
 /// Verdict of a record without a diagnosis.
 pub const NO_DIAGNOSIS: &str = "no_diagnosis";

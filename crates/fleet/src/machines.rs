@@ -12,7 +12,7 @@ use record::observed::MachineObservation;
 use record::problem::InputProblem;
 use record::run::Run;
 use record::units::{SECOND_NS, format_plural};
-use record::validity::{Validity, ValidityReason, ValidityLevel};
+use record::validity::{Validity, ValidityLevel, ValidityReason};
 use record::watch::WatchRecord;
 use rt::tokio::sync::watch;
 use runner::failure::Failure;

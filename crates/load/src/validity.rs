@@ -9,7 +9,7 @@ mod transport;
 
 use record::run::Interval;
 use record::units::{format_count, format_duration_ns, format_plural};
-use record::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityLevel};
+use record::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityLevel, ValidityReason};
 use stats::median;
 
 pub use conclusions::{judge_conclusions, judge_verdict};

@@ -16,7 +16,7 @@ use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::cores::CoreId;
 
 use crate::config;
-use crate::health::{CheckStateMachine, CheckOutcome};
+use crate::health::{CheckOutcome, CheckStateMachine};
 use crate::log::fixtures;
 use crate::outcome::{EndReason, Outcome};
 use crate::plan::{Balance, Id, IdVec, Plan, PoolId, PoolPlan, Priority, ServerId, ServerPlan};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::HostFacts;
 use crate::units::format_duration_ns;
-use crate::validity::{Validity, ValidityReason, ValidityLevel};
+use crate::validity::{Validity, ValidityLevel, ValidityReason};
 
 /// File of the merged record in the directory of a stored run; the records of the agents are in `agents`.
 pub const MERGED_FILE: &str = "merged.json";

@@ -9,7 +9,7 @@ use self::common_window::CommonWindow;
 use crate::fleet::Fleet;
 use crate::histogram::HistogramDecodeError;
 use crate::run::{BackOffTotals, GeneratorStats, Interval, Run, RunTotals, StallTotals, add_counts};
-use crate::validity::{Validity, ValidityReason, ValidityLevel};
+use crate::validity::{Validity, ValidityLevel, ValidityReason};
 
 /// Reason why runs cannot be merged.
 #[derive(Debug, thiserror::Error)]

@@ -4,9 +4,9 @@
 mod children;
 mod foreign_process;
 mod haproxy;
-mod unreadable_queue;
 mod sampler;
 pub mod subject;
+mod unreadable_queue;
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use crate::catalogue::{counterpart, find_setting, settings};
 use crate::judge::{JudgeContext, judge_value, same_value};
 use crate::kernel::KernelVersion;
 use crate::profiles::{PROFILES, Profile, find_profile};
-use crate::setting::{Probe, Scope, Setting, Assessment};
+use crate::setting::{Assessment, Probe, Scope, Setting};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedValue {

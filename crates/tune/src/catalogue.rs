@@ -16,7 +16,7 @@ mod tcp_recovery;
 pub use self::accepted::accepted_values;
 
 use crate::kernel::KernelVersion;
-use crate::setting::{Advice, Certainty, Role, RuleCondition, Setting, ValueRule, Assessment, WantedValue};
+use crate::setting::{Advice, Assessment, Certainty, Role, RuleCondition, Setting, ValueRule, WantedValue};
 
 /// Document of the IPv4 and TCP settings.
 const IP: &str = "networking/ip-sysctl";

@@ -7,7 +7,7 @@ use host::tuning::ObservedValue;
 use crate::judge::{JudgeContext, ReplacedValue, ValueJudgement, is_satisfied, judge_observed, same_value};
 use crate::observation::{MachineState, ObservedSetting};
 use crate::report::{Action, SettingFinding};
-use crate::setting::{Certainty, Role, Scope, Assessment};
+use crate::setting::{Assessment, Certainty, Role, Scope};
 
 pub fn judge_context<'a>(
     state: &'a MachineState,

@@ -20,7 +20,7 @@ use crate::judge::{JudgeContext, ReplacedValue, judge_value, same_value};
 use crate::kernel::KernelVersion;
 use crate::kernel_value::AcceptedValues;
 use crate::report::LineFinding;
-use crate::setting::{Certainty, Setting, Assessment};
+use crate::setting::{Assessment, Certainty, Setting};
 
 /// Facts about this machine beside the values of the catalogue.
 #[derive(Clone, Debug, Default)]
@@ -312,7 +312,8 @@ fn judge_known(
     let judged = judge_value(setting, &line.value, context);
     finding.verdict = judged.verdict;
     finding.certainty = judged.certainty;
-    finding.is_finding = judged.is_rejected || matches!(judged.verdict, Assessment::Harmful | Assessment::Invalid);
+    finding.is_finding =
+        judged.is_rejected || matches!(judged.verdict, Assessment::Harmful | Assessment::Invalid);
     finding.reasons.push(judged.reason);
     finding.source = Some(setting.source.to_owned());
     finding.reasons.extend(unit_note(setting, &line.comment));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::catalogue::accepted_values;
 use crate::kernel::KernelVersion;
 use crate::kernel_value::{AcceptedValues, RejectedValue, parse_number};
-use crate::setting::{Certainty, Role, RuleCondition, Setting, Assessment, WantedValue};
+use crate::setting::{Assessment, Certainty, Role, RuleCondition, Setting, WantedValue};
 
 /// Facts that an assessment depends on.
 #[derive(Clone, Debug)]

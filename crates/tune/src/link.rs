@@ -11,7 +11,7 @@ use record::problem::{InputProblem, InvalidValue};
 use crate::apply::{ApplyPlan, PlannedChange, RequestedValue, parse_requests};
 use crate::catalogue::find_setting;
 use crate::judge::{JudgeContext, judge_value};
-use crate::setting::{Probe, Scope, Setting, Assessment};
+use crate::setting::{Assessment, Probe, Scope, Setting};
 
 /// Prefix of the catalogue's names of settings of interfaces.
 const PREFIX: &str = "nic.";

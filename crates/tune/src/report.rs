@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::setting::{Certainty, Role, Scope, Assessment};
+use crate::setting::{Assessment, Certainty, Role, Scope};
 
 pub const SCHEMA: &str = "weir.tune-check/1";
 

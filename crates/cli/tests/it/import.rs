@@ -11,6 +11,7 @@ use crate::support::client::Client;
 use crate::support::proxies::{ComparedProxy, is_installed};
 use crate::support::{run_weir, shared_machine, temp_dir};
 
+#[expect(unreachable_pub, reason = "the library makes it public")]
 #[path = "../../../import/src/fuzzing/no_surroundings.rs"]
 mod no_surroundings;
 

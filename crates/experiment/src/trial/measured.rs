@@ -2,7 +2,7 @@
 
 use record::run::Run;
 use record::trial::{ExperimentTrial, TrialDriver};
-use record::validity::{Validity, ValidityReason, ValidityLevel};
+use record::validity::{Validity, ValidityLevel, ValidityReason};
 
 use super::driver::DriverSpec;
 use super::stage::LoadOutcome;

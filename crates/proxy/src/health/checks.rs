@@ -15,7 +15,7 @@ use rt::tokio::task::{AbortHandle, spawn_local};
 
 use super::agent::AgentReport;
 use super::probe::{CheckFailure, CheckResult, CheckSpec, run_check};
-use super::state_machine::{CheckStateMachine, CheckOutcome};
+use super::state_machine::{CheckOutcome, CheckStateMachine};
 use crate::dial::SourceAddresses;
 use crate::metrics::Snapshot;
 use crate::plan::{CheckKind, CheckPlan, Plan, PoolPlan, ServerId, ServerPlan};

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 
-use super::{Transfer, TransferPoll, ROUNDS_MAX, Tunnel, TunnelEnd, TunnelResources};
+use super::{ROUNDS_MAX, Transfer, TransferPoll, Tunnel, TunnelEnd, TunnelResources};
 use crate::bandwidth::BandwidthGate;
 use crate::plan::BandwidthPlan;
 

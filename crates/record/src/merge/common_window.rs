@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{MergeError, add_interval};
 use crate::run::{Interval, MeasuredWindow, Rates, Run};
-use crate::validity::{ValidityReason, ValidityLevel};
+use crate::validity::{ValidityLevel, ValidityReason};
 
 /// Windows with less than this fraction of the longest in common are reported.
 const COMMON_FRACTION_MIN: f64 = 0.9;

@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::fleet::AgentFigures;
-use crate::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityLevel};
+use crate::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityLevel, ValidityReason};
 
 impl Run {
     /// Returns the figures of this record for the row of the agent that wrote it.

@@ -10,7 +10,7 @@ use record::run::{
     Run, TimeFraction,
 };
 use record::units::{format_duration_ns, format_rate};
-use record::validity::{Validity, ValidityReason, ValidityLevel};
+use record::validity::{Validity, ValidityLevel, ValidityReason};
 
 use super::check_page;
 use crate::synthetic::{MARKUP_NAME, synthetic_run};

@@ -11,7 +11,7 @@ use tune::ablation::{AblationReport, SettingEffect};
 use tune::apply::ApplyPlan;
 use tune::journal::Target;
 use tune::report::{Action, CheckReport, LineFinding, SettingFinding};
-use tune::setting::{Scope, Assessment};
+use tune::setting::{Assessment, Scope};
 
 /// Maximum number of findings that an answer names.
 const NAMED_MAX: usize = 3;
@@ -168,8 +168,13 @@ pub fn format_lines(report: &CheckReport) -> String {
         }
         lines.iter().for_each(|line| push_line(&mut text, line));
     }
-    let verdicts =
-        [Assessment::Recommend, Assessment::Conditional, Assessment::Obsolete, Assessment::Harmful, Assessment::Invalid];
+    let verdicts = [
+        Assessment::Recommend,
+        Assessment::Conditional,
+        Assessment::Obsolete,
+        Assessment::Harmful,
+        Assessment::Invalid,
+    ];
     let counts = verdicts.iter().filter_map(|verdict| {
         let count = report.lines.iter().filter(|line| line.verdict == *verdict).count();
         (count > 0).then(|| format!("{count} {}", verdict.name()))

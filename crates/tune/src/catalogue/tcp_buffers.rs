@@ -2,11 +2,11 @@
 
 use super::{ACCEPTING, IP, NET, advise, consider, depends, harmful, no_effect, v};
 use crate::kernel::ANY;
+use crate::setting::Assessment::{Harmful, Obsolete, Recommend};
 use crate::setting::Certainty::{Documented, Judgement};
 use crate::setting::RuleCondition::{
     Above, Always, FieldAboveDefault, FieldBelowDefault, Is, PagesAboveMemory,
 };
-use crate::setting::Assessment::{Harmful, Obsolete, Recommend};
 use crate::setting::WantedValue::{AtMost, Exactly};
 use crate::setting::{Setting, netns, setting};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use record::capacity_search::limit_kind;
-use record::validity::{Validity, ValidityReason, ValidityLevel};
+use record::validity::{Validity, ValidityLevel, ValidityReason};
 
 use super::*;
 

@@ -95,11 +95,7 @@ fn a_met_upper_bound_is_proven_and_a_missed_one_only_beyond_the_disturbance() {
     unsent.rates.answered_fraction = Some(0.5);
     unsent.objectives = vec![objective("p99<25ms", true, 2e7)];
     judge_conclusions(&mut unsent, None);
-    assert_eq!(
-        unsent.objectives[0].validity,
-        Some(ValidityLevel::Invalid),
-        "not all that was due was sent"
-    );
+    assert_eq!(unsent.objectives[0].validity, Some(ValidityLevel::Invalid), "not all that was due was sent");
 }
 
 #[test]
