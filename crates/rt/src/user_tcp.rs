@@ -84,13 +84,11 @@ impl UserTcpPort {
         }
     }
 
-    /// Returns the mode.
     #[must_use]
     pub fn mode(&self) -> XdpMode {
         self.attachment.mode()
     }
 
-    /// Returns the interface.
     #[must_use]
     pub fn facts(&self) -> &InterfaceFacts {
         &self.facts
@@ -117,7 +115,6 @@ impl UserTcpCounts {
         self.connections_peak * CONNECTION_BYTES as u64
     }
 
-    /// Returns the counts with their names.
     #[must_use]
     pub fn named(&self) -> [(&'static str, u64); 29] {
         let (stack, port, kernel) = (&self.stack, &self.port, &self.kernel);

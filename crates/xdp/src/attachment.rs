@@ -81,7 +81,6 @@ impl Attachment {
         Ok(ports.into_iter().map(attachment).collect())
     }
 
-    /// Returns the mode.
     #[must_use]
     pub fn mode(&self) -> XdpMode {
         self.mode

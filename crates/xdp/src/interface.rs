@@ -31,11 +31,8 @@ pub const SSH_PORT: u16 = 22;
 /// An Ethernet interface, as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceFacts {
-    /// Name.
     pub name: String,
-    /// Index.
     pub index: u32,
-    /// MAC address.
     pub mac: MacAddress,
     /// Maximum size of an IP packet, in bytes.
     pub mtu: u32,
@@ -51,7 +48,6 @@ pub struct InterfaceFacts {
     pub is_up: bool,
     /// True if a default route leads through it.
     pub has_default_route: bool,
-    /// Addresses.
     pub addresses: Vec<IpAddr>,
     /// Way in which the device chooses a queue; `None`: it has one, or does not report it.
     pub steering: Option<Steering>,
@@ -105,7 +101,6 @@ pub enum XdpError {
         name: String,
         /// Its number of receiving queues.
         queues: u32,
-        /// Number of threads.
         threads: usize,
     },
     /// Strangers may reach the interface.
@@ -314,7 +309,6 @@ impl InterfaceFacts {
 pub struct Route {
     /// Own address.
     pub source: IpAddr,
-    /// MAC address of the next hop.
     pub next_hop: MacAddress,
 }
 

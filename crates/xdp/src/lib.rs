@@ -17,6 +17,7 @@ pub mod bpf;
 mod checksum;
 mod ethtool;
 mod features;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod interface;
 mod mode;

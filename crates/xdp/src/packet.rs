@@ -151,7 +151,6 @@ impl<'a> Segment<'a> {
         self.flags & (FLAG_SYN | FLAG_ACK | FLAG_RST) == FLAG_ACK
     }
 
-    /// Returns whether the segment is a reset.
     #[must_use]
     pub fn is_reset(&self) -> bool {
         self.flags & FLAG_RST != 0

@@ -224,12 +224,10 @@ impl<L: Link> Stack<L> {
         }
     }
 
-    /// Returns the link.
     pub fn link(&self) -> &L {
         &self.link
     }
 
-    /// Returns its counters.
     #[must_use]
     pub fn counters(&self) -> StackCounters {
         self.counters

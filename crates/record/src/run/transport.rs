@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct UserTransport {
     /// `xdp`.
     pub kind: String,
-    /// Interface.
     pub interface: String,
     /// Its driver, or the kind of a virtual interface; empty: unknown.
     pub driver: String,

@@ -23,7 +23,6 @@ const KERNEL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 /// Settings of TCP in user space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserTcpPlan {
-    /// Name of the interface.
     pub interface: String,
     /// Number of threads: each has a receiving queue of the interface.
     pub threads: usize,

@@ -19,10 +19,14 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::os::fd::AsFd;
 
 use xdp::attachment::{Attachment, check_port};
-use xdp::fuzzing::set_header_checksum;
 use xdp::interface::{InterfaceFacts, XdpError};
+use xdp::packet::ETHERNET_BYTES;
 use xdp::program::Rule;
 use xdp::stack::{CONNECTIONS_MAX, ConnectionId, HALF_OPEN_MAX, Link, Stack, StackConfig, StackCounters};
+
+#[expect(unreachable_pub, reason = "the library makes it public")]
+#[path = "../../src/fuzzing/header_checksum.rs"]
+mod header_checksum;
 
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1));
 const KERNELS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2));
@@ -201,7 +205,7 @@ impl FaultyLink {
         frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, a | 128, b, c]);
         frame.extend([10, 78, 0, 1]);
         frame.extend([4, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]);
-        set_header_checksum(&mut frame);
+        header_checksum::set_header_checksum(&mut frame);
         frame
     }
 
