@@ -281,7 +281,9 @@ fn changes(title: &str, changes: &std::collections::BTreeMap<String, String>) ->
 
 #[cfg(test)]
 mod tests {
-    use record::experiment::{BetterDirection, BlockPair, LeftOutLoad, LoadPlan, ScalingSummary, TrialSummary, Warning};
+    use record::experiment::{
+        BetterDirection, BlockPair, LeftOutLoad, LoadPlan, ScalingSummary, TrialSummary, Warning,
+    };
     use record::facts::HostFacts;
     use record::trial::{BLOCK_INCOMPLETE, DiscardReason};
 
@@ -483,7 +485,8 @@ mod tests {
         let left_out = |text: &str| text.matches("left out").count();
         let text = |plan_of: &ExperimentPlan| plan(plan_of, (330.0, 3000.0), ArmText::Changes);
         assert_eq!(left_out(&text(&plan_of_few)), 0);
-        let load = |name: &str, reason: &str| LeftOutLoad { name: name.to_owned(), reason: reason.to_owned() };
+        let load =
+            |name: &str, reason: &str| LeftOutLoad { name: name.to_owned(), reason: reason.to_owned() };
         plan_of_few.left_out = vec![load("two", "it needs 4 CPUs"), load("four", "it needs 8 CPUs")];
         let text = text(&plan_of_few);
         assert_eq!(left_out(&text), 2);
