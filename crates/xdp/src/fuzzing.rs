@@ -51,7 +51,7 @@ const VERIFIES: u16 = 1 << 15;
 const KEEPS_CHECKSUM: u16 = 1 << 14;
 
 /// Gives a stack frames, with whatever they accept read and answered. Input: for each frame two bytes of its length (little
-/// endian; see [`VERIFIES`] and [`KEEPS_CHECKSUM`]), one byte of time, and the frame from its IP header on. The stack is 10.0.0.1 and fd00::1, listens on port 80 and
+/// endian; its two highest bits are about checksums), one byte of time, and the frame from its IP header on. The stack is 10.0.0.1 and fd00::1, listens on port 80 and
 /// has connections from ports 1,000 on to port 80 of 10.0.0.2 and fd00::2.
 pub fn receive_frames(mut input: &[u8]) {
     let first = input.first_chunk().map_or(0, |length| u16::from_le_bytes(*length));

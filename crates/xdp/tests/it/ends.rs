@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// How the stack ends a connection, once it has sent its request.
+/// End of a connection by the stack, once it has sent its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// It shuts its direction down, and reads until the peer ends the other one.
