@@ -47,7 +47,7 @@ pub(super) const XDP: Flag = flag("xdp", "INTERFACE").default("the kernel's TCP"
     "TCP in user space over AF_XDP, for private networks only: the packets of the connections are taken from \
      the kernel on this interface, until the process ends. Less CPU time for small messages, more for bodies \
      above 2 kB. A thread for each receiving queue (-t), 1 by default; root, or CAP_NET_ADMIN, CAP_NET_RAW and \
-     CAP_BPF. --check of load and serve says what would be taken",
+     CAP_BPF. --check of load, edge and serve says what would be taken",
 );
 pub(super) const XDP_EXPOSED: Flag = switch("xdp-exposed").doc(
     "Let --xdp use an interface with a default route: the TCP in user space has no defence against \
