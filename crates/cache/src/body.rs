@@ -29,7 +29,6 @@ const FILE_CHUNK_BYTES: usize = 256 * 1024;
 /// Number of waiting readers up to which each piece wakes them at once.
 pub(crate) const EAGER_READERS_MAX: usize = 16;
 
-/// The body of an object.
 #[derive(Debug)]
 pub struct Body {
     kind: BodyKind,

@@ -41,7 +41,6 @@ pub struct DiskPlan {
 
 /// The index, and the store in memory, as the threads of the disk see them.
 pub(crate) trait DiskIndex: Send + Sync + std::fmt::Debug {
-    /// Returns the key of a text.
     fn key(&self, text: &[u8]) -> Key;
 
     /// Adds an object that was read from its file to the memory.

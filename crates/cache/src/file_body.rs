@@ -24,7 +24,6 @@ pub enum BodyError {
     Disk,
 }
 
-/// A body in a file.
 pub(crate) trait FileBody: Send + Sync + std::fmt::Debug {
     fn length(&self) -> u64;
 

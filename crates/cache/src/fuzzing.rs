@@ -130,3 +130,6 @@ fn decode_file(bytes: &[u8]) -> Option<(Preamble, Slots)> {
     let slots = Slots::decode(&preamble, bytes.get(PREAMBLE_BYTES..body_offset)?).ok()?;
     Some((preamble, slots))
 }
+
+#[cfg(test)]
+mod cost_tests;

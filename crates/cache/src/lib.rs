@@ -20,6 +20,7 @@ mod directives;
 mod disk;
 mod file_body;
 mod fill;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod head;
 mod invalidation;

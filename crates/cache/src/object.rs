@@ -90,7 +90,6 @@ impl Object {
         self.state.is_outdated.load(Ordering::Acquire)
     }
 
-    /// Counts a use.
     pub(crate) fn note_use(&self) {
         const USES_MAX: u8 = 3;
         // Written only while it changes, so that cores do not take the line from each other for a popular object.

@@ -107,7 +107,6 @@ impl NotStored {
     }
 }
 
-/// Times of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseTimes {
     /// Time at which the request was sent to the server.
@@ -358,7 +357,6 @@ fn age_s(headers: &[Header<'_>]) -> u64 {
     crate::directives::parse_seconds(first.trim_ascii()).unwrap_or(0)
 }
 
-/// Returns whether a value is one entity tag.
 fn is_entity_tag(value: &[u8]) -> bool {
     let opaque = value.strip_prefix(b"W/").unwrap_or(value);
     matches!(opaque, [b'"', inner @ .., b'"'] if !inner.contains(&b'"'))

@@ -43,7 +43,6 @@ const UNCACHEABLE_S: u64 = 120;
 /// Part of the memory that objects may occupy while they wait to be written to disk: a quarter.
 const QUEUED_FRACTION: u64 = 4;
 
-/// Plan of one cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachePlan {
     pub name: String,
@@ -158,7 +157,6 @@ impl Cache {
         &self.plan
     }
 
-    /// Returns the key of a text.
     pub fn key(&self, text: &[u8]) -> Key {
         self.hasher.key(text)
     }

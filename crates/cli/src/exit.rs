@@ -6,7 +6,7 @@ use load::plan::Objective;
 use load::validity;
 use record::problem::InputProblem;
 use record::run::{ObjectiveOutcome, ObjectiveResult, Run};
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 pub(crate) use runner::failure::Failure;
 
@@ -72,7 +72,7 @@ impl Exit {
         if outcomes.any(|outcome| outcome == ObjectiveOutcome::NotProven) {
             return Self::Invalid;
         }
-        if run.validity.verdict != ValidityVerdict::Invalid {
+        if run.validity.verdict != ValidityLevel::Invalid {
             return of_objectives;
         }
         let is_about_errors = missed().any(|objective| limits_errors(&objective.text));
@@ -127,19 +127,19 @@ impl From<&Failure> for Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ValidityVerdict::{Invalid, Suspect, Valid};
+    use ValidityLevel::{Invalid, Suspect, Valid};
     use record::validity::{Validity, ValidityReason};
 
-    fn run(objectives: &[(&str, bool, Option<ValidityVerdict>)], reasons: &[(&str, ValidityVerdict)]) -> Run {
+    fn run(objectives: &[(&str, bool, Option<ValidityLevel>)], reasons: &[(&str, ValidityLevel)]) -> Run {
         let empty = record::histogram::LatencyHistogram::new().summary();
         let pair = serde_json::json!({ "service": empty, "response": empty });
-        let objective = |(text, met, validity): &(&str, bool, Option<ValidityVerdict>)| ObjectiveResult {
+        let objective = |(text, met, validity): &(&str, bool, Option<ValidityLevel>)| ObjectiveResult {
             text: (*text).to_owned(),
             met: *met,
             value: 1.0,
             validity: *validity,
         };
-        let reason = |(code, verdict): &(&str, ValidityVerdict)| ValidityReason {
+        let reason = |(code, verdict): &(&str, ValidityLevel)| ValidityReason {
             code: (*code).to_owned(),
             verdict: *verdict,
             text: String::new(),
@@ -166,10 +166,10 @@ mod tests {
     fn the_exit_code_is_the_worst_of_what_was_asked() {
         let (met, missed, errors) = (("p99<5ms", true), ("p99<1ms", false), ("errors<1%", false));
         let one = |(text, met): (&'static str, bool), validity| vec![(text, met, validity)];
-        let both = |a: ValidityVerdict, b: ValidityVerdict| {
+        let both = |a: ValidityLevel, b: ValidityLevel| {
             vec![(missed.0, false, Some(a)), ("p50<1ms", false, Some(b))]
         };
-        type Reasons = &'static [(&'static str, ValidityVerdict)];
+        type Reasons = &'static [(&'static str, ValidityLevel)];
         let contended: Reasons = &[("cpu_contended", Suspect)];
         let stalled: Reasons = &[("generator_stalled", Invalid)];
         let note: Reasons = &[("cpu_contended", Valid)];

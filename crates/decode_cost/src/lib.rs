@@ -3,7 +3,8 @@
 //! A decoder of a peer's bytes is safe if the peer pays for what it causes: memory and CPU time stay
 //! below a fixed part and a factor of the received bytes. [`check`] measures one input and panics
 //! above the [`Budget`] of the target. [`check_seeds`] does so for a corpus, its mutations, and long
-//! inputs that repeat a part of them. `fuzz/README.md` has the table of the factors.
+//! inputs that repeat a part of them. `fuzz/README.md` has the table of the factors. The tests of a decoder are
+//! in the module `fuzzing` of its crate.
 //!
 //! Memory is measured by an allocator that counts, so it is capacity and not length. The binary
 //! installs it:
@@ -18,10 +19,12 @@
 
 mod allocator;
 mod budgets;
+mod corpus;
 mod inputs;
 
 pub use allocator::CountingAllocator;
 pub use budgets::{BUDGETS, Budget};
+pub use corpus::{check_valid_seeds, corpus};
 pub use inputs::check_seeds;
 
 use std::hint::black_box;

@@ -4,7 +4,7 @@
 use record::capacity_search::{CapacitySearch, SearchEnd};
 use record::run::{Answer, Confidence, Confirmation, Diagnosis, Run};
 use record::units::format_rate;
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use crate::counter_test::is_testable;
 use crate::diagnosis::{diagnose, ended_processes};
@@ -147,7 +147,7 @@ fn invalid_reason<'a>(run: &'a Run, diagnosis: &Diagnosis) -> Option<&'a str> {
     let is_explained =
         [RUN_INVALID, "client_bound", "port_exhaustion", "fd_limit"].contains(&diagnosis.verdict.as_str());
     let invalid = |reason: &&record::validity::ValidityReason| {
-        reason.verdict == ValidityVerdict::Invalid && reason.code != "errors"
+        reason.verdict == ValidityLevel::Invalid && reason.code != "errors"
     };
     let reason = run.validity.reasons.iter().find(invalid).filter(|_| !is_explained)?;
     Some(reason.text.trim_end_matches(['.', ' ']))

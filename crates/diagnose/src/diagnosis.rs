@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use record::observed::ExitedProcess;
 use record::run::{AlternativeVerdict, Confidence, Diagnosis, Run};
 use record::sorted::sort_by_key;
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use crate::rule_outcome::{RuleMatch, RuleOutcome, evaluate_rule};
 use crate::run_view::RunView;
@@ -37,8 +37,8 @@ pub fn diagnose(run: &Run) -> Diagnosis {
 /// Returns the reason why the generator's own stalls void a run.
 fn stalled_generator(run: &Run) -> Option<&str> {
     let mut reasons = run.validity.reasons.iter();
-    let stalled = reasons
-        .find(|reason| reason.code == "generator_stalled" && reason.verdict == ValidityVerdict::Invalid);
+    let stalled =
+        reasons.find(|reason| reason.code == "generator_stalled" && reason.verdict == ValidityLevel::Invalid);
     stalled.map(|reason| reason.text.as_str())
 }
 

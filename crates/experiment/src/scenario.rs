@@ -29,5 +29,3 @@ mod run_directory;
 pub mod setup;
 pub(crate) mod system_commands;
 pub mod testbed;
-
-pub use system_commands::split_words;

@@ -3,13 +3,13 @@
 //!
 //! The verdict comes with each load's record and is not computed here.
 
+pub mod case_part;
 pub mod cases;
 pub mod foreign;
 pub mod markdown;
 pub mod matrix;
 pub mod order;
 pub mod reliability;
-pub mod split;
 
 use std::path::PathBuf;
 
@@ -17,9 +17,9 @@ use record::run::Run;
 
 use crate::scenario::setup::LabSetup;
 use crate::trial::{TrialError, TrialTools};
+use case_part::{CasePart, SPLIT_SEED};
 use cases::{CaseSet, TestCase};
 use matrix::CaseOutcome;
-use split::{CasePart, SPLIT_SEED};
 
 /// Verdict of a record without a diagnosis.
 pub const NO_DIAGNOSIS: &str = "no_diagnosis";
@@ -98,7 +98,7 @@ impl TestCase {
     /// # Errors
     /// Its file is wrong, which a test excludes.
     pub fn experiment(&self) -> Result<LabSetup, Vec<record::problem::InputProblem>> {
-        LabSetup::parse(self.name, split::experiment_text(self.file))
+        LabSetup::parse(self.name, case_part::experiment_text(self.file))
     }
 
     pub fn set(&self) -> CaseSet {

@@ -72,3 +72,6 @@ fn nats_operations(bytes: &[u8], piece: usize) -> (usize, u64, Option<ProtocolEr
     }
     (count, hash, None)
 }
+
+#[cfg(test)]
+mod cost_tests;

@@ -33,6 +33,7 @@ pub mod clock;
 pub mod coordinator;
 pub mod embedded;
 pub mod fleet_load;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod local_agent;
 pub mod machines;

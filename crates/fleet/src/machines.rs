@@ -12,7 +12,7 @@ use record::observed::MachineObservation;
 use record::problem::InputProblem;
 use record::run::Run;
 use record::units::{SECOND_NS, format_plural};
-use record::validity::{Validity, ValidityReason, ValidityVerdict};
+use record::validity::{Validity, ValidityLevel, ValidityReason};
 use record::watch::WatchRecord;
 use rt::tokio::sync::watch;
 use runner::failure::Failure;
@@ -221,7 +221,7 @@ fn mark_lost_machines(run: &mut Run, lost: Vec<String>) {
     let mut reasons = std::mem::take(&mut run.validity.reasons);
     reasons.extend(lost.into_iter().map(|text| ValidityReason {
         code: MACHINE_LOST.to_owned(),
-        verdict: ValidityVerdict::Suspect,
+        verdict: ValidityLevel::Suspect,
         text,
     }));
     run.validity = Validity::from_reasons(reasons);

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use rt::tls::TlsConfigError;
 
 pub(crate) use client::{NatsClient, random_token};
+#[cfg(any(test, fuzzing))]
 pub(crate) use connection::parse_info;
 pub(crate) use credentials::{Credentials, CredentialsError, SigningKey, parse_credentials};
 pub(crate) use server_url::ServerUrl;

@@ -86,7 +86,7 @@ impl TrialDriver for FleetDriver<'_> {
             FleetTrial::Failed(reason) if is_first => return Err(Failure::CannotRun(reason)),
             FleetTrial::Failed(reason) => {
                 let is_missed = reason.contains(CANNOT_CONNECT) && matches!(plan.pace, Pace::Open { .. });
-                let outcome = if is_missed { LevelOutcome::Missed } else { LevelOutcome::NoVerdict };
+                let outcome = if is_missed { LevelOutcome::Missed } else { LevelOutcome::Undecided };
                 return Ok(DrivenLoad::Failed(outcome, reason));
             }
         };

@@ -123,7 +123,7 @@ pub struct PortBudget {
 
 /// Result of a [`PortBudget`] check.
 #[derive(Debug, Clone, PartialEq)]
-pub enum PortVerdict {
+pub enum PortCheckResult {
     Fits,
     /// The ports are probably enough, with little margin or only because they are reused at once.
     Tight {
@@ -136,7 +136,7 @@ pub enum PortVerdict {
     },
 }
 
-/// The figures behind a [`PortVerdict`].
+/// The figures behind a [`PortCheckResult`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PortEstimate {
     /// Pairs of local address and port for the target.
@@ -174,13 +174,13 @@ impl PortBudget {
     }
 
     /// Checks that the run finds a port for every connection.
-    pub fn check(&self) -> PortVerdict {
+    pub fn check(&self) -> PortCheckResult {
         let estimate = self.estimate();
         let ports = estimate.ports as f64;
         let text = self.text(&estimate);
         if estimate.needed > ports {
             let reason = format!("{text}. {}", self.remedy(&estimate));
-            return PortVerdict::Impossible { reason };
+            return PortCheckResult::Impossible { reason };
         }
         // Ports that others hold become free within TIME_WAIT, or at once where they are reused.
         let total_needed = estimate.needed + self.ports_in_use as f64;
@@ -190,12 +190,12 @@ impl PortBudget {
                  these, or {}",
                 self.remedy(&estimate)
             );
-            return PortVerdict::Impossible { reason };
+            return PortCheckResult::Impossible { reason };
         }
         if total_needed > ports * TIGHT_FRACTION {
-            return PortVerdict::Tight { reason: text };
+            return PortCheckResult::Tight { reason: text };
         }
-        PortVerdict::Fits
+        PortCheckResult::Fits
     }
 
     fn text(&self, estimate: &PortEstimate) -> String {
@@ -262,9 +262,9 @@ mod tests {
 
     fn verdict_name(budget: &PortBudget) -> &'static str {
         match budget.check() {
-            PortVerdict::Fits => "fits",
-            PortVerdict::Tight { .. } => "tight",
-            PortVerdict::Impossible { .. } => "impossible",
+            PortCheckResult::Fits => "fits",
+            PortCheckResult::Tight { .. } => "tight",
+            PortCheckResult::Impossible { .. } => "impossible",
         }
     }
 
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(verdict_name(&PortBudget { duration_s: Some(10.0), ..fast.clone() }), "fits");
         assert_eq!(verdict_name(&PortBudget { tw_reuse: 1, ..fast.clone() }), "fits");
         assert_eq!(verdict_name(&PortBudget { source_addresses: 3, ..fast.clone() }), "fits");
-        let PortVerdict::Impossible { reason } = fast.check() else { unreachable!() };
+        let PortCheckResult::Impossible { reason } = fast.check() else { unreachable!() };
         for part in ["60100", "28232", "469 new connections/s", "tcp_tw_reuse = 1", "widen"] {
             assert!(reason.contains(part), "{part}: {reason}");
         }

@@ -46,7 +46,6 @@ impl Value {
         }
     }
 
-    /// Returns a table of the given entries.
     pub(crate) fn table<const N: usize>(entries: [(&str, Self); N]) -> Self {
         Self::Table(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }

@@ -366,7 +366,6 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Entries of a map.
 #[derive(Clone, Debug)]
 pub(crate) enum MapEntries {
     /// In the config, in their order.
@@ -600,7 +599,6 @@ pub(crate) fn network(text: &str) -> Option<String> {
     }
 }
 
-/// Returns whether a text is the name of a field.
 pub(crate) fn is_field_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 200

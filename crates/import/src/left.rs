@@ -46,7 +46,6 @@ pub struct Left {
     pub file: Rc<str>,
     /// Line of the directive, from 1.
     pub line: usize,
-    /// Its kind.
     pub kind: Kind,
     /// The directive, shortened.
     pub directive: String,

@@ -11,6 +11,7 @@ mod detect;
 mod directive;
 mod document;
 mod draft;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod haproxy;
 mod left;
@@ -101,11 +102,9 @@ pub enum IncludeError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {reason}")]
 pub struct ParseError {
-    /// File of the error.
     pub file: String,
     /// Line, from 1.
     pub line: usize,
-    /// Reason.
     pub reason: String,
 }
 

@@ -226,7 +226,6 @@ impl Change {
 /// Rules that are shared.
 pub(crate) type Rules = Rc<[Rule]>;
 
-/// One rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Rule {
     /// Ends the processing.
@@ -299,7 +298,6 @@ pub(crate) fn has_test(rules: &[Rule], is_wanted: fn(&Test) -> bool) -> bool {
     })
 }
 
-/// Returns whether a rule has a test of the path.
 pub(crate) fn has_path_test(rules: &[Rule]) -> bool {
     has_test(rules, |test| match test {
         Test::Path(_) => true,

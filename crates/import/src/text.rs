@@ -61,7 +61,6 @@ impl Variable {
     }
 }
 
-/// Part of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
     Text(String),

@@ -127,7 +127,8 @@ pub(crate) struct CoreState {
 /// Maximum bytes of one read; large enough for bulk bodies, small enough for a cache.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 /// Maximum number of concurrent connection attempts of a core before the start; below any usual
-/// backlog.
+/// backlog. Connections are opened before the clock starts, unless there is a ramp: a burst of connects
+/// is not the load that was asked for.
 const CONCURRENT_CONNECTS_MAX: usize = 64;
 /// Maximum number of due requests that are brought to the dispatcher before clients get their turn.
 const DISPATCHED_MAX: u32 = 1024;

@@ -30,3 +30,6 @@ pub fn replay_log(bytes: &[u8]) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod cost_tests;

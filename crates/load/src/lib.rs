@@ -18,6 +18,7 @@ mod core;
 mod core_state;
 mod dispatcher;
 pub mod failure;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod in_flight;
 mod inspection;

@@ -34,7 +34,7 @@ use crate::malformation::Malformation;
 use crate::plan::CheckKind;
 use crate::stall::{StallCounters, StallDetector};
 
-/// Lag above which a send counts as late, in ns (reference: 1 ms is the bound of the verdict).
+/// Lag above which a send counts as late, in ns (reference: 1 ms is the bound of the validity).
 pub const LATE_NS: u64 = 1_000_000;
 
 /// One second of a core, on its way to the collector.

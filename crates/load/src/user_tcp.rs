@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use record::run::{HandshakeTimes, UserTransport};
+use record::run::{PeerWindows, RoundTripTimes, UserTransport};
 use record::units::MILLISECOND_NS;
 use rt::address::Address;
 use rt::clock::now_ns;
 use rt::user_tcp::{UserTcpPort, UserTcpRoutes, UserTcpSurvey};
-use rt::xdp::stack::CONNECTIONS_MAX;
+use rt::xdp::stack::{CONNECTIONS_MAX, RoundTrips};
 
 use crate::core_state::CoreState;
 use crate::measurement::RunError;
@@ -37,8 +37,11 @@ fn survey_addresses(plan: &RunPlan, addresses: &[Vec<Address>]) -> Result<Option
         .map_err(|address| failed(format!("--xdp has TCP only, and {address} is a unix socket")))?;
     let survey = UserTcpSurvey::for_client(&xdp.settings(plan.threads), &targets, &plan.sources)
         .map_err(|error| failed(error.to_string()))?;
-    check_connections(plan, &plan.authority_order(), addresses, survey.port_count() as u64)
-        .map_err(|error| failed(error.to_string()))?;
+    // An interface that cannot be used has no ports to count.
+    if survey.problems.is_empty() {
+        check_connections(plan, &plan.authority_order(), addresses, survey.port_count() as u64)
+            .map_err(|error| failed(error.to_string()))?;
+    }
     Ok(Some(survey))
 }
 
@@ -144,7 +147,11 @@ pub(crate) fn describe_transport(port: &UserTcpPort) -> UserTransport {
         dropped: 0,
         transmit_ring_full: 0,
         zero_windows: 0,
-        handshakes: HandshakeTimes::default(),
+        handshakes: RoundTripTimes::default(),
+        round_trips: RoundTripTimes::default(),
+        windows: PeerWindows::default(),
+        expired: 0,
+        invalid: 0,
         handed_over: 0,
         restarted: 0,
         connections_peak: 0,
@@ -162,7 +169,6 @@ pub(crate) async fn end_transport(
     let limit_ns = CLOSE_NS_MAX + connections * CLOSE_NS_PER_CONNECTION;
     tcp.wait_until_closed(&core.timers, now_ns() + limit_ns).await;
     let counts = tcp.counts();
-    let times = counts.stack.round_trips;
     Some(Box::new(UserTransport {
         received: counts.port.received,
         sent: counts.stack.sent,
@@ -173,18 +179,29 @@ pub(crate) async fn end_transport(
         dropped: counts.kernel.dropped + counts.stack.handover_full,
         transmit_ring_full: counts.port.unsent,
         zero_windows: counts.stack.zero_windows,
-        handshakes: HandshakeTimes {
-            count: times.count,
-            mean_ns: times.sum_ns / times.count.max(1),
-            min_ns: times.min_ns,
-            max_ns: times.max_ns,
+        handshakes: recorded(&counts.stack.handshakes),
+        round_trips: recorded(&counts.stack.round_trips),
+        windows: PeerWindows {
+            min_bytes: counts.stack.windows.min_bytes,
+            max_bytes: counts.stack.windows.max_bytes,
         },
+        expired: counts.stack.expired,
+        invalid: counts.port.invalid + counts.kernel.invalid,
         handed_over: counts.stack.handed_over,
         restarted: counts.stack.restarted,
         connections_peak: counts.connections_peak,
         connections_memory_bytes_max: counts.connections_memory_bytes_max(),
         ..transport
     }))
+}
+
+fn recorded(times: &RoundTrips) -> RoundTripTimes {
+    RoundTripTimes {
+        count: times.count,
+        mean_ns: times.mean_ns(),
+        min_ns: times.min_ns,
+        max_ns: times.max_ns,
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ mod transport;
 
 use record::run::Interval;
 use record::units::{format_count, format_duration_ns, format_plural};
-use record::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
+use record::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityLevel, ValidityReason};
 use stats::median;
 
 pub use conclusions::{judge_conclusions, judge_verdict};
@@ -18,7 +18,7 @@ pub use merged::judge_merged;
 
 use crate::measurement::RunMeasurement;
 
-/// Input of a verdict.
+/// Input of the rules of validity.
 #[derive(Clone, Debug)]
 pub struct Evidence<'a> {
     pub measured: &'a RunMeasurement,
@@ -51,7 +51,7 @@ pub struct ValidityRule {
     pub is_subject_fault: bool,
     /// True if the rule needs statistics, so that it does not apply to a run that is [`TOO_SHORT`].
     pub statistical: bool,
-    check: fn(&Evidence<'_>) -> Option<(ValidityVerdict, String)>,
+    check: fn(&Evidence<'_>) -> Option<(ValidityLevel, String)>,
 }
 
 impl std::fmt::Debug for ValidityRule {
@@ -238,7 +238,7 @@ pub const RULES: &[ValidityRule] = &[
     },
 ];
 
-/// Returns the verdict on a run.
+/// Returns the validity of a run.
 pub fn judge(evidence: &Evidence<'_>) -> Validity {
     let short = lacks_statistics(evidence);
     let rules = RULES.iter().filter(|rule| !(short && rule.statistical));
@@ -255,14 +255,14 @@ pub fn judge(evidence: &Evidence<'_>) -> Validity {
 /// Returns whether a reason invalidates the measurement, instead of being a fault of the subject that it shows.
 pub fn invalidates_measurement(reason: &ValidityReason) -> bool {
     let is_subject_fault = RULES.iter().any(|rule| rule.code == reason.code && rule.is_subject_fault);
-    reason.verdict == ValidityVerdict::Invalid && !is_subject_fault
+    reason.verdict == ValidityLevel::Invalid && !is_subject_fault
 }
 
-fn grade(value: f64, suspect: f64, invalid: f64) -> Option<ValidityVerdict> {
+fn grade(value: f64, suspect: f64, invalid: f64) -> Option<ValidityLevel> {
     if value >= invalid {
-        Some(ValidityVerdict::Invalid)
+        Some(ValidityLevel::Invalid)
     } else if value >= suspect {
-        Some(ValidityVerdict::Suspect)
+        Some(ValidityLevel::Suspect)
     } else {
         None
     }
@@ -283,7 +283,7 @@ const CLIENT_BUSY_INVALID: f64 = 0.95;
 const LAG_SUSPECT_NS: u64 = 1_000_000;
 const LAG_INVALID_NS: u64 = 10_000_000;
 
-type RuleResult = Option<(ValidityVerdict, String)>;
+type RuleResult = Option<(ValidityLevel, String)>;
 
 fn client_bound(evidence: &Evidence<'_>) -> RuleResult {
     let fraction = evidence.host.busiest_thread_fraction?;
@@ -291,7 +291,7 @@ fn client_bound(evidence: &Evidence<'_>) -> RuleResult {
     let text = format!(
         "the generator was {} the limit: its busiest thread used {} of a core; use more threads \
          (-t), more machines, or a --rate below its capacity",
-        if verdict == ValidityVerdict::Invalid { "itself" } else { "close to being" },
+        if verdict == ValidityLevel::Invalid { "itself" } else { "close to being" },
         format_percent(fraction)
     );
     Some((verdict, text))
@@ -317,9 +317,9 @@ fn send_lag(evidence: &Evidence<'_>) -> RuleResult {
     let median_ns = measured.latencies.last_byte.response.value_at_quantile(0.5);
     let event = if measured.plan.is_open_loop() { "sends" } else { "wake-ups" };
     let verdict = if lag_ns > LAG_INVALID_NS && lag_ns > median_ns {
-        ValidityVerdict::Invalid
+        ValidityLevel::Invalid
     } else if lag_ns > LAG_SUSPECT_NS && lag_ns > median_ns / 10 {
-        ValidityVerdict::Suspect
+        ValidityLevel::Suspect
     } else {
         return None;
     };
@@ -335,7 +335,7 @@ fn connections_failed(evidence: &Evidence<'_>) -> RuleResult {
     let (requested, obtained) = (evidence.measured.plan.connections, evidence.measured.counters.obtained);
     (obtained < requested).then(|| {
         let text = format!("only {obtained} of {requested} connections were opened");
-        (ValidityVerdict::Invalid, text)
+        (ValidityLevel::Invalid, text)
     })
 }
 
@@ -348,12 +348,12 @@ fn streams_limited(evidence: &Evidence<'_>) -> RuleResult {
             format_plural(allowed, "stream"),
             http2.streams
         );
-        (ValidityVerdict::Suspect, text)
+        (ValidityLevel::Suspect, text)
     })
 }
 
 fn ports_scarce(evidence: &Evidence<'_>) -> RuleResult {
-    evidence.host.scarce_ports.clone().map(|text| (ValidityVerdict::Suspect, text))
+    evidence.host.scarce_ports.clone().map(|text| (ValidityLevel::Suspect, text))
 }
 
 fn littles_law(evidence: &Evidence<'_>) -> RuleResult {
@@ -371,7 +371,7 @@ fn littles_law(evidence: &Evidence<'_>) -> RuleResult {
             "{counted:.2} requests were in flight, but rate times mean latency is {by_law:.2}: \
              latencies are missing or wrong"
         );
-        (ValidityVerdict::Invalid, text)
+        (ValidityLevel::Invalid, text)
     })
 }
 
@@ -388,7 +388,7 @@ fn errors(evidence: &Evidence<'_>) -> RuleResult {
             format_plural(bad, "bad response"),
             format_percent(measured.plan.max_error_rate)
         );
-        (ValidityVerdict::Invalid, text)
+        (ValidityLevel::Invalid, text)
     })
 }
 
@@ -398,7 +398,7 @@ fn no_response(evidence: &Evidence<'_>) -> RuleResult {
         0 => "no response at all".to_owned(),
         bad => format!("no latency was measured: all responses ({bad}) were bad"),
     };
-    (counters.good() == 0).then_some((ValidityVerdict::Invalid, text))
+    (counters.good() == 0).then_some((ValidityLevel::Invalid, text))
 }
 
 fn dropped(evidence: &Evidence<'_>) -> RuleResult {
@@ -422,7 +422,7 @@ fn overloaded(evidence: &Evidence<'_>) -> RuleResult {
         format_count(measured.window_due as f64 / measured.window_length_s()),
         format_percent(fraction)
     );
-    (fraction < 0.98).then_some((ValidityVerdict::Suspect, text))
+    (fraction < 0.98).then_some((ValidityLevel::Suspect, text))
 }
 
 fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
@@ -437,7 +437,7 @@ fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
             "no response in {silent} of {}: the server stalled (check its logs, GC, disk)",
             format_plural(rates.len() as u64, "second")
         );
-        return Some((ValidityVerdict::Suspect, text));
+        return Some((ValidityLevel::Suspect, text));
     }
     let third = rates.len() / 3;
     if third < 2 {
@@ -457,7 +457,7 @@ fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
             format_count(first),
             format_count(last)
         );
-        (ValidityVerdict::Suspect, text)
+        (ValidityLevel::Suspect, text)
     })
 }
 
@@ -466,7 +466,7 @@ fn cpu_contended(evidence: &Evidence<'_>) -> RuleResult {
     let fraction = foreign / f64::from(cpus.max(1));
     (fraction > FOREIGN_CPU_FRACTION_MAX).then(|| {
         let text = format!("other processes used {foreign:.2} of this machine's {cpus} CPUs during the run");
-        (ValidityVerdict::Suspect, text)
+        (ValidityLevel::Suspect, text)
     })
 }
 
@@ -511,19 +511,19 @@ fn too_short(evidence: &Evidence<'_>) -> RuleResult {
             format!("too few responses: {} in {length_s:.2} s", format_plural(responses, "good response"))
         }
     };
-    Some((ValidityVerdict::Suspect, text))
+    Some((ValidityLevel::Suspect, text))
 }
 
 fn partial(evidence: &Evidence<'_>) -> RuleResult {
     let measured = evidence.measured;
     let text = format!("stopped by the user after {:.1} s", measured.load_s);
-    measured.partial.then_some((ValidityVerdict::Suspect, text))
+    measured.partial.then_some((ValidityLevel::Suspect, text))
 }
 
 fn excess_bytes(evidence: &Evidence<'_>) -> RuleResult {
     let bytes = evidence.measured.counters.excess_bytes;
     let text = format!("the server sent {} outside of a response", format_plural(bytes, "byte"));
-    (bytes > 0).then_some((ValidityVerdict::Suspect, text))
+    (bytes > 0).then_some((ValidityLevel::Suspect, text))
 }
 
 #[cfg(test)]

@@ -74,7 +74,9 @@ pub use schema::{reference, schema};
 pub use validate::REGEX_BYTES_MAX;
 
 pub(crate) use record::problem::suggestion;
+#[cfg(any(test, fuzzing))]
 pub(crate) use sources::check_sources;
+#[cfg(any(test, fuzzing))]
 pub(crate) use variables::check_variables;
 
 use crate::template::KnownValues;

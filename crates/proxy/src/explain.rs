@@ -22,7 +22,7 @@ use crate::plan::{
     Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, PoolId, RateKey, RoutePlan, SniMatch,
     TextCondition, Underscores, ValueCondition,
 };
-use crate::request_view::{ClientFacts, FieldVerdict, RequestView};
+use crate::request_view::{ClientFacts, FieldEffect, RequestView};
 use crate::route::conditions::{
     ComparedPath, field_matches, host_matches, method_matches, parameter_matches, parameters, path_matches,
     source_matches,
@@ -41,8 +41,8 @@ fn rejected_field<'a>(view: &RequestView<'a>) -> Option<&'a str> {
 /// Returns the line about a field that does not count and is not forwarded.
 fn removal_line(view: &RequestView<'_>, name: &str) -> Option<String> {
     match view.verdict(name) {
-        FieldVerdict::Removed(reason) => Some(format!("removed     field {name}: {}", reason.text())),
-        FieldVerdict::Forwarded | FieldVerdict::RequestId => None,
+        FieldEffect::Removed(reason) => Some(format!("removed     field {name}: {}", reason.text())),
+        FieldEffect::Forwarded | FieldEffect::RequestId => None,
     }
 }
 

@@ -619,4 +619,6 @@ fn check_normal_form(path: &str) {
 }
 
 #[cfg(test)]
+mod cost_tests;
+#[cfg(test)]
 mod tests;

@@ -79,7 +79,7 @@ pub(crate) struct Front {
 
 /// Fate of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrontEnd {
+pub(crate) enum FrontOutcome {
     /// It is closed after the client had time to read the last frames.
     Linger,
     Close,
@@ -149,7 +149,7 @@ impl Front {
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         input: &mut [u8],
-    ) -> Poll<FrontEnd> {
+    ) -> Poll<FrontOutcome> {
         let core = ctx.core;
         self.lanes.register_waker(ctx.cx.waker());
         self.head_bytes = 0;
@@ -183,10 +183,10 @@ impl Front {
         &mut self,
         reading: &Poll<Result<(), ReadEnd>>,
         writing: &Poll<std::io::Result<()>>,
-    ) -> Option<FrontEnd> {
+    ) -> Option<FrontOutcome> {
         match (reading, writing) {
             (_, Poll::Ready(Err(_))) | (Poll::Ready(Err(ReadEnd::Gone | ReadEnd::Eof)), _) => {
-                Some(FrontEnd::Close)
+                Some(FrontOutcome::Close)
             }
             // The last frame is GOAWAY. A client that does not read it is not waited for.
             (Poll::Ready(Err(ReadEnd::Fault(fault))), _) => {
@@ -194,9 +194,9 @@ impl Front {
                     counters.count_fault(*fault);
                     counters.count_goaway_sent(fault.error_code());
                 });
-                Some(FrontEnd::Linger)
+                Some(FrontOutcome::Linger)
             }
-            (_, Poll::Ready(Ok(()))) if self.is_finished() => Some(FrontEnd::Linger),
+            (_, Poll::Ready(Ok(()))) if self.is_finished() => Some(FrontOutcome::Linger),
             _ => None,
         }
     }

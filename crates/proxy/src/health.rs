@@ -32,7 +32,7 @@ use checks::HealthChecks;
 use notices::ServerNotices;
 pub(crate) use notices::display_state;
 #[cfg(test)]
-pub(crate) use state_machine::{CheckStateMachine, CheckVerdict};
+pub(crate) use state_machine::{CheckOutcome, CheckStateMachine};
 
 /// Message to the health thread.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ mod exchange_state;
 mod explain;
 mod field_names;
 mod forward;
-#[doc(hidden)]
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod h2_front;
 mod health;

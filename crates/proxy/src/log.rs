@@ -32,7 +32,9 @@ pub(crate) use names::LogNames;
 pub(crate) use secret::redact as redact_url;
 pub(crate) use server_shell::date::{WallClock, http_date};
 pub(crate) use server_shell::log::{LineCounters, LogTarget, LogWriter, TargetCounts};
-pub(crate) use template::{CapturedValue, append_captured, line_of_values};
+#[cfg(any(test, fuzzing))]
+pub(crate) use template::line_of_values;
+pub(crate) use template::{CapturedValue, append_captured};
 
 use crate::outcome::Outcome;
 use crate::plan::{LogFormat, LogPlan};

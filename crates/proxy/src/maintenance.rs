@@ -20,7 +20,6 @@ pub struct MaintenancePage {
     pub(crate) text: Text,
 }
 
-/// Fault of a page.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageFault {
     #[error("the page is empty: write its content, or leave out --body for the page of the config")]

@@ -24,6 +24,7 @@ use rt::clock::unix_ns;
 
 use content::Content;
 pub(crate) use content::{EntryChange, MapChangeError};
+#[cfg(any(test, fuzzing))]
 pub(crate) use file::parse as parse_file;
 pub(crate) use file_state::{FileState, POLL_INTERVAL_NS};
 pub(crate) use table::{Key, TEXT_BYTES_MAX, TableForm};

@@ -134,7 +134,6 @@ impl Plan {
         own.chain(keys).chain(self.page_files()).chain(self.servers_files()).collect()
     }
 
-    /// Returns the files with servers.
     pub(crate) fn servers_files(&self) -> impl Iterator<Item = &Path> {
         self.pools.iter().filter_map(|pool| pool.servers_file.as_deref())
     }
@@ -297,7 +296,6 @@ pub struct AdminAccess {
     pub hosts: Vec<Box<str>>,
     /// Token that requests must carry; `None`: none.
     pub token: Option<Secret>,
-    /// File with the token.
     pub token_file: Option<PathBuf>,
 }
 

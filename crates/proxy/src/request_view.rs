@@ -93,7 +93,7 @@ pub(crate) struct CertificateField<'a> {
 
 /// Effect of the rules on a received field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FieldVerdict {
+pub(crate) enum FieldEffect {
     Forwarded,
     /// The request id of a trusted peer, which is forwarded.
     RequestId,
@@ -209,16 +209,16 @@ impl<'a> RequestView<'a> {
             return (&[], own_value);
         }
         match self.verdict(name) {
-            FieldVerdict::Forwarded | FieldVerdict::RequestId => (self.head.headers, None),
-            FieldVerdict::Removed(_) => (&[], None),
+            FieldEffect::Forwarded | FieldEffect::RequestId => (self.head.headers, None),
+            FieldEffect::Removed(_) => (&[], None),
         }
     }
 
     /// Returns the effect of the rules on a received field of this name, except for the fields that the
     /// proxy writes itself for each connection and each message.
     #[inline]
-    pub(crate) fn verdict(&self, name: &str) -> FieldVerdict {
-        use FieldVerdict::Removed;
+    pub(crate) fn verdict(&self, name: &str) -> FieldEffect {
+        use FieldEffect::Removed;
         if self.head.has_connection_options && is_connection_option(self.head.headers, name) {
             return Removed(RemovalReason::ConnectionOption);
         }
@@ -227,7 +227,7 @@ impl<'a> RequestView<'a> {
             && name.eq_ignore_ascii_case(id)
         {
             return match self.is_trusted {
-                true => FieldVerdict::RequestId,
+                true => FieldEffect::RequestId,
                 false => Removed(RemovalReason::UntrustedRequestId),
             };
         }
@@ -235,7 +235,7 @@ impl<'a> RequestView<'a> {
             return Removed(RemovalReason::Certificate);
         }
         if self.is_trusted {
-            return FieldVerdict::Forwarded;
+            return FieldEffect::Forwarded;
         }
         if is_identity_field(name) {
             return Removed(RemovalReason::UntrustedIdentity);
@@ -243,7 +243,7 @@ impl<'a> RequestView<'a> {
         if self.forwarding.underscores != Underscores::Pass && has_underscore(name) {
             return Removed(RemovalReason::UntrustedUnderscore);
         }
-        FieldVerdict::Forwarded
+        FieldEffect::Forwarded
     }
 
     /// Returns the value of a field that the proxy writes itself for each connection or message: `None`

@@ -16,10 +16,10 @@ use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::cores::CoreId;
 
 use crate::config;
-use crate::health::{CheckStateMachine, CheckVerdict};
+use crate::health::{CheckOutcome, CheckStateMachine};
 use crate::log::fixtures;
 use crate::outcome::{EndReason, Outcome};
-use crate::plan::{Id, IdVec, Plan, PoolId, PoolPlan, Priority, ServerId, ServerPlan};
+use crate::plan::{Balance, Id, IdVec, Plan, PoolId, PoolPlan, Priority, ServerId, ServerPlan};
 use crate::pool::{
     AdminState, CoreIndex, CoreWakeups, CrossCoreState, EnqueueError, EnqueueRequest, NO_DEADLINE, Pool,
     ServerRequirements, Ticket, TicketState,
@@ -109,9 +109,7 @@ struct Simulation {
 
 /// Generates a random config; a user may write every part of it.
 fn random_config(random: &mut fastrand::Rng) -> String {
-    let balance =
-        ["random-of-two", "latency", "round-robin", "least-connections", "consistent-hash", "first"]
-            [random.usize(..6)];
+    let balance = Balance::NAMES[random.usize(..Balance::NAMES.len())];
     let mut text = format!(
         "[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\nbalance = '{balance}'\n\
          retries = {}\n",
@@ -369,7 +367,7 @@ impl Simulation {
 
     fn check(&mut self, server: ServerId) {
         let plan = self.plan.pools[APP].check.clone().expect("only then there are checks");
-        let verdict = if self.healthy[server] { CheckVerdict::Pass } else { CheckVerdict::Fail };
+        let verdict = if self.healthy[server] { CheckOutcome::Pass } else { CheckOutcome::Fail };
         let state_machine = &mut self.state_machines[server];
         state_machine.record(verdict, &plan);
         self.shared.pools[APP].eligibility(server).set_check_status(state_machine.check_status(), self.now);

@@ -38,7 +38,6 @@ enum Part {
     Value(Variable, Box<str>),
 }
 
-/// A part of a text.
 pub(crate) enum Piece<'a> {
     Literal(&'a str),
     /// A value, and its default.

@@ -1,9 +1,9 @@
 //! Bytes in both directions between a client and a server: a TCP connection, CONNECT, or an
 //! upgraded protocol.
 //!
-//! Each direction is a lane: the bytes of one read into the core's scratch buffer go out in one
-//! write. If the write is partial, the rest waits in a pooled buffer, and the lane reads nothing
-//! more until it is sent. So the slower side throttles the faster one through TCP. A lane whose
+//! Each direction is a transfer: the bytes of one read into the core's scratch buffer go out in one
+//! write. If the write is partial, the rest waits in a pooled buffer, and the transfer reads nothing
+//! more until it is sent. So the slower side throttles the faster one through TCP. A transfer whose
 //! reads keep filling the scratch buffer moves its bytes through a pipe instead ([`rt::splice`]),
 //! until little arrives at a time again. TLS on either side is always copied.
 //!
@@ -92,14 +92,14 @@ pub(crate) struct TunnelResources<'a> {
 /// Both directions between a client and a server.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    up: Lane,
-    down: Lane,
+    up: Transfer,
+    down: Transfer,
     first_to_end: Option<Side>,
     has_progress: bool,
     timer: TunnelTimer,
 }
 
-/// Number of consecutive reads of the whole scratch buffer that switch a lane to splicing.
+/// Number of consecutive reads of the whole scratch buffer that switch a transfer to splicing.
 const FULL_READS: u8 = 2;
 /// Number of consecutive fills below [`SMALL_FILL_BYTES`] that switch it back to copying.
 const SMALL_FILLS: u8 = 4;
@@ -116,8 +116,8 @@ impl Tunnel {
     /// Creates a tunnel that first delivers the bytes already read from each side.
     pub(crate) fn new(from_client: PooledBuffer, from_server: PooledBuffer) -> Self {
         Self {
-            up: Lane::new(from_client),
-            down: Lane::new(from_server),
+            up: Transfer::new(from_client),
+            down: Transfer::new(from_server),
             first_to_end: None,
             has_progress: false,
             timer: TunnelTimer::default(),
@@ -144,11 +144,11 @@ impl Tunnel {
         end
     }
 
-    fn evaluate(&mut self, up: LanePoll, down: LanePoll) -> Poll<TunnelEnd> {
-        let failed = |poll: LanePoll, from, to| match poll {
-            Poll::Ready(Err(LaneError::ReadFailed(kind))) => Some(TunnelResult::Failed(from, kind)),
-            Poll::Ready(Err(LaneError::WriteFailed(kind))) => Some(TunnelResult::Failed(to, kind)),
-            Poll::Ready(Err(LaneError::NoBuffer)) => Some(TunnelResult::NoBuffer),
+    fn evaluate(&mut self, up: TransferPoll, down: TransferPoll) -> Poll<TunnelEnd> {
+        let failed = |poll: TransferPoll, from, to| match poll {
+            Poll::Ready(Err(TransferError::ReadFailed(kind))) => Some(TunnelResult::Failed(from, kind)),
+            Poll::Ready(Err(TransferError::WriteFailed(kind))) => Some(TunnelResult::Failed(to, kind)),
+            Poll::Ready(Err(TransferError::NoBuffer)) => Some(TunnelResult::NoBuffer),
             Poll::Ready(Ok(())) | Poll::Pending => None,
         };
         let failure =
@@ -174,10 +174,10 @@ impl Tunnel {
 
     /// Returns the time at which the tunnel has been idle for `timeout_ns`, if nothing moves until then.
     pub(crate) fn due(&mut self, timeout_ns: u64, now: MonotonicTime) -> MonotonicTime {
-        let directions = [&self.up, &self.down].map(|lane| Direction {
-            received_bytes: lane.byte_counts.received,
-            sent_bytes: lane.byte_counts.sent,
-            has_backlog: lane.has_backlog(),
+        let directions = [&self.up, &self.down].map(|transfer| Direction {
+            received_bytes: transfer.byte_counts.received,
+            sent_bytes: transfer.byte_counts.sent,
+            has_backlog: transfer.has_backlog(),
         });
         self.timer.due(directions, timeout_ns, now)
     }
@@ -204,15 +204,15 @@ impl Tunnel {
 
     /// Releases buffers and pipes, with their remaining contents.
     pub(crate) fn release(&mut self) {
-        for lane in [&mut self.up, &mut self.down] {
-            lane.pending.release();
-            lane.pipe = None;
+        for transfer in [&mut self.up, &mut self.down] {
+            transfer.pending.release();
+            transfer.pipe = None;
         }
     }
 }
 
 #[derive(Debug)]
-struct Lane {
+struct Transfer {
     /// Bytes that were read and not written yet.
     pending: PooledBuffer,
     /// The pipe while it has bytes; an empty one is returned to the pool.
@@ -227,18 +227,18 @@ struct Lane {
     byte_counts: ByteCounts,
 }
 
-/// Reason why a lane cannot continue.
+/// Reason why a transfer cannot continue.
 #[derive(Clone, Copy, Debug)]
-enum LaneError {
+enum TransferError {
     ReadFailed(io::ErrorKind),
     WriteFailed(io::ErrorKind),
     NoBuffer,
 }
 
 /// Ready with `Ok`: the stream ended, and the end was forwarded.
-type LanePoll = Poll<Result<(), LaneError>>;
+type TransferPoll = Poll<Result<(), TransferError>>;
 
-impl Lane {
+impl Transfer {
     fn new(pending: PooledBuffer) -> Self {
         Self {
             pending,
@@ -263,7 +263,7 @@ impl Lane {
         from: &mut Stream,
         to: &mut Stream,
         resources: &mut TunnelResources<'_>,
-    ) -> LanePoll {
+    ) -> TransferPoll {
         if self.eof_forwarded {
             return Self::poll_end(cx, to);
         }
@@ -285,30 +285,30 @@ impl Lane {
         Poll::Pending
     }
 
-    fn forward_end(&mut self, cx: &mut Context<'_>, from: &Stream, to: &mut Stream) -> LanePoll {
+    fn forward_end(&mut self, cx: &mut Context<'_>, from: &Stream, to: &mut Stream) -> TransferPoll {
         // Whoever reads the end must not take truncated bytes for complete ones.
         if from.is_truncated() {
             to.omit_close_notify();
         }
-        // The receiver may be gone already; its own lane reports that.
+        // The receiver may be gone already; its own transfer reports that.
         let _ = to.shutdown(Shutdown::Write);
         self.eof_forwarded = true;
         Self::poll_end(cx, to)
     }
 
     /// Waits until the socket has accepted the end of a TLS session, its close_notify.
-    fn poll_end(cx: &mut Context<'_>, to: &mut Stream) -> LanePoll {
-        // The receiver may be gone already; its own lane reports that.
+    fn poll_end(cx: &mut Context<'_>, to: &mut Stream) -> TransferPoll {
+        // The receiver may be gone already; its own transfer reports that.
         let _ = ready!(to.poll_flush(cx));
         Poll::Ready(Ok(()))
     }
 
     /// Writes the bytes of earlier reads.
     #[inline]
-    fn poll_pending(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> LanePoll {
+    fn poll_pending(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> TransferPoll {
         while !self.pending.is_empty() {
             let written = ready!(to.poll_write(cx, self.pending.bytes()));
-            let written = written.map_err(|error| LaneError::WriteFailed(error.kind()))?;
+            let written = written.map_err(|error| TransferError::WriteFailed(error.kind()))?;
             self.pending.consume(written);
             self.byte_counts.sent += written as u64;
         }
@@ -316,7 +316,7 @@ impl Lane {
             && pipe.buffered_bytes() > 0
         {
             let moved =
-                ready!(poll_drain(cx, to, pipe)).map_err(|error| LaneError::WriteFailed(error.kind()))?;
+                ready!(poll_drain(cx, to, pipe)).map_err(|error| TransferError::WriteFailed(error.kind()))?;
             self.byte_counts.sent += moved as u64;
         }
         self.pipe = None;
@@ -331,9 +331,9 @@ impl Lane {
         from: &mut Stream,
         to: &mut Stream,
         resources: &mut TunnelResources<'_>,
-    ) -> LanePoll {
+    ) -> TransferPoll {
         let read = ready!(from.poll_read(cx, resources.scratch));
-        let read = read.map_err(|error| LaneError::ReadFailed(error.kind()))?;
+        let read = read.map_err(|error| TransferError::ReadFailed(error.kind()))?;
         if read == 0 {
             self.eof_received = true;
             return Poll::Ready(Ok(()));
@@ -346,7 +346,7 @@ impl Lane {
         let written = match to.poll_write(cx, &resources.scratch[..read]) {
             Poll::Ready(Ok(written)) => written,
             Poll::Ready(Err(error)) => {
-                return Poll::Ready(Err(LaneError::WriteFailed(error.kind())));
+                return Poll::Ready(Err(TransferError::WriteFailed(error.kind())));
             }
             Poll::Pending => 0,
         };
@@ -355,20 +355,20 @@ impl Lane {
             self.pending = resources
                 .buffers
                 .take_filled(&[&resources.scratch[written..read]])
-                .ok_or(LaneError::NoBuffer)?;
+                .ok_or(TransferError::NoBuffer)?;
         }
         Poll::Ready(Ok(()))
     }
 
     /// Fills a pipe. Pending: nothing was available.
-    fn poll_splice(&mut self, cx: &mut Context<'_>, from: &mut Stream, pipes: &PipePool) -> LanePoll {
+    fn poll_splice(&mut self, cx: &mut Context<'_>, from: &mut Stream, pipes: &PipePool) -> TransferPoll {
         let Some(mut pipe) = pipes.take() else {
             self.set_splicing(false);
             return Poll::Ready(Ok(()));
         };
         // An empty pipe is dropped here, and so returned to the pool.
         let filled = ready!(poll_fill(cx, from, &mut pipe, FILL_BYTES_MAX));
-        let filled = filled.map_err(|error| LaneError::ReadFailed(error.kind()))?;
+        let filled = filled.map_err(|error| TransferError::ReadFailed(error.kind()))?;
         if filled == 0 {
             // Most likely the end of the stream; a read distinguishes it from data that a pipe
             // cannot take.

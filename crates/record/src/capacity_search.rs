@@ -260,7 +260,8 @@ pub enum LevelOutcome {
     Missed,
     /// The generator was the limit, so the trial says nothing about the subject.
     #[default]
-    NoVerdict,
+    #[serde(rename = "no_verdict")]
+    Undecided,
 }
 
 impl SearchTrial {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::HostFacts;
 use crate::units::format_duration_ns;
-use crate::validity::{Validity, ValidityReason, ValidityVerdict};
+use crate::validity::{Validity, ValidityLevel, ValidityReason};
 
 /// File of the merged record in the directory of a stored run; the records of the agents are in `agents`.
 pub const MERGED_FILE: &str = "merged.json";
@@ -133,8 +133,8 @@ impl Fleet {
             let fraction = agent.load_fraction * 100.0;
             let verdict = match agent.outcome {
                 AgentOutcome::Complete => continue,
-                AgentOutcome::Returned => ValidityVerdict::Suspect,
-                AgentOutcome::Lost => ValidityVerdict::Invalid,
+                AgentOutcome::Returned => ValidityLevel::Suspect,
+                AgentOutcome::Lost => ValidityLevel::Invalid,
             };
             let effect = match agent.outcome {
                 AgentOutcome::Lost => "its requests are missing in the sum",
@@ -149,14 +149,14 @@ impl Fleet {
         if skew.saturating_sub(error) > START_SKEW_NS_MAX {
             add(
                 START_SKEW,
-                ValidityVerdict::Suspect,
+                ValidityLevel::Suspect,
                 format!("the agents started {skew_text} apart (± {error_text})"),
             );
         } else if skew + error > START_SKEW_NS_MAX {
             let text = format!(
                 "the agents may have started more than 5 ms apart: {skew_text} were measured, ± {error_text}"
             );
-            add(CLOCK_UNCERTAIN, ValidityVerdict::Suspect, text);
+            add(CLOCK_UNCERTAIN, ValidityLevel::Suspect, text);
         }
         reasons
     }
@@ -170,13 +170,13 @@ impl Fleet {
             || self.agents.iter().filter_map(|agent| Some((&agent.name, agent.figures.as_ref()?)));
         let is_bound = |figures: &AgentFigures| {
             let mut reasons = figures.validity.reasons.iter();
-            reasons.any(|reason| reason.code == CLIENT_BOUND && reason.verdict == ValidityVerdict::Invalid)
+            reasons.any(|reason| reason.code == CLIENT_BOUND && reason.verdict == ValidityLevel::Invalid)
         };
         let all_are_bound = of_agents().all(|(_, figures)| is_bound(figures));
         for (name, figures) in of_agents() {
             for reason in &figures.validity.reasons {
                 let softened = reason.code == CLIENT_BOUND && !all_are_bound;
-                let verdict = if softened { ValidityVerdict::Suspect } else { reason.verdict };
+                let verdict = if softened { ValidityLevel::Suspect } else { reason.verdict };
                 let text = format!("agent {name}: {}", reason.text);
                 reasons.push(ValidityReason { verdict, text, code: reason.code.clone() });
             }
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    fn codes(fleet: &Fleet) -> Vec<(String, ValidityVerdict)> {
+    fn codes(fleet: &Fleet) -> Vec<(String, ValidityLevel)> {
         fleet.reasons().into_iter().map(|reason| (reason.code, reason.verdict)).collect()
     }
 
@@ -214,7 +214,7 @@ mod tests {
         ];
         let fleet = Fleet { agents, ..Fleet::default() };
         let lost = |verdict| (AGENT_LOST.to_owned(), verdict);
-        assert_eq!(codes(&fleet), [lost(ValidityVerdict::Suspect), lost(ValidityVerdict::Invalid)]);
+        assert_eq!(codes(&fleet), [lost(ValidityLevel::Suspect), lost(ValidityLevel::Invalid)]);
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
         let figures = |codes: &[&str]| {
             let reasons = codes.iter().map(|code| ValidityReason {
                 code: (*code).to_owned(),
-                verdict: ValidityVerdict::Invalid,
+                verdict: ValidityLevel::Invalid,
                 text: String::new(),
             });
             Some(AgentFigures {
@@ -254,9 +254,9 @@ mod tests {
                 each.map(|codes| AgentRow { figures: figures(codes), ..agent("a", AgentOutcome::Complete) });
             Fleet { agents: agents.to_vec(), ..Fleet::default() }.validity(None).verdict
         };
-        assert_eq!(verdict([&[], &[]]), ValidityVerdict::Valid);
-        assert_eq!(verdict([&[], &[CLIENT_BOUND]]), ValidityVerdict::Suspect);
-        assert_eq!(verdict([&[CLIENT_BOUND], &[CLIENT_BOUND]]), ValidityVerdict::Invalid);
-        assert_eq!(verdict([&[], &["errors"]]), ValidityVerdict::Invalid);
+        assert_eq!(verdict([&[], &[]]), ValidityLevel::Valid);
+        assert_eq!(verdict([&[], &[CLIENT_BOUND]]), ValidityLevel::Suspect);
+        assert_eq!(verdict([&[CLIENT_BOUND], &[CLIENT_BOUND]]), ValidityLevel::Invalid);
+        assert_eq!(verdict([&[], &["errors"]]), ValidityLevel::Invalid);
     }
 }

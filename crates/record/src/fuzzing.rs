@@ -83,3 +83,6 @@ fn describe_value(value: &DeValue<'_>, out: &mut String) {
 pub fn only_format_toml(bytes: &[u8]) {
     let _ = std::str::from_utf8(bytes).map(|text| format_toml("fuzz", text));
 }
+
+#[cfg(test)]
+mod cost_tests;

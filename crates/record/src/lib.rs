@@ -19,6 +19,7 @@ pub mod facts;
 pub mod failure;
 pub mod file;
 pub mod fleet;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod histogram;
 pub mod interval_log;

@@ -9,7 +9,7 @@ use self::common_window::CommonWindow;
 use crate::fleet::Fleet;
 use crate::histogram::HistogramDecodeError;
 use crate::run::{BackOffTotals, GeneratorStats, Interval, Run, RunTotals, StallTotals, add_counts};
-use crate::validity::{Validity, ValidityReason, ValidityVerdict};
+use crate::validity::{Validity, ValidityLevel, ValidityReason};
 
 /// Reason why runs cannot be merged.
 #[derive(Debug, thiserror::Error)]
@@ -339,7 +339,7 @@ fn join_validity(runs: &[Run], overlap_reason: Option<ValidityReason>) -> Validi
             let text = format!("record {index} was stopped early by the user");
             reasons.push(ValidityReason {
                 code: "partial".to_owned(),
-                verdict: ValidityVerdict::Suspect,
+                verdict: ValidityLevel::Suspect,
                 text,
             });
         }

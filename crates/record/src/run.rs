@@ -21,7 +21,7 @@ pub use http2::Http2Totals;
 pub(crate) use live::add_counts;
 pub use live::{EventStreamTotals, WebSocketTotals};
 pub use tls::TlsSessions;
-pub use transport::{HandshakeTimes, UserTransport};
+pub use transport::{PeerWindows, RoundTripTimes, UserTransport};
 
 pub use crate::breakdown::{RequestResult, StageResult};
 pub use crate::checks::{CheckSample, RateChange};
@@ -32,7 +32,7 @@ pub use crate::histogram::LatencyPair;
 use crate::histogram::LatencySummary;
 use crate::observed::MachineObservation;
 use crate::units::{format_duration_ns, format_rate};
-use crate::validity::{Validity, ValidityVerdict};
+use crate::validity::{Validity, ValidityLevel};
 
 pub const SCHEMA: &str = "weir.run/1";
 
@@ -145,7 +145,7 @@ pub struct ObjectiveResult {
     pub value: f64,
     /// Validity of the outcome as to the generator and other programs; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub validity: Option<ValidityVerdict>,
+    pub validity: Option<ValidityLevel>,
 }
 
 /// Outcome of an objective, by its figure and its validity.
@@ -161,7 +161,7 @@ impl ObjectiveResult {
     /// Returns the outcome. A missed objective is one only if nothing else can be why; a met one that is suspect
     /// counts as met.
     pub fn outcome(&self) -> ObjectiveOutcome {
-        use ValidityVerdict::{Invalid, Suspect};
+        use ValidityLevel::{Invalid, Suspect};
         match (self.met, self.validity) {
             (false, Some(Suspect | Invalid)) | (true, Some(Invalid)) => ObjectiveOutcome::NotProven,
             (true, _) => ObjectiveOutcome::Met,

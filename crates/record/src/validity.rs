@@ -32,7 +32,7 @@ pub const CONCLUSIONS: &[(&str, &str)] = &[
 /// Trustworthiness of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ValidityVerdict {
+pub enum ValidityLevel {
     /// There is no reason to doubt it.
     Valid,
     /// The figures may have been disturbed; the reasons give details.
@@ -41,7 +41,7 @@ pub enum ValidityVerdict {
     Invalid,
 }
 
-impl ValidityVerdict {
+impl ValidityLevel {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Valid => "valid",
@@ -57,7 +57,7 @@ pub struct ValidityReason {
     /// Fixed name, for scripts.
     #[serde(deserialize_with = "current_code")]
     pub code: String,
-    pub verdict: ValidityVerdict,
+    pub verdict: ValidityLevel,
     /// Observation, with its figures.
     pub text: String,
 }
@@ -79,17 +79,17 @@ pub struct ConclusionValidity {
     /// Range in which the value would be without what disturbed the run; absent if nothing disturbed it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub undisturbed: Option<(f64, f64)>,
-    /// Verdict for this figure alone.
-    pub verdict: ValidityVerdict,
+    /// Validity of this figure alone.
+    pub verdict: ValidityLevel,
 }
 
-/// Verdict with its reasons, the most severe first.
+/// Validity with its reasons, the most severe first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Validity {
-    /// Most severe verdict of the conclusions that were asked for: of the objectives, or of rate and p99 without
+    /// Worst validity of the conclusions that were asked for: of the objectives, or of rate and p99 without
     /// one. Where no conclusion was judged: of the reasons.
-    pub verdict: ValidityVerdict,
-    /// Reasons for the verdict. One whose verdict is valid is a note: it changed no conclusion.
+    pub verdict: ValidityLevel,
+    /// Reasons for it. One whose validity is valid is a note: it changed no conclusion.
     pub reasons: Vec<ValidityReason>,
     /// Validity of each conclusion. Records from older versions have none, or only figures that were disturbed.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -97,17 +97,17 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Returns the verdict that follows from `reasons`.
+    /// Returns the validity that follows from `reasons`.
     #[must_use]
     pub fn from_reasons(mut reasons: Vec<ValidityReason>) -> Self {
         reasons.sort_by(|a, b| b.verdict.cmp(&a.verdict).then_with(|| a.code.cmp(&b.code)));
-        let verdict = reasons.first().map_or(ValidityVerdict::Valid, |reason| reason.verdict);
+        let verdict = reasons.first().map_or(ValidityLevel::Valid, |reason| reason.verdict);
         Self { verdict, reasons, conclusions: Vec::new() }
     }
 
     /// Returns the reasons that are not mere notes.
     pub fn objections(&self) -> impl Iterator<Item = &ValidityReason> {
-        self.reasons.iter().filter(|reason| reason.verdict != ValidityVerdict::Valid)
+        self.reasons.iter().filter(|reason| reason.verdict != ValidityLevel::Valid)
     }
 
     /// Returns the validity of a conclusion, if it was judged.
@@ -145,7 +145,7 @@ mod tests {
             conclusion: "verdict".to_owned(),
             value: None,
             undisturbed: None,
-            verdict: ValidityVerdict::Valid,
+            verdict: ValidityLevel::Valid,
         };
         assert_eq!(serde_json::to_string(&verdict).unwrap(), r#"{"conclusion":"verdict","verdict":"valid"}"#);
     }

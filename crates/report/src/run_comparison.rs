@@ -14,7 +14,7 @@ use record::comparison::{self, BaselineComparison, ComparedCondition, ConditionD
 use record::run::{Interval, Run};
 use record::sorted::CollectSorted;
 use record::units::{format_duration_ns, format_rate};
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 use stats::block_bootstrap::difference_interval;
 use stats::bootstrap::Resampling;
 use stats::effect::{LimitPosition, compare_with_limit};
@@ -382,7 +382,7 @@ fn errors_interval(baseline: &Run, run: &Run) -> Option<(f64, f64)> {
 
 /// Returns the reason why the runs cannot be compared at all.
 fn unusable(baseline: &Run, run: &Run) -> Option<String> {
-    let invalid = |run: &Run| run.validity.verdict == ValidityVerdict::Invalid;
+    let invalid = |run: &Run| run.validity.verdict == ValidityLevel::Invalid;
     match (invalid(baseline), invalid(run)) {
         (false, false) => None,
         (true, _) => Some("the baseline is not valid: record another one".to_owned()),

@@ -14,7 +14,6 @@ use crate::clock::MonotonicTime;
 
 /// Interval at which the end of a program is noticed.
 const POLL_MS: u64 = 10;
-/// Bytes of one read.
 const READ_BYTES: usize = 16 * 1024;
 /// Maximum number of reads before the end of the program is checked again: it may write without end.
 const READS_MAX: usize = 64;

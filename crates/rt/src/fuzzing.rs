@@ -22,3 +22,6 @@ pub fn ocsp_response(bytes: &[u8]) -> bool {
     let (response, certificate) = rest.split_at(rest.len().min(usize::from(u16::from_be_bytes(*length))));
     tls::is_ocsp_response_for(response, certificate)
 }
+
+#[cfg(test)]
+mod cost_tests;

@@ -25,6 +25,7 @@ pub mod fd_channel;
 pub mod fd_stream;
 pub mod file;
 pub mod file_memory;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod hang_up;
 pub mod limits;

@@ -42,6 +42,7 @@ pub use identity::{
     certificate_alternative_names, certificate_common_name, certificate_serial, certificate_times,
 };
 pub use info::{HandshakeKind, TlsByteCounts, TlsInfo};
+#[cfg(any(test, fuzzing))]
 pub(crate) use ocsp::is_ocsp_response_for;
 pub use revocation::{RevocationListInfo, RevocationOptions};
 pub use server::{CertificateFiles, ServerTls, ServerTlsOptions};

@@ -84,13 +84,11 @@ impl UserTcpPort {
         }
     }
 
-    /// Returns the mode.
     #[must_use]
     pub fn mode(&self) -> XdpMode {
         self.attachment.mode()
     }
 
-    /// Returns the interface.
     #[must_use]
     pub fn facts(&self) -> &InterfaceFacts {
         &self.facts
@@ -117,9 +115,8 @@ impl UserTcpCounts {
         self.connections_peak * CONNECTION_BYTES as u64
     }
 
-    /// Returns the counts with their names.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 22] {
+    pub fn named(&self) -> [(&'static str, u64); 29] {
         let (stack, port, kernel) = (&self.stack, &self.port, &self.kernel);
         [
             ("frames_received", port.received),
@@ -129,6 +126,13 @@ impl UserTcpCounts {
             ("segments_retransmitted", stack.retransmitted),
             ("segments_unknown", stack.unknown),
             ("segments_zero_window", stack.zero_windows),
+            ("window_min_bytes", stack.windows.min_bytes),
+            ("window_max_bytes", stack.windows.max_bytes),
+            ("handshakes_measured", stack.handshakes.count),
+            ("handshake_min_ns", stack.handshakes.min_ns),
+            ("round_trips_measured", stack.round_trips.count),
+            ("round_trip_min_ns", stack.round_trips.min_ns),
+            ("round_trip_mean_ns", stack.round_trips.mean_ns()),
             ("connections_accepted", stack.accepted),
             ("connections_refused", stack.refused),
             ("connections_restarted", stack.restarted),

@@ -66,7 +66,7 @@ impl TrialDriver for LocalDriver<'_> {
             Err(failure) if is_first => return Err(failure),
             Err(failure) => {
                 let reason = format!("ports: {}", failure.lines().join("; "));
-                return Ok(DrivenLoad::Failed(LevelOutcome::NoVerdict, reason));
+                return Ok(DrivenLoad::Failed(LevelOutcome::Undecided, reason));
             }
         };
         let started_at = record::file::wall_clock_now();

@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use host::budget::{FdBudget, PortBudget, PortVerdict};
+use host::budget::{FdBudget, PortBudget, PortCheckResult};
 use load::pace::Pace;
 use load::plan::RunPlan;
 use record::problem::InputProblem;
@@ -35,11 +35,11 @@ pub fn check(plan: &RunPlan) -> Result<Option<String>, Failure> {
             continue;
         };
         match port_budget(plan, target, authorities.len()).map(|budget| budget.check()) {
-            Some(PortVerdict::Impossible { reason: why }) => {
+            Some(PortCheckResult::Impossible { reason: why }) => {
                 return Err(Failure::CannotRun(format!("not started: {why}")));
             }
-            Some(PortVerdict::Tight { reason: why }) => scarce = Some(why),
-            Some(PortVerdict::Fits) | None => {}
+            Some(PortCheckResult::Tight { reason: why }) => scarce = Some(why),
+            Some(PortCheckResult::Fits) | None => {}
         }
     }
     Ok(scarce)
@@ -97,7 +97,7 @@ fn port_budget(plan: &RunPlan, target: SocketAddr, targets: usize) -> Option<Por
         loopback: target.ip().is_loopback(),
     };
     // Reading the socket table costs a microsecond per socket, so it is read only when it matters.
-    if !matches!(budget.check(), PortVerdict::Fits) {
+    if !matches!(budget.check(), PortCheckResult::Fits) {
         let connections = host::sockets::count_connections_to(target).ok();
         budget.ports_in_use = connections.map_or(0, |towards| towards.time_wait + towards.established);
     }

@@ -2,11 +2,11 @@
 //! state, the stall of all servers, and the overload.
 
 mod children;
-mod foreign;
+mod foreign_process;
 mod haproxy;
-mod other_subject;
 mod sampler;
 pub mod subject;
+mod unreadable_queue;
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub fn verify(
     }
     let mut measured = Measured::default();
     if let VerifySubject::Program(_, queue) | VerifySubject::Running(_, queue) = subject {
-        other_subject::measure(&mut setup, (plan, *queue), timeout_s, stop, &mut measured)?;
+        unreadable_queue::measure(&mut setup, (plan, *queue), timeout_s, stop, &mut measured)?;
         return Ok(measured);
     }
     measure_stall(&setup, plan, stop, &mut measured)?;

@@ -46,9 +46,7 @@ pub struct RunningOrigin {
 /// Addresses of TCP in user space.
 #[derive(Clone, Debug)]
 pub struct UserTcpListeners {
-    /// Addresses.
     pub addresses: Vec<Address>,
-    /// Interface.
     pub interface: String,
     /// Way of the packets.
     pub mode: XdpMode,

@@ -10,7 +10,7 @@ use crate::catalogue::{counterpart, find_setting, settings};
 use crate::judge::{JudgeContext, judge_value, same_value};
 use crate::kernel::KernelVersion;
 use crate::profiles::{PROFILES, Profile, find_profile};
-use crate::setting::{Probe, Scope, Setting, Verdict};
+use crate::setting::{Assessment, Probe, Scope, Setting};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedValue {
@@ -28,7 +28,7 @@ pub struct RequestedValue {
 pub struct PlannedChange {
     pub requested: RequestedValue,
     pub old: String,
-    pub verdict: Verdict,
+    pub verdict: Assessment,
     pub reason: String,
     /// True if the kernel makes this change with the one before it: the other setting of an exclusive pair.
     pub follows: bool,
@@ -186,7 +186,7 @@ pub fn plan_apply(
             continue;
         }
         let judged = judge_value(request.setting, &request.value, context);
-        if judged.verdict == Verdict::Invalid {
+        if judged.verdict == Assessment::Invalid {
             problems.push(InputProblem::new(request.name.as_str(), judged.reason));
             continue;
         }
@@ -228,7 +228,7 @@ fn follower(
         ObservedValue::Value(value) if !same_value(&value, "0") => Ok(Some(PlannedChange {
             requested: other,
             old: value,
-            verdict: Verdict::Conditional,
+            verdict: Assessment::Conditional,
             reason: format!("the kernel sets it to 0 with {}; a revert restores it", request.name),
             follows: true,
         })),

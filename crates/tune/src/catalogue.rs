@@ -16,7 +16,7 @@ mod tcp_recovery;
 pub use self::accepted::accepted_values;
 
 use crate::kernel::KernelVersion;
-use crate::setting::{Advice, Certainty, Role, RuleCondition, Setting, ValueRule, Verdict, WantedValue};
+use crate::setting::{Advice, Assessment, Certainty, Role, RuleCondition, Setting, ValueRule, WantedValue};
 
 /// Document of the IPv4 and TCP settings.
 const IP: &str = "networking/ip-sysctl";
@@ -102,7 +102,7 @@ const fn from_gib(memory_gib_min: u64, advice: Advice) -> Advice {
 
 /// Returns a rule: values under this condition are harmful.
 const fn harmful(when: RuleCondition, certainty: Certainty, reason: &'static str) -> ValueRule {
-    ValueRule { when, verdict: Verdict::Harmful, certainty, reason }
+    ValueRule { when, verdict: Assessment::Harmful, certainty, reason }
 }
 
 /// Returns a rule: values under this condition depend on the load.
@@ -112,12 +112,12 @@ const fn depends(when: RuleCondition, reason: &'static str) -> ValueRule {
         RuleCondition::Above(1..) | RuleCondition::Below(_) => Certainty::Judgement,
         _ => Certainty::Documented,
     };
-    ValueRule { when, verdict: Verdict::Conditional, certainty, reason }
+    ValueRule { when, verdict: Assessment::Conditional, certainty, reason }
 }
 
 /// Returns a rule: values under this condition have no effect here.
 const fn no_effect(when: RuleCondition, certainty: Certainty, reason: &'static str) -> ValueRule {
-    ValueRule { when, verdict: Verdict::Obsolete, certainty, reason }
+    ValueRule { when, verdict: Assessment::Obsolete, certainty, reason }
 }
 
 const fn v(major: u16, minor: u16) -> KernelVersion {

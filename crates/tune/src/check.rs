@@ -7,7 +7,7 @@ use host::tuning::ObservedValue;
 use crate::judge::{JudgeContext, ReplacedValue, ValueJudgement, is_satisfied, judge_observed, same_value};
 use crate::observation::{MachineState, ObservedSetting};
 use crate::report::{Action, SettingFinding};
-use crate::setting::{Certainty, Role, Scope, Verdict};
+use crate::setting::{Assessment, Certainty, Role, Scope};
 
 pub fn judge_context<'a>(
     state: &'a MachineState,
@@ -82,7 +82,7 @@ fn check_setting(observed: &ObservedSetting, context: &JudgeContext<'_>) -> Sett
     finding
 }
 
-/// Sets action, verdict and reason of a setting that has a value.
+/// Sets action, assessment and reason of a setting that has a value.
 fn decide(
     finding: &mut SettingFinding,
     observed: &ObservedSetting,
@@ -95,7 +95,7 @@ fn decide(
     finding.verdict = Some(judged.verdict);
     finding.certainty = judged.certainty;
     finding.reason.clone_from(&judged.reason);
-    if judged.verdict == Verdict::Harmful {
+    if judged.verdict == Assessment::Harmful {
         finding.action = Action::Change;
         finding.wanted = finding.wanted.take().or_else(|| finding.default.clone());
         return;

@@ -20,7 +20,7 @@ use crate::judge::{JudgeContext, ReplacedValue, judge_value, same_value};
 use crate::kernel::KernelVersion;
 use crate::kernel_value::AcceptedValues;
 use crate::report::LineFinding;
-use crate::setting::{Certainty, Setting, Verdict};
+use crate::setting::{Assessment, Certainty, Setting};
 
 /// Facts about this machine beside the values of the catalogue.
 #[derive(Clone, Debug, Default)]
@@ -129,7 +129,7 @@ impl Overrides {
             finding.change = None;
             // A file that comes later is there to override: sysctl.d(5), included profiles.
             finding.is_finding |= other.file == lines[at].file;
-            finding.verdict = Verdict::Obsolete.max(finding.verdict);
+            finding.verdict = Assessment::Obsolete.max(finding.verdict);
         }
     }
 }
@@ -209,7 +209,7 @@ fn new_finding(line: &ForeignLine) -> LineFinding {
         now: None,
         set_by: None,
         change: None,
-        verdict: Verdict::Invalid,
+        verdict: Assessment::Invalid,
         certainty: Certainty::Measured,
         reasons: Vec::new(),
         source: None,
@@ -217,9 +217,9 @@ fn new_finding(line: &ForeignLine) -> LineFinding {
     }
 }
 
-/// Leaves the verdict of a line open, with a reason.
+/// Leaves the assessment of a line open, with a reason.
 fn set_open(finding: &mut LineFinding, reason: String) {
-    finding.verdict = Verdict::Conditional;
+    finding.verdict = Assessment::Conditional;
     finding.certainty = Certainty::Judgement;
     finding.is_finding = false;
     finding.reasons.push(reason);
@@ -268,8 +268,8 @@ fn judge_name(
         }
         None => finding.reasons.push(unknown_text(name, &facts.names, context.kernel)),
     }
-    if let Some(reason) = rejected.filter(|_| finding.verdict != Verdict::Invalid) {
-        finding.verdict = Verdict::Invalid;
+    if let Some(reason) = rejected.filter(|_| finding.verdict != Assessment::Invalid) {
+        finding.verdict = Assessment::Invalid;
         finding.certainty = Certainty::Measured;
         finding.is_finding = true;
         finding.reasons = vec![reason.clone()];
@@ -295,7 +295,7 @@ fn change_text(finding: &LineFinding, context: &JudgeContext<'_>, facts: &Machin
     };
     let accepted = accepted_values(name).map_or(AcceptedValues::Text, |(accepted, _)| accepted);
     let after = accepted.in_force(&finding.value, Some(now));
-    let change = match finding.verdict == Verdict::Invalid || same_value(&after, now) {
+    let change = match finding.verdict == Assessment::Invalid || same_value(&after, now) {
         true => "no change".to_owned(),
         false => format!("the line sets {after}"),
     };
@@ -312,7 +312,8 @@ fn judge_known(
     let judged = judge_value(setting, &line.value, context);
     finding.verdict = judged.verdict;
     finding.certainty = judged.certainty;
-    finding.is_finding = judged.is_rejected || matches!(judged.verdict, Verdict::Harmful | Verdict::Invalid);
+    finding.is_finding =
+        judged.is_rejected || matches!(judged.verdict, Assessment::Harmful | Assessment::Invalid);
     finding.reasons.push(judged.reason);
     finding.source = Some(setting.source.to_owned());
     finding.reasons.extend(unit_note(setting, &line.comment));

@@ -1,13 +1,13 @@
-//! Verdict on one value of a setting, for a machine. Pure: the machine's values are arguments.
+//! Assessment of one value of a setting, for a machine. Pure: the machine's values are arguments.
 
 use std::collections::BTreeMap;
 
 use crate::catalogue::accepted_values;
 use crate::kernel::KernelVersion;
 use crate::kernel_value::{AcceptedValues, RejectedValue, parse_number};
-use crate::setting::{Certainty, Role, RuleCondition, Setting, Verdict, WantedValue};
+use crate::setting::{Assessment, Certainty, Role, RuleCondition, Setting, WantedValue};
 
-/// Facts that a verdict depends on.
+/// Facts that an assessment depends on.
 #[derive(Clone, Debug)]
 pub struct JudgeContext<'a> {
     pub kernel: KernelVersion,
@@ -31,7 +31,7 @@ pub struct ReplacedValue {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueJudgement {
-    pub verdict: Verdict,
+    pub verdict: Assessment,
     pub certainty: Certainty,
     pub reason: String,
     /// True if a kernel rejects the line, or does not know it.
@@ -39,7 +39,7 @@ pub struct ValueJudgement {
 }
 
 impl ValueJudgement {
-    fn new(verdict: Verdict, certainty: Certainty, reason: impl Into<String>) -> Self {
+    fn new(verdict: Assessment, certainty: Certainty, reason: impl Into<String>) -> Self {
         Self { verdict, certainty, reason: reason.into(), is_rejected: false }
     }
 
@@ -59,7 +59,7 @@ pub fn judge_value(setting: &Setting, value: &str, context: &JudgeContext<'_>) -
         && let Some(reason) = rejection(accepted, setting, value, context)
     {
         let reason = format!("{reason} ({source})");
-        return ValueJudgement::new(Verdict::Invalid, Certainty::Measured, reason).rejected();
+        return ValueJudgement::new(Assessment::Invalid, Certainty::Measured, reason).rejected();
     }
     let accepted = accepted.map_or(AcceptedValues::Text, |(accepted, _)| accepted);
     let value = &accepted.in_force(value, now.or_else(|| setting.default_for(context.kernel)));
@@ -93,39 +93,39 @@ fn judge_in_force(
         let note = if is_default { "the default, and recommended: " } else { "" };
         let parity = parity_note(advice.wanted, value);
         let reason = format!("{note}{}{parity}", setting.effect);
-        return ValueJudgement::new(Verdict::Recommend, advice.certainty, reason);
+        return ValueJudgement::new(Assessment::Recommend, advice.certainty, reason);
     }
     let is_change = now.is_some_and(|now| !same_value(now, value));
     if is_default && !is_change {
         let reason = format!("the default of kernel {}: the line has no effect", context.kernel);
-        return ValueJudgement::new(Verdict::Obsolete, Certainty::Documented, reason);
+        return ValueJudgement::new(Assessment::Obsolete, Certainty::Documented, reason);
     }
     if is_default {
         let reason = format!("back to the default of kernel {}; {}", context.kernel, setting.effect);
-        return ValueJudgement::new(Verdict::Conditional, Certainty::Judgement, reason);
+        return ValueJudgement::new(Assessment::Conditional, Certainty::Judgement, reason);
     }
     let verdict = match setting.verdict {
-        Verdict::Obsolete => Verdict::Obsolete,
-        _ => Verdict::Conditional,
+        Assessment::Obsolete => Assessment::Obsolete,
+        _ => Assessment::Conditional,
     };
     let reason = format!("{}; risk: {}", setting.effect, setting.risk);
     ValueJudgement::new(verdict, Certainty::Judgement, reason)
 }
 
-/// Returns the verdict on a setting that the kernel does not have, or ignores.
+/// Returns the assessment of a setting that the kernel does not have, or ignores.
 fn judge_existence(setting: &Setting, kernel: KernelVersion) -> Option<ValueJudgement> {
     let effect = setting.effect;
     if let Some(removed) = setting.removed.filter(|removed| *removed <= kernel) {
         let reason = format!("removed in {removed}: the kernel rejects it; {effect}");
-        return Some(ValueJudgement::new(Verdict::Obsolete, Certainty::Measured, reason).rejected());
+        return Some(ValueJudgement::new(Assessment::Obsolete, Certainty::Measured, reason).rejected());
     }
     if let Some(added) = setting.added.filter(|added| *added > kernel) {
         let reason = format!("new in {added}: kernel {kernel} rejects it; {effect}");
-        return Some(ValueJudgement::new(Verdict::Obsolete, Certainty::Documented, reason).rejected());
+        return Some(ValueJudgement::new(Assessment::Obsolete, Certainty::Documented, reason).rejected());
     }
     let since = setting.ignored.filter(|since| *since <= kernel)?;
     let reason = format!("ignored since {since}; {effect}");
-    Some(ValueJudgement::new(Verdict::Obsolete, Certainty::Documented, reason))
+    Some(ValueJudgement::new(Assessment::Obsolete, Certainty::Documented, reason))
 }
 
 fn judge_by_rule(setting: &Setting, value: &str, context: &JudgeContext<'_>) -> Option<ValueJudgement> {

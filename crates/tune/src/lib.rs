@@ -1,4 +1,4 @@
-//! Host settings: a catalogue with verdicts, checks of this machine and of other people's files, and the plan
+//! Host settings: a catalogue with assessments, checks of this machine and of other people's files, and the plan
 //! and the journal of a change.
 //!
 //! Reading and writing the machine is in `host`; the command line and the output are in `cli`.

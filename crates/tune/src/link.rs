@@ -11,7 +11,7 @@ use record::problem::{InputProblem, InvalidValue};
 use crate::apply::{ApplyPlan, PlannedChange, RequestedValue, parse_requests};
 use crate::catalogue::find_setting;
 use crate::judge::{JudgeContext, judge_value};
-use crate::setting::{Probe, Scope, Setting, Verdict};
+use crate::setting::{Assessment, Probe, Scope, Setting};
 
 /// Prefix of the catalogue's names of settings of interfaces.
 const PREFIX: &str = "nic.";
@@ -100,7 +100,7 @@ pub fn plan_links(
             Ok(old) if old == request.value => plan.unchanged.push(request.name.clone()),
             Ok(old) => {
                 let judged = judge_value(request.setting, &request.value, context);
-                if judged.verdict == Verdict::Invalid {
+                if judged.verdict == Assessment::Invalid {
                     problems.push(InputProblem::new(request.name.as_str(), judged.reason));
                     continue;
                 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::setting::{Certainty, Role, Scope, Verdict};
+use crate::setting::{Assessment, Certainty, Role, Scope};
 
 pub const SCHEMA: &str = "weir.tune-check/1";
 
@@ -58,9 +58,9 @@ pub struct SettingFinding {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wanted: Option<String>,
     pub action: Action,
-    /// Verdict on the value; absent without a value.
+    /// Assessment of the value; absent without a value.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<Assessment>,
     pub certainty: Certainty,
     pub reason: String,
     pub effect: String,
@@ -87,7 +87,7 @@ pub struct LineFinding {
     /// Change of this machine: the value now, its origin, and the value afterwards.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub change: Option<String>,
-    pub verdict: Verdict,
+    pub verdict: Assessment,
     pub certainty: Certainty,
     /// Reasons: first that of the verdict, then notes.
     pub reasons: Vec<String>,

@@ -64,10 +64,10 @@ impl Role {
     }
 }
 
-/// Verdict on a setting, or on one value of it.
+/// Assessment of a setting, or on one value of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Assessment {
     /// Helps, or protects, at little risk.
     Recommend,
     /// Helps under a condition that has to be measured.
@@ -80,7 +80,7 @@ pub enum Verdict {
     Invalid,
 }
 
-impl Verdict {
+impl Assessment {
     pub fn name(self) -> &'static str {
         match self {
             Self::Recommend => "recommend",
@@ -92,7 +92,7 @@ impl Verdict {
     }
 }
 
-/// Basis of an advice or a verdict.
+/// Basis of an advice or an assessment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Certainty {
@@ -197,11 +197,11 @@ pub enum RuleCondition {
     Always,
 }
 
-/// Verdict on certain values of a setting. The first rule whose condition holds applies.
+/// Assessment of certain values of a setting. The first rule whose condition holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueRule {
     pub when: RuleCondition,
-    pub verdict: Verdict,
+    pub verdict: Assessment,
     pub certainty: Certainty,
     /// Reason, as the end of a sentence.
     pub reason: &'static str,
@@ -220,13 +220,13 @@ pub struct Setting {
     pub defaults: &'static [(KernelVersion, &'static str)],
     /// Recommended values by role and memory.
     pub advice: &'static [Advice],
-    /// Verdicts on certain values.
+    /// Assessments of certain values.
     pub rules: &'static [ValueRule],
     /// Effect, and when it helps.
     pub effect: &'static str,
     pub risk: &'static str,
-    /// Verdict on changing it, where no rule applies.
-    pub verdict: Verdict,
+    /// Assessment of changing it, where no rule applies.
+    pub verdict: Assessment,
     pub added: Option<KernelVersion>,
     /// First kernel version without it.
     pub removed: Option<KernelVersion>,
@@ -246,7 +246,7 @@ pub(crate) const SETTING: Setting = Setting {
     rules: &[],
     effect: "",
     risk: "",
-    verdict: Verdict::Conditional,
+    verdict: Assessment::Conditional,
     added: None,
     removed: None,
     ignored: None,
@@ -295,7 +295,7 @@ impl Setting {
         Self { risk, ..self }
     }
 
-    pub(crate) const fn verdict(self, verdict: Verdict) -> Self {
+    pub(crate) const fn verdict(self, verdict: Assessment) -> Self {
         Self { verdict, ..self }
     }
 

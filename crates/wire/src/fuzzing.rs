@@ -7,6 +7,13 @@ pub mod decode;
 mod h2;
 mod live;
 
+#[cfg(test)]
+mod corpus_tests;
+#[cfg(test)]
+mod cost_tests;
+#[cfg(test)]
+mod hyper_peer;
+
 pub use h2::{h2_client, h2_server, hpack};
 pub use live::{event_stream, websocket};
 

@@ -44,6 +44,8 @@ pub use response::parse_response;
 pub use rules::{connection_options, field_value, is_hop_by_hop, known_field_value};
 pub use salvage::salvage_request_line;
 
-pub(crate) use explain::{explain_request, explain_response, is_field_value, is_token};
+#[cfg(any(test, fuzzing))]
+pub(crate) use explain::{explain_request, explain_response};
+pub(crate) use explain::{is_field_value, is_token};
 pub(crate) use fields::parse_content_length;
 pub(crate) use target::split_host_port;

@@ -29,7 +29,7 @@ mod frame;
 mod head;
 mod huffman;
 mod huffman_codes;
-mod peer;
+mod peer_state;
 mod receive;
 mod receive_control;
 mod send;

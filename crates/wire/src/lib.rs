@@ -28,9 +28,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+// Files that a fuzz target includes name this crate.
+#[cfg(test)]
+extern crate self as wire;
+
 mod h1;
 pub mod h2;
 
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod proxy_protocol;
 pub mod sse;

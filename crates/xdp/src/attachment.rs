@@ -1,6 +1,5 @@
 //! A program on an interface with its socket: what is taken from the kernel, until it is dropped or the process ends.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,34 +12,7 @@ use crate::interface::{InterfaceFacts, SSH_PORT, XdpError};
 use crate::port::Port;
 use crate::program::{RULES_MAX, Rule, assemble};
 
-/// Way that packets take from the driver to the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XdpMode {
-    /// The driver writes into the memory of the process.
-    ZeroCopy,
-    /// The program runs in the driver, and each packet is copied once.
-    Copy,
-    /// The program runs in the network stack, after the kernel has made its own buffer.
-    Generic,
-}
-
-impl XdpMode {
-    /// Returns its name in records.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ZeroCopy => "zero-copy",
-            Self::Copy => "copy",
-            Self::Generic => "generic",
-        }
-    }
-}
-
-impl fmt::Display for XdpMode {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
+pub use crate::mode::XdpMode;
 
 /// Socket of one queue of an interface, with the program that all its queues share.
 #[derive(Debug)]
@@ -80,15 +52,22 @@ impl Attachment {
         let program = bpf::load_program(&code).map_err(failed("loading the XDP program"))?;
         let mut ports = Vec::new();
         for queue in 0..facts.queues {
-            let port =
-                Port::open(facts.index, queue, facts.mtu).map_err(failed("opening the AF_XDP socket"))?;
+            let port = Port::open(facts.index, queue, facts.mtu).map_err(|error| {
+                match (error.raw_os_error(), attached_program(facts)) {
+                    (Some(libc::EBUSY), Some(id)) => XdpError::program_attached(&facts.name, id),
+                    (Some(libc::EBUSY), None) => XdpError::QueueUsed { name: facts.name.clone(), queue },
+                    _ => XdpError::from_io("opening the AF_XDP socket", error),
+                }
+            })?;
             bpf::set_socket(map.as_fd(), queue, port.as_fd())
                 .map_err(failed("entering the socket into the map"))?;
             ports.push(port);
         }
         let (link, attached) =
             bpf::attach(program.as_fd(), facts.index).map_err(|error| match error.raw_os_error() {
-                Some(libc::EBUSY) => XdpError::ProgramAttached { name: facts.name.clone(), id: 0 },
+                Some(libc::EBUSY) => {
+                    XdpError::program_attached(&facts.name, attached_program(facts).unwrap_or(0))
+                }
                 _ => XdpError::from_io("attaching the XDP program", error),
             })?;
         let mode = |port: &Port| match attached {
@@ -102,7 +81,6 @@ impl Attachment {
         Ok(ports.into_iter().map(attachment).collect())
     }
 
-    /// Returns the mode.
     #[must_use]
     pub fn mode(&self) -> XdpMode {
         self.mode
@@ -112,6 +90,22 @@ impl Attachment {
     #[must_use]
     pub fn port(&self) -> &Port {
         &self.port
+    }
+}
+
+/// Returns the id of the program that an interface has now; 0: not known.
+fn attached_program(facts: &InterfaceFacts) -> Option<u32> {
+    InterfaceFacts::read(&facts.name).ok()?.program
+}
+
+/// Checks that no socket of the kernel has an address and port.
+///
+/// # Errors
+/// One has. Other reasons, such as a missing permission, are those of [`Attachment::open`].
+pub fn check_port(address: SocketAddr) -> Result<(), XdpError> {
+    match hold_port(address) {
+        Err(error @ XdpError::PortUsed(_)) => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::packet::{IPV4_BYTES, PROTOCOL_TCP, Segment};
 
 /// Place of the checksum in a TCP header.
+#[cfg(any(test, fuzzing))]
 pub(crate) const TCP_CHECKSUM_AT: usize = 16;
 
 /// Returns the sum of the words of 16 bits, in the byte order of the machine, which does not change what a checksum is.
@@ -52,6 +53,7 @@ impl Segment<'_> {
 }
 
 /// Sets the checksum of TCP in an IP packet, if it is long enough.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn set_tcp_checksum(ip_packet: &mut [u8]) {
     let is_ipv6 = ip_packet.first().is_some_and(|first| first >> 4 == 6);
     let at = if is_ipv6 { 40 } else { IPV4_BYTES } + TCP_CHECKSUM_AT;

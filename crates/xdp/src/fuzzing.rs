@@ -1,7 +1,11 @@
 //! Entry point for fuzzers: a stack with a listener and a client takes frames as they are.
 
+mod header_checksum;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::task::Waker;
+
+pub use header_checksum::set_header_checksum;
 
 use crate::checksum::set_tcp_checksum;
 use crate::packet::ETHERNET_BYTES;
@@ -31,20 +35,6 @@ impl Link for NoLink {
     }
 
     fn flush(&mut self) {}
-}
-
-/// Sets the checksum of the IPv4 header of a frame (RFC 791 §3.1): without it every frame is rejected at once.
-pub fn set_header_checksum(frame: &mut [u8]) {
-    let Some(header) = frame.get_mut(ETHERNET_BYTES..).and_then(|packet| packet.first_chunk_mut::<20>())
-    else {
-        return;
-    };
-    [header[10], header[11]] = [0, 0];
-    let words = header.as_chunks::<2>().0;
-    let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
-    [header[10], header[11]] = checksum.to_be_bytes();
 }
 
 /// Addresses of the stack and of its peers.
@@ -121,3 +111,6 @@ pub fn receive_frames(mut input: &[u8]) {
         assert!(stack.connections() <= 8, "the limit of connections is kept");
     }
 }
+
+#[cfg(test)]
+mod cost_tests;

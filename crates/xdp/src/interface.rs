@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::ethtool;
+use crate::features;
+use crate::mode::XdpMode;
 use crate::netlink::{
     GET_ADDRESS, GET_LINK, GET_NEIGHBOUR, GET_ROUTE, attribute, attribute_u32, push_attribute, request,
 };
@@ -29,11 +31,8 @@ pub const SSH_PORT: u16 = 22;
 /// An Ethernet interface, as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceFacts {
-    /// Name.
     pub name: String,
-    /// Index.
     pub index: u32,
-    /// MAC address.
     pub mac: MacAddress,
     /// Maximum size of an IP packet, in bytes.
     pub mtu: u32,
@@ -41,13 +40,14 @@ pub struct InterfaceFacts {
     pub queues: u32,
     /// Driver, or the kind of a virtual interface; empty: unknown.
     pub driver: String,
-    /// Id of the XDP program that is attached.
+    /// Id of the XDP program that is attached; 0: not known, as there are several.
     pub program: Option<u32>,
+    /// Best mode that the driver has, as the kernel reports it; `None`: not reported, as before Linux 6.3.
+    pub mode: Option<XdpMode>,
     /// True if the interface is up.
     pub is_up: bool,
     /// True if a default route leads through it.
     pub has_default_route: bool,
-    /// Addresses.
     pub addresses: Vec<IpAddr>,
     /// Way in which the device chooses a queue; `None`: it has one, or does not report it.
     pub steering: Option<Steering>,
@@ -75,13 +75,22 @@ pub enum XdpError {
     },
     /// Another program is attached.
     #[error(
-        "{name} has an XDP program (id {id}): `bpftool net` shows whose it is; end its owner, or `ip link set {name} xdp off`"
+        "{name} has an XDP program{}: `bpftool net` shows whose it is; end its owner, or `ip link set {name} xdp off`",
+        format_id(*id)
     )]
     ProgramAttached {
         /// Interface.
         name: String,
-        /// Id of the program.
-        id: u32,
+        /// Id of the program, if it is known.
+        id: Option<u32>,
+    },
+    /// A queue has an AF_XDP socket.
+    #[error("queue {queue} of {name} has an AF_XDP socket: `ss --xdp -p` shows whose it is; end its owner")]
+    QueueUsed {
+        /// Interface.
+        name: String,
+        /// Queue.
+        queue: u32,
     },
     /// The number of queues is not that of the threads.
     #[error(
@@ -92,7 +101,6 @@ pub enum XdpError {
         name: String,
         /// Its number of receiving queues.
         queues: u32,
-        /// Number of threads.
         threads: usize,
     },
     /// Strangers may reach the interface.
@@ -119,6 +127,20 @@ pub enum XdpError {
     /// A socket of the kernel has the address and port.
     #[error("{0} is used by a socket of the kernel: `ss -tlnp` shows whose it is; choose another port")]
     PortUsed(SocketAddr),
+    /// Sockets of the kernel have all ports that a client could take.
+    #[error(
+        "sockets of the kernel have all ports of {}, from {first} to {last}: `ss -tanp` shows whose they are; end them, or \
+         set another net.ipv4.ip_local_port_range: a client has ports outside of it",
+        format_addresses(addresses)
+    )]
+    NoPorts {
+        /// Own addresses.
+        addresses: Vec<IpAddr>,
+        /// First port of the range.
+        first: u16,
+        /// Last port of the range.
+        last: u16,
+    },
     /// No route leads through the interface.
     #[error("no route to {address} through {name}: `ip route get {address}`")]
     NoRoute {
@@ -151,7 +173,21 @@ pub enum XdpError {
     },
 }
 
+fn format_id(id: Option<u32>) -> String {
+    id.map(|id| format!(" (id {id})")).unwrap_or_default()
+}
+
+fn format_addresses(addresses: &[IpAddr]) -> String {
+    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+}
+
 impl XdpError {
+    /// Creates the error of another program, whose id is 0 if it is not known.
+    pub(crate) fn program_attached(interface: &str, id: u32) -> Self {
+        Self::ProgramAttached { name: interface.to_owned(), id: Some(id).filter(|id| *id > 0) }
+    }
+
     /// Creates the error of a failed call.
     pub(crate) fn from_io(what: &'static str, source: io::Error) -> Self {
         match source.kind() {
@@ -187,6 +223,7 @@ impl InterfaceFacts {
         facts.has_default_route = has_default_route(facts.index).map_err(failed)?;
         facts.queues = ethtool::receiving_queues(name).unwrap_or(facts.queues);
         facts.driver = ethtool::driver(name).unwrap_or(facts.driver);
+        facts.mode = features::mode(facts.index);
         facts.steering = if facts.queues > 1 { ethtool::steering(name) } else { None };
         Ok(facts)
     }
@@ -209,7 +246,7 @@ impl InterfaceFacts {
             problems.push(XdpError::MtuTooLarge { name: name(), mtu: self.mtu });
         }
         if let Some(id) = self.program {
-            problems.push(XdpError::ProgramAttached { name: name(), id });
+            problems.push(XdpError::program_attached(&self.name, id));
         }
         if self.queues as usize != threads {
             problems.push(XdpError::Queues { name: name(), queues: self.queues, threads });
@@ -228,8 +265,7 @@ impl InterfaceFacts {
         if self.addresses.contains(&address) {
             return Ok(());
         }
-        let has: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
-        let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+        let has = format_addresses(&self.addresses);
         Err(XdpError::NoAddress { name: self.name.clone(), address, has })
     }
 
@@ -273,7 +309,6 @@ impl InterfaceFacts {
 pub struct Route {
     /// Own address.
     pub source: IpAddr,
-    /// MAC address of the next hop.
     pub next_hop: MacAddress,
 }
 
@@ -286,7 +321,7 @@ fn parse_link(name: &str, message: &[u8]) -> Option<InterfaceFacts> {
     let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned();
     let program = attribute(attributes, 43)
         .filter(|xdp| attribute(xdp, 2).is_some_and(|attached| attached.first() != Some(&0)))
-        .map(|xdp| attribute_u32(xdp, 4).unwrap_or(0));
+        .map(|xdp| (4..8).find_map(|kind| attribute_u32(xdp, kind).filter(|id| *id > 0)).unwrap_or(0));
     Some(InterfaceFacts {
         name: name.to_owned(),
         index: u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]),
@@ -295,6 +330,7 @@ fn parse_link(name: &str, message: &[u8]) -> Option<InterfaceFacts> {
         queues: attribute_u32(attributes, 32).unwrap_or(1),
         driver: kind,
         program,
+        mode: None,
         is_up: u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) & LINK_IS_UP != 0,
         has_default_route: false,
         addresses: Vec::new(),
@@ -360,6 +396,7 @@ mod tests {
             queues: 1,
             driver: "veth".to_owned(),
             program: None,
+            mode: None,
             is_up: true,
             has_default_route: false,
             addresses: vec!["10.0.0.1".parse().unwrap()],
@@ -385,6 +422,9 @@ mod tests {
         for (text, part) in texts.iter().zip(expected) {
             assert!(text.contains(part), "{text}");
         }
+        assert!(texts[2].contains("program (id 17):"), "{}", texts[2]);
+        let unknown = InterfaceFacts { program: Some(0), ..facts() }.problems(1, false)[0].to_string();
+        assert!(unknown.starts_with("eth1 has an XDP program: "), "{unknown}");
         assert_eq!(bad.problems(2, true).len(), 4);
         assert!(!facts().verifies_checksums());
         let error = facts().check_address("10.0.0.9".parse().unwrap()).unwrap_err();

@@ -16,13 +16,17 @@ pub mod attachment;
 pub mod bpf;
 mod checksum;
 mod ethtool;
+mod features;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod interface;
+mod mode;
 mod netlink;
 pub mod packet;
 pub mod port;
 pub mod program;
 mod ring;
+pub mod sockets;
 pub mod stack;
 pub mod steering;
 mod timers;

@@ -1,8 +1,11 @@
-//! Requests to the kernel's routing tables (rtnetlink(7)): links, addresses, routes and neighbours.
+//! Requests to the kernel by netlink(7): to its routing tables (rtnetlink(7): links, addresses, routes and neighbours), and
+//! to others.
 
 use std::io;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
 
 pub(crate) const GET_LINK: u16 = 18;
 pub(crate) const GET_ADDRESS: u16 = 22;
@@ -17,14 +20,26 @@ const HEADER_BYTES: usize = 16;
 /// Maximum number of datagrams of one answer; a larger table is an error.
 const DATAGRAMS_MAX: usize = 4_096;
 
-/// Sends a request, and returns the bodies of the answer's messages. `dump` asks for all entries.
+/// Sends a request to the routing tables; see [`request_from`].
 ///
 /// # Errors
 /// The error that the kernel reports.
 pub(crate) fn request(kind: u16, dump: bool, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    let flags = SocketFlags::CLOEXEC;
     // Protocol 0, the default, is NETLINK_ROUTE.
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    request_from(None, kind, dump, body)
+}
+
+/// Sends a request, and returns the bodies of the answer's messages. `dump` asks for all entries.
+///
+/// # Errors
+/// The error that the kernel reports.
+pub(crate) fn request_from(
+    protocol: Option<Protocol>,
+    kind: u16,
+    dump: bool,
+    body: &[u8],
+) -> io::Result<Vec<Vec<u8>>> {
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
     let mut message = Vec::with_capacity(HEADER_BYTES + body.len());
     message.extend(((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());

@@ -23,6 +23,12 @@ const FLAG_SYN: u8 = 0x02;
 const FLAG_RST: u8 = 0x04;
 const FLAG_ACK: u8 = 0x10;
 
+/// Kinds of options (RFC 9293 3.1, RFC 7323 2.2).
+const OPTION_END: u8 = 0;
+const OPTION_NOP: u8 = 1;
+const OPTION_WINDOW_SCALE: u8 = 3;
+const WINDOW_SHIFT_MAX: u8 = 14;
+
 /// Address of an Ethernet interface.
 pub type MacAddress = [u8; 6];
 
@@ -59,8 +65,11 @@ pub struct Segment<'a> {
     /// IP packet without the padding of its frame.
     pub ip_packet: &'a [u8],
     flags: u8,
+    acknowledgement: u32,
     /// Receive window of the peer, as in the header: not scaled.
     window: u16,
+    /// Options of its TCP header.
+    options: &'a [u8],
 }
 
 impl<'a> Segment<'a> {
@@ -90,7 +99,9 @@ impl<'a> Segment<'a> {
             },
             ip_packet: packet.bytes,
             flags: tcp[13],
+            acknowledgement: u32::from_be_bytes([tcp[8], tcp[9], tcp[10], tcp[11]]),
             window: u16::from_be_bytes([tcp[14], tcp[15]]),
+            options: &packet.content[TCP_BYTES..tcp_header_bytes],
         })
     }
 
@@ -100,13 +111,46 @@ impl<'a> Segment<'a> {
         self.flags & (FLAG_SYN | FLAG_ACK | FLAG_RST | FLAG_FIN) == FLAG_SYN
     }
 
+    /// Returns whether the segment is a SYN, also one that answers another.
+    #[must_use]
+    pub fn is_synchronizing(&self) -> bool {
+        self.flags & FLAG_SYN != 0
+    }
+
+    /// Returns the acknowledged sequence number; a reset acknowledges nothing.
+    #[must_use]
+    pub fn acknowledgement(&self) -> Option<u32> {
+        (self.flags & (FLAG_ACK | FLAG_RST) == FLAG_ACK).then_some(self.acknowledgement)
+    }
+
+    /// Returns the receive window of the peer, not scaled.
+    #[must_use]
+    pub fn window(&self) -> u16 {
+        self.window
+    }
+
+    /// Returns the shift of later windows that a SYN announces, at most 14 (RFC 7323 2.3); 0 without the option.
+    #[must_use]
+    pub fn window_shift(&self) -> u8 {
+        let mut options = self.options;
+        loop {
+            options = match *options {
+                [OPTION_NOP, ref rest @ ..] => rest,
+                [OPTION_WINDOW_SCALE, 3, shift, ..] => return shift.min(WINDOW_SHIFT_MAX),
+                [kind, length, ..] if kind != OPTION_END && length >= 2 => {
+                    options.get(usize::from(length)..).unwrap_or_default()
+                }
+                _ => return 0,
+            }
+        }
+    }
+
     /// Returns whether the segment acknowledges something and opens or resets nothing.
     #[must_use]
     pub fn is_plain_ack(&self) -> bool {
         self.flags & (FLAG_SYN | FLAG_ACK | FLAG_RST) == FLAG_ACK
     }
 
-    /// Returns whether the segment is a reset.
     #[must_use]
     pub fn is_reset(&self) -> bool {
         self.flags & FLAG_RST != 0
@@ -232,6 +276,29 @@ mod tests {
             assert_eq!(Segment::parse(&bytes).unwrap().closes_window(), closes, "{flags}");
         }
         assert_eq!((segment.source_mac, segment.ip_packet.len()), ([2; 6], 41));
+    }
+
+    #[test]
+    fn a_syn_has_the_shift_of_windows() {
+        for (options, expected) in [
+            (&[][..], 0),
+            (&[1, 3, 3, 7], 7),
+            (&[2, 4, 5, 180, 1, 3, 3, 15], 14),
+            (&[0, 3, 3, 7], 0),
+            (&[3, 2, 3, 7], 0),
+            (&[8, 1, 3, 3], 0),
+            (&[2, 40, 3, 3], 0),
+            (&[1, 1, 1, 3], 0),
+        ] {
+            let mut bytes = frame("10.0.0.2:1000", "10.0.0.1:80", FLAG_SYN, options);
+            bytes[46] = (((TCP_BYTES + options.len()) / 4) << 4) as u8;
+            let segment = Segment::parse(&bytes).unwrap();
+            assert_eq!((segment.window_shift(), segment.is_synchronizing()), (expected, true), "{options:?}");
+        }
+        for (flags, acknowledgement) in [(FLAG_ACK, Some(0)), (FLAG_ACK | FLAG_RST, None), (FLAG_SYN, None)] {
+            let bytes = frame("10.0.0.2:1000", "10.0.0.1:80", flags, b"");
+            assert_eq!(Segment::parse(&bytes).unwrap().acknowledgement(), acknowledgement, "{flags}");
+        }
     }
 
     #[test]

@@ -119,7 +119,6 @@ pub struct Port {
     _rings: [Mapping; 4],
 }
 
-/// Counters of a [`Port`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Received frames.
@@ -204,7 +203,6 @@ impl Port {
         self.is_zero_copy
     }
 
-    /// Returns its own counters.
     #[must_use]
     pub fn counters(&self) -> PortCounters {
         PortCounters { send_calls: self.send_calls, ..self.queues.counters }

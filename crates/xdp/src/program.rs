@@ -35,7 +35,6 @@ impl Instruction {
         Self { opcode, registers: destination | (source << 4), offset, immediate }
     }
 
-    /// Returns its encoding.
     #[must_use]
     pub fn encode(self) -> [u8; 8] {
         let (offset, immediate) = (self.offset.to_ne_bytes(), self.immediate.to_ne_bytes());

@@ -48,7 +48,6 @@ impl<T: Copy> Producer<T> {
         Self { ring, index: 0, consumed: 0 }
     }
 
-    /// Returns the number of free entries.
     #[inline]
     pub(crate) fn free(&mut self) -> u32 {
         // SAFETY: the pointer is valid (`new`).

@@ -11,6 +11,7 @@
 mod connection;
 mod device;
 mod handover;
+mod measures;
 mod user;
 
 use std::collections::{HashMap, VecDeque};
@@ -22,17 +23,19 @@ use smoltcp::iface::{Config, Interface, PollResult, SocketSet};
 use smoltcp::phy::{Checksum, ChecksumCapabilities};
 use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
-use smoltcp::wire::{HardwareAddress, IpCidr, IpEndpoint};
+use smoltcp::wire::{HardwareAddress, IpEndpoint};
 
 use self::connection::{Connection, Phase, Slot, new_sockets};
 use self::device::PacketDevice;
 use self::handover::Handover;
+use self::measures::TimedSegment;
 use crate::packet::{FourTuple, MacAddress, Segment};
 use crate::steering::Steering;
 use crate::timers::{NOT_ARMED, TimerHeap};
 
 pub use self::connection::ConnectionId;
 pub use self::handover::HandedFrame;
+pub use self::measures::{PeerWindows, RoundTrips};
 
 /// Default maximum number of connections of a queue.
 pub const CONNECTIONS_MAX: usize = 65_536;
@@ -93,7 +96,7 @@ pub struct StackConfig {
     pub mac: MacAddress,
     /// Maximum size of an IP packet, in bytes.
     pub mtu: usize,
-    /// Own addresses; at most 8.
+    /// Own addresses, whose packets are accepted.
     pub addresses: Vec<IpAddr>,
     /// Addresses and ports that accept connections.
     pub listen: Vec<SocketAddr>,
@@ -143,36 +146,17 @@ pub struct StackCounters {
     pub sent: u64,
     /// Received segments of peers that could receive nothing.
     pub zero_windows: u64,
-    /// Handshakes with peers, as a measure of the round trip.
+    /// Receive windows of peers.
+    pub windows: PeerWindows,
+    /// Times from the SYN to its answer. Those from 1 s on are left out: the SYN may have been sent again.
+    pub handshakes: RoundTrips,
+    /// Times from content to its acknowledgement, of one segment of a connection at a time, and of none that was sent
+    /// again (RFC 6298 3). They include the time in which the peer waits with its acknowledgement for its response.
     pub round_trips: RoundTrips,
     /// Frames that were given to the stack of another queue.
     pub handed_over: u64,
     /// Frames that were lost because too many waited for another queue.
     pub handover_full: u64,
-}
-
-/// Times from the SYN to its answer. Those from 1 s on are left out: the SYN may have been sent again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RoundTrips {
-    /// Number of measured handshakes.
-    pub count: u64,
-    /// Sum of their times.
-    pub sum_ns: u64,
-    /// Shortest and longest; 0 without any.
-    pub min_ns: u64,
-    pub max_ns: u64,
-}
-
-impl RoundTrips {
-    fn record(&mut self, time_ns: u64) {
-        if time_ns >= SYN_RETRY_NS {
-            return;
-        }
-        self.min_ns = if self.count == 0 { time_ns } else { self.min_ns.min(time_ns) };
-        self.max_ns = self.max_ns.max(time_ns);
-        self.sum_ns += time_ns;
-        self.count += 1;
-    }
 }
 
 /// TCP of one queue.
@@ -213,13 +197,9 @@ impl<L: Link> Stack<L> {
         interface_config.random_seed = config.seed;
         let mut device = PacketDevice::new(&mut link, &config, &checksums, [0; 6]);
         let mut interface = Interface::new(interface_config, &mut device, instant(now_ns));
-        interface.update_ip_addrs(|known| {
-            for address in &config.addresses {
-                // More addresses than fit do not receive; the caller checks their number.
-                let prefix = if address.is_ipv4() { 32 } else { 128 };
-                let _ = known.push(IpCidr::new((*address).into(), prefix));
-            }
-        });
+        // smoltcp has room for a few addresses only. It has none, and sees only packets to those that `process` knows; each
+        // socket has the own address of its connection.
+        interface.set_any_ip(true);
         let ports = u64::from(config.ports.end().saturating_sub(*config.ports.start())) + 1;
         Self {
             next_port: config.ports.start().saturating_add((config.seed % ports) as u16),
@@ -244,12 +224,10 @@ impl<L: Link> Stack<L> {
         }
     }
 
-    /// Returns the link.
     pub fn link(&self) -> &L {
         &self.link
     }
 
-    /// Returns its counters.
     #[must_use]
     pub fn counters(&self) -> StackCounters {
         self.counters
@@ -340,6 +318,7 @@ impl<L: Link> Stack<L> {
         connection.peer_mac = segment.source_mac;
         connection.has_answer = true;
         self.counters.zero_windows += u64::from(segment.closes_window());
+        connection.measure(segment, now_ns, &mut self.counters);
         let mut device = PacketDevice::new(&mut self.link, &self.config, &self.checksums, segment.source_mac);
         device.received = Some(segment.ip_packet);
         self.interface.poll_ingress_single(instant(now_ns), &mut device, &mut connection.sockets);
@@ -363,7 +342,10 @@ impl<L: Link> Stack<L> {
             Phase::Connecting if state != State::SynSent && connection.expiry_ns != NOT_ARMED => {
                 let started_ns = connection.expiry_ns.saturating_sub(HANDSHAKE_NS_MAX);
                 connection.expiry_ns = NOT_ARMED;
-                self.counters.round_trips.record(now_ns.saturating_sub(started_ns));
+                let time_ns = now_ns.saturating_sub(started_ns);
+                if time_ns < SYN_RETRY_NS {
+                    self.counters.handshakes.record(time_ns);
+                }
             }
             Phase::Connecting | Phase::Open | Phase::Orphan => {}
         }
@@ -559,6 +541,15 @@ impl<L: Link> Stack<L> {
             }
             segments += 1;
         };
+        // An acknowledgement of what was sent twice has no known start.
+        if device.retransmitted > 0 {
+            connection.timed = None;
+        } else if connection.timed.is_none()
+            && device.sent_end != connection.sent_end
+            && let Some(end) = device.sent_end
+        {
+            connection.timed = Some(TimedSegment { end, sent_ns: now_ns });
+        }
         connection.sent_end = device.sent_end;
         self.counters.retransmitted += device.retransmitted;
         self.counters.sent += device.sent;

@@ -11,7 +11,6 @@ use sha2::{Digest as _, Sha256};
 const LOCK: &str = "lock";
 /// Mode of directories: only their owner reads and writes them.
 const DIRECTORY_MODE: u32 = 0o700;
-/// Mode of files.
 pub(crate) const FILE_MODE: u32 = 0o600;
 /// End of the names of files that are being written.
 pub(crate) const TEMPORARY: &str = ".new";

@@ -98,12 +98,10 @@ impl Preamble {
         (PREAMBLE_BYTES + slot * self.slot_bytes as usize) as u64
     }
 
-    /// Returns the offset of the body.
     pub(crate) fn body_offset(&self) -> u64 {
         self.slot_offset(2)
     }
 
-    /// Returns the offset of a block.
     pub(crate) fn block_offset(&self, block: u64) -> u64 {
         self.body_offset() + block * (BLOCK_BYTES + BLOCK_CRC_BYTES)
     }
@@ -113,7 +111,6 @@ impl Preamble {
         self.body_offset() + self.body_bytes + self.body_bytes.div_ceil(BLOCK_BYTES) * BLOCK_CRC_BYTES
     }
 
-    /// Returns the CRC of a block.
     pub(crate) fn block_crc(&self, block: u64, bytes: &[u8]) -> [u8; BLOCK_CRC_BYTES as usize] {
         let mut hasher = Hasher::new();
         hasher.update(&self.nonce.to_le_bytes());
@@ -206,7 +203,6 @@ impl FileHead {
     }
 }
 
-/// Encodes the head of a file.
 pub(crate) fn encode_head(key: &[u8], variant: &[u8], head: &StoredHead, storable: &Storable) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(256 + key.len() + variant.len() + head.field_lines().len());
     let put = |bytes: &mut Vec<u8>, part: &[u8]| {

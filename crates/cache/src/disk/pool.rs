@@ -29,7 +29,6 @@ use crate::stats::DiskStats;
 /// Length up to which a body is read into memory as a whole.
 pub(crate) const PROMOTED_BYTES_MAX: u64 = 4 * BLOCK_BYTES;
 
-/// Counters of the disk.
 #[derive(Debug, Default)]
 pub(crate) struct DiskCounters {
     pub(crate) written: AtomicU64,

@@ -128,7 +128,6 @@ impl QueueState {
     }
 }
 
-/// The queue.
 pub(crate) struct JobQueue {
     state: Mutex<QueueState>,
     changed: Condvar,

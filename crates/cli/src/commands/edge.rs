@@ -28,7 +28,7 @@ use runner::search_proof;
 pub(super) use options::parse_flags;
 
 use super::command_identity;
-use super::load::with_less_cpu_time;
+use super::load::{print_check, with_less_cpu_time};
 use super::pages::write_edge_page;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
@@ -40,6 +40,11 @@ use crate::streams::notice;
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let mut options = parse_flags(args, args.values())?;
+    if args.is_set("check") {
+        let untested_reason = search_proof::reason_without_test(&options, args.is_set("quick"));
+        let text = announcement(&options.base, options.quantity, announced_ns(&options, untested_reason));
+        return print_check(text, &options.base);
+    }
     check_outputs(args, &options)?;
     runner::preflight::check_sources(&options.base)?;
     options.base.choose_addresses().map_err(Failure::cannot_run)?;

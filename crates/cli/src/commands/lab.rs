@@ -6,6 +6,7 @@ mod experiments;
 mod faulty_server;
 mod list;
 mod profile;
+mod profile_target;
 pub(super) mod report_files;
 pub(super) mod run;
 mod run_once;
@@ -14,7 +15,6 @@ mod selftest_results;
 mod serve;
 mod show;
 mod stored_runs;
-mod target;
 
 use std::path::PathBuf;
 

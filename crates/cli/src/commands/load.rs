@@ -70,18 +70,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         warn!("weir: warning: {text}");
     }
     if args.is_set("check") {
-        let survey = load::user_tcp::survey(&plan).map_err(Failure::cannot_run)?;
-        print(
-            &(describe_plan(&plan)
-                + &survey
-                    .as_ref()
-                    .map(|survey| survey.describe(Some(plan.connections as usize)))
-                    .unwrap_or_default()),
-        );
-        return Ok(match survey {
-            Some(survey) if !survey.problems.is_empty() => Exit::CannotRun,
-            _ => Exit::Done,
-        });
+        return print_check(describe_plan(&plan), &plan);
     }
     plan.choose_addresses().map_err(Failure::cannot_run)?;
     plan.receive_timestamps = !args.is_set("no-watch");
@@ -94,6 +83,17 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let identity = command_identity(arguments);
     let job = LoadJob { identity: &identity, plan, subjects, scarce_ports, calibration: None, control };
     run_job(args, &job, controller, &stop)
+}
+
+/// Prints the description of a plan, and what its TCP in user space would take from the kernel.
+pub(super) fn print_check(description: String, plan: &RunPlan) -> Result<Exit, Failure> {
+    let survey = load::user_tcp::survey(plan).map_err(Failure::cannot_run)?;
+    let user_tcp = survey.as_ref().map(|survey| survey.describe(Some(plan.connections as usize)));
+    print(&(description + &user_tcp.unwrap_or_default()));
+    Ok(match survey {
+        Some(survey) if !survey.problems.is_empty() => Exit::CannotRun,
+        _ => Exit::Done,
+    })
 }
 
 /// Measures this machine with an embedded origin, because the user named nothing to load.

@@ -165,6 +165,10 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
     flag("keep", "DIR")
         .values(&["trials"], &[])
         .doc("Directory for the complete record of every trial; created if missing"),
+    switch("check").doc(
+        "Print the search in words and exit; with --xdp also what would be taken from the kernel, with each \
+         problem (exit code 1)",
+    ),
     BRIEF,
     JSON,
     Flag {

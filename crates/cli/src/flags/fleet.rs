@@ -62,7 +62,7 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
     doc: "Takes the flags of weir load. Connections, rate, requests, stages and source addresses are divided by \
           the calibrated capacity of the agents (weir calibrate), or by their CPUs if one is not calibrated; the \
           parts add up exactly. All agents open their connections first and start at the same time; the result \
-          has the measured skew. The merged record has a row for each agent, and its verdict includes theirs: an \
+          has the measured skew. The merged record has a row for each agent, and its validity includes theirs: an \
           agent without a record makes the result invalid. The first Ctrl-C ends the load on all agents and \
           merges what was measured, the second gives up requests in flight, the third does not wait.",
     values: Some(("URL", "Target(s), round-robin: http[s]://host[:port][/path]")),

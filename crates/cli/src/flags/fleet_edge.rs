@@ -15,7 +15,7 @@ pub(crate) const EDGE: CommandInfo = CommandInfo {
     about: "Find the maximum load of several agents at which an objective holds",
     doc: "The search of weir edge, with each of its trials driven by the agents together, as by weir fleet load: the \
           level is divided by their capacity, and judged on the merged record. For a subject that one generator \
-          cannot fill. A trial whose generators were the limit, or that lost an agent, has no verdict; it is repeated \
+          cannot fill. A trial whose generators were the limit, or that lost an agent, is undecided; it is repeated \
           twice, and then the search ends with what it has (exit code 4). The agents are those found at the start. \
           A trial takes a second or two longer than on one machine, for the common start and the records. The ladder \
           has no observer beside it, because an agent drives one load at a time; trials with fewer connections than \
@@ -36,7 +36,7 @@ const SEARCH_FLAGS: FlagNames = FlagNames(
 );
 const TRIAL_FLAGS: FlagNames = FlagNames("connections requests-per-connection streams slo arrivals");
 /// Flags that a fleet does not have: files of one machine, and a second target.
-const REFUSED_FLAGS: FlagNames = FlagNames("direct confirm cacert cert key xdp-exposed");
+const REFUSED_FLAGS: FlagNames = FlagNames("direct confirm check cacert cert key xdp-exposed");
 
 /// Returns false for a flag that the command only knows to say why it does not have it.
 pub(super) fn is_listed(flag: &Flag) -> bool {

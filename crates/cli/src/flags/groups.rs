@@ -159,7 +159,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", "method header", "data expect-status"),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", "json html", "keep brief markdown junit"),
+            ("Output", "json html", "check keep brief markdown junit"),
         ],
     ),
     (
@@ -171,7 +171,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", "", "method header data expect-status"),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", "json", "html keep brief markdown junit"),
+            ("Output", "json", "html check keep brief markdown junit"),
         ],
     ),
     (

@@ -36,7 +36,7 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
           connect a connection backs off for 10 ms, then twice as long each time, up to 1 s. In a \
           closed loop the next request is due after the back-off, so no latency includes it. In \
           an open loop requests stay due, and the latency of those that waited for the back-off \
-          includes it (generator.back_off). Every result has a verdict (valid, suspect or \
+          includes it (generator.back_off). Every result has a validity (valid, suspect or \
           invalid) with its reasons, and a diagnosis: the limit of the run, with evidence from \
           the machine's metrics.\n\nWithout a URL it starts an embedded origin, calibrates the \
           generator, and drives the origin at a quarter of that rate.",

@@ -1,6 +1,7 @@
 //! The flags of `weir proxy`.
 
 use proxy::config::ProxyFlags;
+use proxy::plan::Balance;
 
 use super::server::{
     ACCESS_LOG, CONNECTIONS_MAX, DRAIN_TIMEOUT, LISTEN, PIN, THREADS, TLS_CERT, TLS_KEY, TLS_SELF_SIGNED,
@@ -67,8 +68,8 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
             .default("json")
             .values(&[], &["xml"])
             .doc("Format of the access log; needs --access-log"),
-        flag("balance", "random-of-two|latency|round-robin|least-connections|consistent-hash|first")
-            .default("random-of-two")
+        flag("balance", Balance::FLAG_CHOICE)
+            .default(Balance::NAMES[0])
             .values(&["round-robin", "latency", "consistent-hash"], &["x"])
             .doc("Load balancing algorithm; consistent-hash uses the client's address"),
         flag("reuse", "never|safe|always").default("safe").values(&["always"], &["x"]).doc(

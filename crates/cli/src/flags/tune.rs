@@ -16,7 +16,7 @@ pub(crate) const TUNE: CommandInfo = CommandInfo {
     name: "tune",
     about: "Check, apply, verify and revert host settings",
     doc: "A catalogue of sysctls, driver settings, limits, boot parameters and server options, each with its \
-          effect, its risk and a verdict, is in the program. `weir tune check` compares this machine, or \
+          effect, its risk and an assessment, is in the program. `weir tune check` compares this machine, or \
           somebody's sysctl.conf, with it. `weir tune apply` changes settings with a journal, so that `weir tune \
           revert`, a timeout, the end of a command or the next start after a crash restores them. `weir tune trial` measures \
           which of the settings of a profile help.",
@@ -29,9 +29,9 @@ pub(crate) const CHECK: CommandInfo = CommandInfo {
     name: "tune check",
     about: "Check host settings, or a file with settings",
     doc: "Without --file: every setting of the catalogue on this machine, with its value, the recommended value for \
-          the role and the memory, the reason, and the basis of the verdict (measured, documented, judgement). With \
+          the role and the memory, the reason, and the basis of the assessment (measured, documented, judgement). With \
           --file: every line of a sysctl.conf, a limits.conf, a tuned profile or a sysctl.d directory, with its \
-          verdict for this kernel, the value now, the file of this machine that sets it, and what the line would \
+          assessment for this kernel, the value now, the file of this machine that sets it, and what the line would \
           change. Needs no root; as root, values of network settings are also tried in a new network namespace, and the \
           kernel's answer decides. What cannot be read here is reported as not observable.\n\nsysctl.d(5): patterns \
           match the settings of this machine; names with a line of their own, and those excluded by -NAME, are left \
@@ -98,7 +98,7 @@ pub(crate) const APPLY: CommandInfo = CommandInfo {
         flag("role", "client|proxy|origin")
             .default("proxy")
             .values(&["client"], &["server"])
-            .doc("Role of this machine, for the verdicts"),
+            .doc("Role of this machine, for the assessments"),
         JOURNALS,
     ],
     examples: &[
@@ -144,7 +144,7 @@ pub(crate) const TRIAL: CommandInfo = CommandInfo {
         flag("role", "client|proxy|origin")
             .default("proxy")
             .values(&["client"], &["server"])
-            .doc("Role of the node, for the verdicts"),
+            .doc("Role of the node, for the assessments"),
         switch("no-confirm").doc("Do not run the minimal profile beside the complete one"),
         switch("check").doc(
             "Check the settings and the experiment without running it; prints the plan and the \

@@ -161,7 +161,7 @@ fn json_to_stdout_is_alone_there() {
     // The same record in a file, with surrounding text.
     let output = run_load(&["-c", "2", "-d", "1s", &url]);
     assert_eq!(output.record["schema"], "weir.run/1");
-    assert!(output.stdout.contains("verdict"), "{}", output.stdout);
+    assert!(output.stdout.contains("validity"), "{}", output.stdout);
     assert!(!output.stdout.contains('\x1b'), "colour in a file");
 }
 

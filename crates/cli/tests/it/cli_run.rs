@@ -44,7 +44,7 @@ fn an_interrupted_load_writes_what_it_had_measured() {
             assert!(output.total("responses") > 10, "{output:?}");
             assert_eq!(output.errors(), 0, "what was in flight is drained: {output:?}");
             assert!(output.number("duration_s") < 40.0);
-            assert!(output.stdout.contains("verdict"));
+            assert!(output.stdout.contains("validity"));
         }
     }
 }

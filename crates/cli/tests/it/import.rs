@@ -5,9 +5,15 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use import::{IncludeError, Surroundings};
+
 use crate::support::client::Client;
 use crate::support::proxies::{ComparedProxy, is_installed};
 use crate::support::{run_weir, shared_machine, temp_dir};
+
+#[expect(unreachable_pub, reason = "the library makes it public")]
+#[path = "../../../import/src/fuzzing/no_surroundings.rs"]
+mod no_surroundings;
 
 const HAPROXY_CONTENT: &str = include_str!("import/content.cfg");
 const HAPROXY_DENIALS: &str = include_str!("import/denials.cfg");
@@ -302,7 +308,7 @@ fn every_example_of_the_tables_is_valid() {
     let mut problems = Vec::new();
     for (program, row, text) in import::examples() {
         let import =
-            import::convert(program, "example", &text, &mut import::fuzzing::NoSurroundings).unwrap();
+            import::convert(program, "example", &text, &mut no_surroundings::NoSurroundings).unwrap();
         if let Err(errors) = proxy::config::parse("config", &import.config) {
             problems.push(format!("{}: {errors:?}\n{}", row.directive, import.config));
         }

@@ -62,9 +62,15 @@ fn errors_are_reported_at_once() {
     let _shared = shared_machine();
     let directory = temp_dir();
     let file = directory.path().join("a.toml");
-    fs::write(&file, "[scenario]\nlos = 1\n[subject]\ncommand = \"x\"\n").unwrap();
+    fs::write(&file, "[scenario]\nlos = 1\n[subject]\ncommand = \"x 'y\"\n").unwrap();
     let ran = run_weir(&["lab", "try", "-d", "x", file.to_str().unwrap()]);
-    let expected = ["'load'", "a.toml:2:1: ", "'scenario.los'", "--duration: "];
+    let expected = [
+        "'load'",
+        "a.toml:2:1: ",
+        "'scenario.los'",
+        "'command': the quotation mark ' is not",
+        "--duration: ",
+    ];
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     for part in expected {
         assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);

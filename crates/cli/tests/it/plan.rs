@@ -155,6 +155,9 @@ fn a_verification_compares_every_prediction_with_either_proxy() {
     for part in ["--subject: 'apache' is not one of", "--quick: only with --verify"] {
         assert!(output.stderr.contains(part), "{part}: {}", output.stderr);
     }
+    let output = run_weir(&["plan", "--verify", "--rate", "1k", "--subject", "x \"{config}"]);
+    assert_eq!(output.code, 2);
+    assert!(output.stderr.contains("--subject: the quotation mark \" is not closed"), "{}", output.stderr);
 }
 
 /// Plan of the verifications of foreign subjects.

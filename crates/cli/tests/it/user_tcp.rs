@@ -3,6 +3,7 @@
 mod edge_and_fleet;
 mod interoperability;
 mod many_connections;
+mod refusals;
 
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -70,13 +71,31 @@ impl Pair {
 
     /// Starts an origin in the first namespace.
     fn serve(&self, arguments: &[&str]) -> Process {
+        self.serve_at(0, arguments)
+    }
+
+    /// Starts an origin in a namespace. It writes no core file when a signal ends it.
+    fn serve_at(&self, end: usize, arguments: &[&str]) -> Process {
         let directory = temp_dir();
         let mut exec = command("ip", directory.path());
-        exec.args(["netns", "exec", &self.0[0], WEIR, "serve"]).args(arguments);
+        exec.args(["netns", "exec", &self.0[end], "prlimit", "--core=0:0", WEIR, "serve"]).args(arguments);
         let mut process = Process::spawn(exec.stdout(Stdio::piped()).stderr(Stdio::null()));
         let line = process.first_line();
-        assert!(line.starts_with("listening on http") && line.contains(":80/ ("), "{line}");
+        assert!(line.starts_with("listening on http"), "{line}");
         process
+    }
+
+    /// Returns what a run may not change: an interface, the address of its neighbour, and the listeners of the kernel.
+    fn state(&self, end: usize, device: &str) -> [String; 3] {
+        let show = |program, arguments: &[&str]| {
+            let output = self.run(end, program, arguments);
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let neighbours = show("ip", &["-4", "neighbour", "show", "dev", device]);
+        let address = neighbours.split_whitespace().nth(2).unwrap_or_default();
+        let link = show("ip", &["-o", "link", "show", device]);
+        [link, address.to_owned(), show("ss", &["-tlnH"])]
     }
 
     fn curl(&self, arguments: &[&str]) -> Output {
@@ -350,24 +369,46 @@ fn a_stall_of_the_server_is_in_the_latencies_from_the_due_time() {
     }
 }
 
+/// Ends that are asked for, a kill, and that of a panic that aborts.
+const SIGNALS: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::KILL, Signal::ABORT];
+
+#[test]
+fn a_server_that_is_stopped_or_killed_leaves_nothing() {
+    let Some(pair) = Pair::create() else { return };
+    let get = || pair.curl(&["http://10.79.0.1/?s=1"]).status.success();
+    let kernel = pair.serve(&["--listen", "10.79.0.1:80"]);
+    assert!(get());
+    drop(kernel);
+    let before = pair.state(0, "x0");
+    for signal in SIGNALS {
+        let mut server = pair.serve(&XDP_SERVER);
+        assert!(pair.has_program(0, "x0") && get(), "{signal:?}");
+        server.signal(signal);
+        assert!(within(EVENT_TIMEOUT, || server.has_ended()), "{signal:?}");
+        assert!(within(EVENT_TIMEOUT, || !pair.has_program(0, "x0")), "{signal:?}");
+        assert_eq!(pair.state(0, "x0"), before, "{signal:?}");
+        assert!(!get(), "{signal:?}: nobody listens");
+        // The port is free at once, and the kernel has its packets.
+        let kernel = pair.serve(&["--listen", "10.79.0.1:80"]);
+        assert!(get(), "{signal:?}");
+        drop(kernel);
+    }
+}
+
 #[test]
 fn a_load_that_is_stopped_or_killed_leaves_nothing() {
     let Some(pair) = Pair::create() else { return };
     let server = pair.serve(&["--listen", "10.79.0.1:80"]);
-    let state = || {
-        let links = pair.run(1, "ip", &["-o", "link", "show", "x1"]).stdout;
-        let neighbours = pair.run(1, "ip", &["-4", "neighbour", "show", "dev", "x1"]).stdout;
-        let address = String::from_utf8(neighbours).unwrap().split_whitespace().nth(2).map(str::to_owned);
-        (String::from_utf8(links).unwrap(), address)
-    };
     assert!(pair.curl(&["http://10.79.0.1/?s=1"]).status.success());
-    let before = state();
-    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+    let before = pair.state(1, "x1");
+    for signal in SIGNALS {
         let mut exec = command("ip", temp_dir().path());
         exec.current_dir("/").args([
             "netns",
             "exec",
             &pair.0[1],
+            "prlimit",
+            "--core=0:0",
             WEIR,
             "load",
             "--no-baseline",
@@ -381,7 +422,7 @@ fn a_load_that_is_stopped_or_killed_leaves_nothing() {
         load.signal(signal);
         assert!(within(EVENT_TIMEOUT, || load.has_ended()), "{signal:?}");
         assert!(within(EVENT_TIMEOUT, || !pair.has_program(1, "x1")), "{signal:?}");
-        assert_eq!(state(), before, "{signal:?}");
+        assert_eq!(pair.state(1, "x1"), before, "{signal:?}");
         assert!(pair.curl(&["http://10.79.0.1/?s=1"]).status.success(), "{signal:?}");
     }
     drop(server);
@@ -413,46 +454,6 @@ fn a_calibration_of_it_makes_its_own_link() {
     assert!(run.record["per_core_per_s"].as_f64().unwrap() > 1_000.0);
     let links = pair.run(1, "ip", &["link"]);
     assert!(!String::from_utf8_lossy(&links.stdout).contains("to-origin"), "{links:?}");
-}
-
-#[test]
-fn what_cannot_be_taken_is_refused_with_what_to_do() {
-    let Some(pair) = Pair::create() else { return };
-    let refuses = |end: usize, arguments: &[&str], code: i32, part: &str| {
-        let run = pair.weir(end, arguments);
-        let text = format!("{}{}", run.stdout, run.stderr);
-        assert!(run.code == code && text.contains(part), "{arguments:?}: {} {text}", run.code);
-    };
-    let serve = |more: &[&'static str]| [&["serve"][..], more].concat();
-    refuses(0, &serve(&["--xdp", "no-such", "-l", "10.79.0.1:80"]), 1, "no interface 'no-such'");
-    refuses(0, &serve(&["--xdp", "lo", "-l", "127.0.0.1:80"]), 1, "no Ethernet interface");
-    refuses(0, &serve(&["--xdp", "x0"]), 2, "needs an address of the interface");
-    refuses(0, &serve(&["--xdp", "x0", "-l", "10.79.0.9:80"]), 1, "it has 10.79.0.1");
-    refuses(0, &serve(&["--xdp", "x0", "-l", "10.79.0.1:22"]), 1, "port 22 stays with the kernel");
-    refuses(0, &serve(&["--xdp", "x0", "-l", "10.79.0.1:80", "-t", "2"]), 1, "x0 has 1 for 2: -t 1");
-    refuses(1, &["load", "--xdp", "x1", "http://127.0.0.1/"], 1, "no route to 127.0.0.1 through x1");
-    refuses(1, &["load", "--xdp", "x1"], 2, "needs a URL");
-    let kernel = pair.serve(&["--listen", "10.79.0.1:80"]);
-    refuses(0, &serve(&XDP_SERVER), 1, "used by a socket of the kernel");
-    drop(kernel);
-    let first = pair.serve(&XDP_SERVER);
-    refuses(0, &serve(&["--xdp", "x0", "-l", "10.79.0.1:90"]), 1, "has an XDP program");
-    refuses(
-        0,
-        &serve(&["--xdp", "x0", "-l", "10.79.0.1:90", "--check"]),
-        1,
-        "xdp problem: x0 has an XDP program",
-    );
-    drop(first);
-    assert!(ip(&["-n", &pair.0[0], "route", "add", "default", "dev", "x0"]));
-    refuses(0, &serve(&XDP_SERVER), 1, "--xdp-exposed");
-    let check = pair.weir(0, &serve(&["--xdp", "x0", "-l", "10.79.0.1:80", "--xdp-exposed", "--check"]));
-    assert_eq!(check.code, 0, "{check:?}");
-    for part in ["xdp: x0 (driver veth, MTU 1500, receiving queues: 1)", "TCP to 10.79.0.1 port 80"] {
-        assert!(check.stdout.contains(part), "{}", check.stdout);
-    }
-    let check = pair.weir(1, &["load", "--xdp", "x1", "--check", "http://10.79.0.1/"]);
-    assert!(check.code == 0 && check.stdout.contains("from 10.79.0.1:80"), "{check:?}");
 }
 
 #[test]

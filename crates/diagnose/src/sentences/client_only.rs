@@ -2,7 +2,7 @@
 
 use record::run::{Answer, Run};
 use record::units::format_rate;
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use super::remote::remote;
 use super::waiting::ceiling;
@@ -78,7 +78,7 @@ pub(crate) fn none(facts: &Facts<'_>) -> Answer {
 fn is_uneven(run: &Run) -> bool {
     let latency = &run.latency.last_byte.response;
     let is_long = latency.p99_ns >= UNEVEN_NS_MIN && latency.p99_ns >= UNEVEN_FACTOR * latency.p50_ns;
-    is_long && run.validity.verdict != ValidityVerdict::Invalid && !is_sent_late(run)
+    is_long && run.validity.verdict != ValidityLevel::Invalid && !is_sent_late(run)
 }
 
 /// Least latency of the tail that is worth a word.
@@ -156,7 +156,7 @@ fn failures_phrase(facts: &Facts<'_>) -> String {
 
 /// Returns whether the generator, and not the subject, made the responses late.
 fn is_sent_late(run: &Run) -> bool {
-    let reasons = run.validity.reasons.iter().filter(|reason| reason.verdict == ValidityVerdict::Invalid);
+    let reasons = run.validity.reasons.iter().filter(|reason| reason.verdict == ValidityLevel::Invalid);
     let of_generator = ["generator_stalled", "send_lag", "run_queue_wait"];
     let latency = &run.latency.last_byte;
     let is_waiting = latency.response.p99_ns as f64 > LATE_FACTOR * latency.service.p99_ns as f64;

@@ -73,7 +73,6 @@ impl AdmittedSeconds {
         (self.0.first().copied().unwrap_or(0.0), self.0.last().copied().unwrap_or(0.0))
     }
 
-    /// Returns the median.
     pub(crate) fn median(&self) -> f64 {
         self.0.get(self.0.len() / 2).copied().unwrap_or(0.0)
     }

@@ -5,7 +5,7 @@ use crate::facts::Facts;
 use crate::unit::format_value;
 use crate::verdicts::{VERDICTS, VerdictRule};
 use record::run::{Answer, Baseline, Confirmation, Diagnosis};
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 /// Maximum length of a sentence that a busy reader reads.
 const SENTENCE_CHARS_MAX: usize = 480;
@@ -215,7 +215,7 @@ fn an_invalid_run_is_repeated_first() {
     let mut run = semaphore();
     run.validity = Validity::from_reasons(vec![record::validity::ValidityReason {
         code: "generator_stalled".to_owned(),
-        verdict: ValidityVerdict::Invalid,
+        verdict: ValidityLevel::Invalid,
         text: "the generator did not run for 2 s".to_owned(),
     }]);
     let next = crate::answer(&run).next;
@@ -311,7 +311,7 @@ fn late_sends_are_those_of_the_generator() {
     assert!(crate::answer(&run).what.contains("many requests late"));
     run.validity = Validity::from_reasons(vec![record::validity::ValidityReason {
         code: "send_lag".to_owned(),
-        verdict: ValidityVerdict::Invalid,
+        verdict: ValidityLevel::Invalid,
         text: "sends were late".to_owned(),
     }]);
     let answer = crate::answer(&run);
@@ -353,7 +353,7 @@ fn a_tail_of_its_own_is_named_although_no_limit_was_reached() {
         "{uneven:?}"
     );
     assert!(uneven.next.contains("garbage collection"), "{uneven:?}");
-    run.validity.verdict = ValidityVerdict::Invalid;
+    run.validity.verdict = ValidityLevel::Invalid;
     assert!(!crate::answer(&run).what.contains("median"));
 }
 

@@ -1,4 +1,4 @@
-//! Row of the table of bottlenecks, and the changes that test its claim.
+//! Row of the table of bottlenecks. It names the changes that test its claim.
 
 use crate::sentences::AnswerFn;
 use crate::signals::Signal;

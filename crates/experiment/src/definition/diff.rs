@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use record::shell::split_words;
 use record::sorted::CollectSorted;
-
-use crate::scenario::system_commands::split_words;
 
 /// Maximum product of the lengths of two lists that are compared.
 const PAIRS_MAX: usize = 1 << 20;
@@ -19,7 +18,7 @@ const NO_FLAG: &str = "words";
 /// Returns the differences between the flags of two loads, by flag; `None` if they cannot be
 /// compared.
 pub(super) fn diff_flags(old: &str, new: &str) -> Option<BTreeMap<String, String>> {
-    let (old, new) = (split_words(old)?, split_words(new)?);
+    let (old, new) = (split_words(old).ok()?, split_words(new).ok()?);
     // The same value after another flag is a different value. A word after an inserted switch is
     // not.
     let same = |at: usize, new_index: usize| {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use record::shell::split_words;
+
 use super::placeholders::fill;
 use super::read::{Problems, TableValues};
-use super::system_commands::split_words;
 
 pub const READY_TIMEOUT_DEFAULT_NS: u64 = 15_000_000_000;
 const READY_TIMEOUT_NS_MAX: u64 = 600_000_000_000;
@@ -93,13 +94,13 @@ fn is_variable(name: &str) -> bool {
 pub(super) fn split_command(values: &TableValues, key: &str, problems: &mut Problems) -> Vec<String> {
     let Some(text) = values.text(key) else { return Vec::new() };
     match split_words(text) {
-        Some(words) if !words.is_empty() => words,
-        Some(_) => {
+        Ok(words) if !words.is_empty() => words,
+        Ok(_) => {
             problems.add_error(values.offset_of(key), format!("'{key}' is empty"));
             Vec::new()
         }
-        None => {
-            problems.add_error(values.offset_of(key), format!("'{key}' has an unmatched quotation mark"));
+        Err(why) => {
+            problems.add_error(values.offset_of(key), format!("'{key}': {why}"));
             Vec::new()
         }
     }

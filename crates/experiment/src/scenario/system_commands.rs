@@ -1,4 +1,4 @@
-//! System programs that make things: `ip`, `tc`, `nft`. Also splits and formats command lines.
+//! System programs that make things: `ip`, `tc`, `nft`. Also formats command lines.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -50,28 +50,6 @@ fn start_error(program: &str, source: std::io::Error) -> CommandError {
     }
 }
 
-/// Splits a command line into words like a shell: `'…'` and `"…"` may contain blanks. `None` if a
-/// quotation mark is not closed.
-pub fn split_words(line: &str) -> Option<Vec<String>> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    for one in line.chars() {
-        match quote {
-            Some(mark) if one == mark => quote = None,
-            Some(_) => word.get_or_insert_default().push(one),
-            None if one == '\'' || one == '"' => {
-                quote = Some(one);
-                word.get_or_insert_default();
-            }
-            None if one.is_whitespace() => words.extend(word.take()),
-            None => word.get_or_insert_default().push(one),
-        }
-    }
-    words.extend(word);
-    quote.is_none().then_some(words)
-}
-
 /// Formats words as a shell command line, with the variables that were added to the environment.
 pub(crate) fn shell_command_line(env: &BTreeMap<String, String>, words: &[String]) -> String {
     let plain = |one: char| one.is_ascii_alphanumeric() || "-_./:=,@%+".contains(one);
@@ -86,13 +64,6 @@ pub(crate) fn shell_command_line(env: &BTreeMap<String, String>, words: &[String
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_is_split_as_a_shell_does() {
-        assert_eq!(split_words(" a  'b c'\"d\" '' ").unwrap(), ["a", "b cd", ""]);
-        assert_eq!(split_words(""), Some(vec![]));
-        assert_eq!(split_words("a 'b"), None);
-    }
 
     #[test]
     fn a_missing_program_is_reported_with_its_package() {

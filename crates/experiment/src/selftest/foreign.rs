@@ -132,9 +132,9 @@ const FILES: &[(&str, &str)] = files! {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::case_part::{CasePart, SPLIT_SEED, experiment_text};
     use super::super::cases::CASES;
     use super::super::cases::tests::CODES;
-    use super::super::split::{CasePart, SPLIT_SEED, experiment_text};
     use super::*;
 
     #[test]

@@ -123,7 +123,7 @@ pub fn document(sections: &[(String, String)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::split::CasePart;
+    use super::super::case_part::CasePart;
     use super::*;
 
     fn result() -> SelfTest {

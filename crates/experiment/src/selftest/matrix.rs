@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use record::sorted::{sort_by, sort_by_key};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::case_part::CasePart;
 use super::cases::{CaseKind, CaseSet};
 use super::reliability::{ConfidenceReliability, count_wrong_sure, reliability_levels};
-use super::split::CasePart;
 
 pub const SCHEMA: &str = "weir.selftest/1";
 /// Minimum fraction of right runs for each verdict.

@@ -2,7 +2,7 @@
 
 use record::run::Run;
 use record::trial::{ExperimentTrial, TrialDriver};
-use record::validity::{Validity, ValidityReason, ValidityVerdict};
+use record::validity::{Validity, ValidityLevel, ValidityReason};
 
 use super::driver::DriverSpec;
 use super::stage::LoadOutcome;
@@ -36,7 +36,7 @@ pub(super) fn mark_incomplete(trial: &mut ExperimentTrial, wrong: &TrialError) {
     let mut reasons = std::mem::take(&mut run.validity.reasons);
     reasons.push(ValidityReason {
         code: "subject_ended".to_owned(),
-        verdict: ValidityVerdict::Invalid,
+        verdict: ValidityLevel::Invalid,
         text: wrong.to_string(),
     });
     run.validity = Validity::from_reasons(reasons);

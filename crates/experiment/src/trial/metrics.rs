@@ -110,7 +110,6 @@ pub fn read_metrics(trial: &ExperimentTrial) -> BTreeMap<String, f64> {
 
 macro_rules! metrics {
     ($($name:literal $unit:literal $better:ident $source:ident $title:literal $doc:literal $read:expr;)*) => {
-        /// All metrics.
         pub static METRICS: &[TrialMetric] = &[$(TrialMetric {
             name: $name,
             title: $title,

@@ -300,7 +300,6 @@ impl SamplingEvents {
     }
 }
 
-/// Returns the numbers of the online CPUs.
 fn cpus_online() -> Vec<i32> {
     let text = read_once("online CPUs", "/sys/devices/system/cpu/online");
     let cpus = text.ok().and_then(|text| parse_cpus(&text));

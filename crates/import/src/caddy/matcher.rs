@@ -88,7 +88,6 @@ impl Matchers {
         None
     }
 
-    /// Returns the condition of a matcher token.
     pub(super) fn condition(&self, token: &str) -> Condition {
         match token {
             "*" => Condition::Always,
@@ -201,7 +200,6 @@ fn line_key(words: &[String], inner: &[Directive]) -> String {
     format!("{words:?}{{{inner}}}")
 }
 
-/// Returns whether a word is a matcher.
 pub(super) fn is_matcher(word: &str) -> bool {
     word == "*" || word.starts_with('/') || (word.starts_with('@') && word.len() > 1)
 }

@@ -135,7 +135,6 @@ impl Options {
     }
 }
 
-/// Address of a site.
 #[derive(Clone, Debug, PartialEq)]
 struct SiteAddress {
     host: Option<String>,

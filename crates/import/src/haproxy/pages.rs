@@ -72,7 +72,6 @@ fn page(line: &Line) -> Result<(u16, Page), NoEquivalent> {
     }
 }
 
-/// Adds the page of a line.
 pub(super) fn add(pages: &mut Pages, line: &Line, draft: &mut Draft<'_>) {
     match page(line) {
         Ok((status, page)) => drop(pages.insert(status, (page, Rc::clone(&line.origin)))),

@@ -173,7 +173,6 @@ impl Bind {
     }
 }
 
-/// Returns whether a word is one of a list.
 fn is_one_of(list: &str, word: &str) -> bool {
     list.split(' ').any(|other| other == word)
 }

@@ -53,7 +53,6 @@ impl Converter<'_, '_> {
         rules
     }
 
-    /// Returns the changes of fields of requests.
     pub(super) fn request_changes(&mut self, scope: &Scope, destination: &Destination) -> Vec<Rule> {
         let mut rules = Vec::new();
         let always = |change, origin: &Rc<Origin>| Rule::Change(Condition::Always, change, Rc::clone(origin));

@@ -71,7 +71,6 @@ impl FileScope {
         true
     }
 
-    /// Returns the names of the index.
     fn index(&self) -> Vec<&str> {
         match &self.index {
             Some(names) => names.iter().map(String::as_str).collect(),

@@ -24,7 +24,6 @@ pub(crate) struct Reader<'a> {
     pub(crate) problems: Vec<(Rc<Origin>, String)>,
 }
 
-/// One token.
 #[derive(Debug, PartialEq)]
 enum Token {
     Word(String),
@@ -38,7 +37,6 @@ impl<'a> Reader<'a> {
         Self { surroundings, open: Vec::new(), files: 0, bytes: 0, problems: Vec::new() }
     }
 
-    /// Reads a file.
     pub(crate) fn read(&mut self, file: &str, text: &str) -> Result<Vec<Directive>, ParseError> {
         self.bytes += text.len();
         if self.bytes > BYTES_MAX {

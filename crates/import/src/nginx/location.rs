@@ -19,7 +19,6 @@ use crate::paths::{decoded_begins, decoded_exact, decoded_regex};
 use crate::rules::{Action, Condition, Rule};
 use crate::text::{Template, Variable};
 
-/// Kind of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LocationKind {
     Exact,
@@ -31,7 +30,6 @@ pub(super) enum LocationKind {
     Named,
 }
 
-/// One location.
 #[derive(Clone, Debug)]
 pub(super) struct Location {
     pub(super) kind: LocationKind,

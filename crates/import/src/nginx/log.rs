@@ -2,7 +2,6 @@
 
 use crate::draft::is_field_name;
 
-/// Format of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogFormat {
     pub(super) text: String,

@@ -422,7 +422,6 @@ impl Pattern {
         }
     }
 
-    /// Returns an expression for the key.
     fn expression(&self, key: &str) -> Result<String, MapFault> {
         let is_host = key == "host";
         Ok(match self {

@@ -90,7 +90,6 @@ pub(super) struct Scope {
     pub(super) access: Vec<Access>,
     pub(super) trusted: Vec<Set<String>>,
     pub(super) access_log: Option<Set<String>>,
-    /// Name of its format.
     pub(super) access_log_format: String,
     /// Formats of logs by name, shared by all scopes.
     pub(super) log_formats: Rc<BTreeMap<String, LogFormat>>,

@@ -52,7 +52,6 @@ pub(super) fn body_max(scope: &Scope) -> u64 {
     scope.body_max.as_ref().map_or(BODY_MAX, |(bytes, _)| *bytes)
 }
 
-/// Returns a size as a value.
 pub(super) fn size_value(bytes: u64) -> Value {
     match bytes % (1 << 20) {
         0 => Value::text(format!("{}m", bytes >> 20)),

@@ -43,7 +43,6 @@ impl ValueTest {
     }
 }
 
-/// Test of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PathTest {
     Exact(String),

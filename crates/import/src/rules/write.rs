@@ -123,7 +123,6 @@ fn matcher(key: &str, name: &str, test: &ValueTest) -> (String, Value) {
     (key.to_owned(), Value::Table(vec![(name.to_owned(), value)]))
 }
 
-/// Returns the table of a condition.
 fn table(condition: &Condition) -> Keys {
     if let Some(keys) = plain_keys(condition) {
         return keys;

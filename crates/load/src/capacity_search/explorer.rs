@@ -272,8 +272,8 @@ impl<'a, D: TrialDriver> Explorer<'a, D> {
                 }
             }
             LevelOutcome::Missed => self.record_failed_level(&trial, run),
-            LevelOutcome::NoVerdict if has_only_errors(&run) => self.record_failed_level(&trial, run),
-            LevelOutcome::NoVerdict => {}
+            LevelOutcome::Undecided if has_only_errors(&run) => self.record_failed_level(&trial, run),
+            LevelOutcome::Undecided => {}
         }
     }
 
@@ -318,7 +318,7 @@ impl<'a, D: TrialDriver> Explorer<'a, D> {
             .runner
             .trials
             .iter()
-            .filter(|trial| trial.purpose == "ladder" && trial.outcome != LevelOutcome::NoVerdict);
+            .filter(|trial| trial.purpose == "ladder" && trial.outcome != LevelOutcome::Undecided);
         let points: Vec<_> = of_ladder.map(|trial| (trial.level, trial.p99_ns as f64)).collect();
         match find_knee(&points, self.options.base.seed) {
             Ok(knee) => self.knee = Some(knee.into()),

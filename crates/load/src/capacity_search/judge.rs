@@ -1,4 +1,4 @@
-//! Judgement of one trial at a level: held, missed, or no verdict because the generator was the
+//! Judgement of one trial at a level: held, missed, or undecided because the generator was the
 //! limit. It reads only the record of the run.
 
 mod stalls;
@@ -90,18 +90,18 @@ pub fn judge(run: &Run, quantity: SearchQuantity, base_latency_ns: u64) -> Judge
         invalid.extend(busy.as_deref().map(|text| ("client_bound", text)));
     }
     let outcome = match (missed.is_empty(), invalid.is_empty()) {
-        (true, _) if stalled => LevelOutcome::NoVerdict,
+        (true, _) if stalled => LevelOutcome::Undecided,
         (true, true) => LevelOutcome::Held,
         (false, true) => LevelOutcome::Missed,
         (true, false) if invalid.iter().all(|(code, _)| LATENCY_INFLATING_CODES.contains(code)) => {
             LevelOutcome::Held
         }
-        _ => LevelOutcome::NoVerdict,
+        _ => LevelOutcome::Undecided,
     };
     let reasons = match outcome {
         LevelOutcome::Held => Vec::new(),
         LevelOutcome::Missed => missed,
-        LevelOutcome::NoVerdict => {
+        LevelOutcome::Undecided => {
             let stall_reason = stalled.then(|| stalls::reason(run));
             let invalid = invalid.into_iter().filter(|(code, _)| !(stalled && *code == GENERATOR_STALLED));
             stall_reason.into_iter().chain(invalid.map(|(code, text)| format!("{code}: {text}"))).collect()

@@ -108,7 +108,7 @@ pub struct LevelSearch {
     upper: Option<UpperBound>,
     /// Size of the next step outwards, as a fraction.
     step: f64,
-    /// Number of consecutive trials without a verdict.
+    /// Number of consecutive undecided trials.
     inconclusive_trials: u32,
     short_trials_left: u32,
     full_trials_left: u32,
@@ -126,7 +126,7 @@ const STEP_FIRST: f64 = 1.0;
 const SHRINK_FIRST: f64 = 10.0;
 /// Multiple of the requested width at which bisection with short trials ends.
 const SHORT_GAP_FACTOR: f64 = 4.0;
-/// Maximum number of repetitions of a trial without a verdict.
+/// Maximum number of repetitions of an undecided trial.
 const INCONCLUSIVE_TRIALS_MAX: u32 = 2;
 /// Number of consecutive rechecks that have to hold.
 const RECHECKS_HELD_MIN: u32 = 2;
@@ -170,7 +170,7 @@ impl LevelSearch {
         SearchStep::Run(TrialSpec { level: self.clamp_level(level), length_ns, purpose })
     }
 
-    /// Repeats a trial without a verdict with full length: the disturbance may be short.
+    /// Repeats an undecided trial with full length: the disturbance may be short.
     fn extend_repeated(&self, spec: TrialSpec) -> TrialSpec {
         let length_ns = if self.inconclusive_trials > 0 { self.settings.full_trial_ns } else { 0 };
         TrialSpec { length_ns: spec.length_ns.max(length_ns), ..spec }
@@ -224,7 +224,7 @@ impl LevelSearch {
     /// Records the outcome of the trial that `LevelSearch::next` returned, with the reasons.
     pub fn record_outcome(&mut self, outcome: LevelOutcome, reasons: &[String]) {
         let SearchStep::Run(spec) = self.next() else { return };
-        if outcome == LevelOutcome::NoVerdict {
+        if outcome == LevelOutcome::Undecided {
             self.inconclusive_trials += 1;
             if self.inconclusive_trials > INCONCLUSIVE_TRIALS_MAX {
                 self.end_at_generator_limit(spec.level, reasons);

@@ -38,7 +38,6 @@ pub struct ScenarioFile {
     pub problems: Vec<InputProblem>,
 }
 
-/// Key of the URLs.
 pub const URLS_KEY: &str = "urls";
 const REQUEST_KEY: &str = "request";
 const REQUEST_KEYS: [&str; 6] = ["url", "method", "header", "data", "data-file", "weight"];

@@ -27,7 +27,6 @@ pub struct XdpPlan {
 }
 
 impl XdpPlan {
-    /// Parses the flags.
     pub(super) fn parse(text: &LoadFlags, reader: &mut FlagReader) -> Option<Self> {
         let Some(interface) = text.xdp.interface.clone() else {
             if text.xdp.exposed {

@@ -56,7 +56,6 @@ impl LiveCounters {
         *self.faults.entry(kind.to_string()).or_default() += 1;
     }
 
-    /// Adds the counters of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         self.received += other.received;
         self.lost = self.lost.saturating_add(other.lost);

@@ -10,7 +10,7 @@ use record::observed::{GENERATOR, MachineObservation, MachineSample, RoleUse, SU
 use record::run::{Interval, ObjectiveResult, Run, UndelayedLatency};
 use record::units::MILLISECOND_NS;
 use record::validity::{
-    CONCLUSIONS, CPU_CONTENDED, ConclusionValidity, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityVerdict,
+    CONCLUSIONS, CPU_CONTENDED, ConclusionValidity, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityLevel,
 };
 
 use super::TOO_SHORT;
@@ -72,16 +72,16 @@ pub fn judge_conclusions(run: &mut Run, observed: Option<&MachineObservation>) {
         None => figures(run).map(|(name, value)| conclusion(name, value)).collect(),
     };
     let sending = Sending::new(run);
-    conclude(run, conclusions, sending, worst.unwrap_or(ValidityVerdict::Valid));
+    conclude(run, conclusions, sending, worst.unwrap_or(ValidityLevel::Valid));
 }
 
-/// Stores the validity of each conclusion, of the objectives by them, and of the run by these. `worst` is the verdict
+/// Stores the validity of each conclusion, of the objectives by them, and of the run by these. `worst` is the validity
 /// of a conclusion that nothing proves.
 pub(super) fn conclude(
     run: &mut Run,
     mut conclusions: Vec<ConclusionValidity>,
     sending: Sending,
-    worst: ValidityVerdict,
+    worst: ValidityLevel,
 ) {
     for objective in &mut run.objectives {
         let parsed = Objective::parse_list(&objective.text).0;
@@ -102,7 +102,7 @@ pub(super) fn conclude(
     let short = reasons.iter().find(|reason| reason.code == TOO_SHORT).map(|reason| reason.verdict);
     let is_figure = |one: &&mut ConclusionValidity| one.conclusion != "counts";
     for one in conclusions.iter_mut().filter(is_figure) {
-        one.verdict = one.verdict.max(short.unwrap_or(ValidityVerdict::Valid));
+        one.verdict = one.verdict.max(short.unwrap_or(ValidityLevel::Valid));
     }
     run.validity = Validity::from_reasons(reasons);
     // Only the objectives that are not proven may be worse than each reason alone.
@@ -110,8 +110,8 @@ pub(super) fn conclude(
     run.validity.conclusions = conclusions;
 }
 
-/// Returns the most severe verdict of what was asked for: of the objectives, or of rate and p99 without one.
-fn asked(objectives: &[ObjectiveResult], conclusions: &[ConclusionValidity]) -> Option<ValidityVerdict> {
+/// Returns the worst validity of what was asked for: of the objectives, or of rate and p99 without one.
+fn asked(objectives: &[ObjectiveResult], conclusions: &[ConclusionValidity]) -> Option<ValidityLevel> {
     let of_objectives = objectives.iter().filter_map(|objective| objective.validity).max();
     of_objectives.or_else(|| {
         let default = conclusions.iter().filter(|one| ["rate", "p99"].contains(&one.conclusion.as_str()));
@@ -119,13 +119,13 @@ fn asked(objectives: &[ObjectiveResult], conclusions: &[ConclusionValidity]) -> 
     })
 }
 
-/// Returns the most severe verdict of the faults of the generator that touch a conclusion.
-fn faults(validity: &Validity, conclusion: &str) -> ValidityVerdict {
+/// Returns the worst validity by the faults of the generator that touch a conclusion.
+fn faults(validity: &Validity, conclusion: &str) -> ValidityLevel {
     let touches = |code: &str| {
         FAULTS.iter().any(|(fault, untouched)| *fault == code && !untouched.contains(&conclusion))
     };
     let verdicts = validity.reasons.iter().filter(|reason| touches(&reason.code)).map(|one| one.verdict);
-    verdicts.max().unwrap_or(ValidityVerdict::Valid)
+    verdicts.max().unwrap_or(ValidityLevel::Valid)
 }
 
 /// Returns the conclusion that an objective is about.
@@ -146,8 +146,8 @@ pub fn judge_verdict(run: &mut Run) {
     };
     let read = ["rate", "p50"].iter().filter_map(|name| run.validity.conclusion(name));
     let verdict = match NAMES_DISTURBANCE.contains(&diagnosis.verdict.as_str()) {
-        true => ValidityVerdict::Valid,
-        false => read.map(|one| one.verdict).max().unwrap_or(ValidityVerdict::Valid),
+        true => ValidityLevel::Valid,
+        false => read.map(|one| one.verdict).max().unwrap_or(ValidityLevel::Valid),
     };
     run.validity.conclusions.push(ConclusionValidity { verdict, ..conclusion("verdict", None) });
 }
@@ -177,7 +177,7 @@ pub(super) fn conclusion(name: &str, value: Option<f64>) -> ConclusionValidity {
         conclusion: name.to_owned(),
         value,
         undisturbed: None,
-        verdict: ValidityVerdict::Valid,
+        verdict: ValidityLevel::Valid,
     }
 }
 
@@ -209,8 +209,8 @@ impl Sending {
         objective: &Objective,
         met: bool,
         conclusions: &[ConclusionValidity],
-        worst: ValidityVerdict,
-    ) -> ValidityVerdict {
+        worst: ValidityLevel,
+    ) -> ValidityLevel {
         let range = |name: &str| {
             let one = conclusions.iter().find(|one| one.conclusion == name)?;
             one.undisturbed
@@ -229,11 +229,11 @@ impl Sending {
             // A delay fails no request, unless it is as long as its time-out.
             ObjectiveMetric::Errors => conclusions
                 .iter()
-                .all(|one| one.conclusion != "counts" || one.verdict == ValidityVerdict::Valid),
+                .all(|one| one.conclusion != "counts" || one.verdict == ValidityLevel::Valid),
         };
         // Delays only add to latencies, and only take from a rate.
         let proven_met = self.sent_all && objective.is_hardened_by_delays();
-        if (met && proven_met) || (!met && proven_missed) { ValidityVerdict::Valid } else { worst }
+        if (met && proven_met) || (!met && proven_missed) { ValidityLevel::Valid } else { worst }
     }
 }
 
@@ -265,7 +265,7 @@ impl Disturbance {
                 .validity
                 .reasons
                 .iter()
-                .any(|reason| reason.code == STALLED && reason.verdict == ValidityVerdict::Invalid),
+                .any(|reason| reason.code == STALLED && reason.verdict == ValidityLevel::Invalid),
             sending: Sending::new(run),
             waiting,
             waiting_when_slow: ForeignWaiting::when_slow(run, observed)
@@ -276,7 +276,7 @@ impl Disturbance {
         }
     }
 
-    fn conclusions(&self, run: &Run, worst: ValidityVerdict) -> Vec<ConclusionValidity> {
+    fn conclusions(&self, run: &Run, worst: ValidityLevel) -> Vec<ConclusionValidity> {
         let latency = &run.latency.last_byte.response;
         let lags = &run.generator;
         // A record without its histogram, or with a foreign one, has the bound by the figure alone.
@@ -327,7 +327,7 @@ impl Disturbance {
         ConclusionValidity { verdict: worst.unwrap_or(counts.verdict), ..counts }
     }
 
-    fn judge_rate(&self, value: f64, worst: ValidityVerdict) -> ConclusionValidity {
+    fn judge_rate(&self, value: f64, worst: ValidityLevel) -> ConclusionValidity {
         if self.sending.is_open_loop && self.sending.sent_all {
             return conclusion("rate", Some(value));
         }
@@ -336,11 +336,11 @@ impl Disturbance {
         self.judge("rate", value, range, worst)
     }
 
-    fn judge(&self, name: &str, value: f64, range: Range, worst: ValidityVerdict) -> ConclusionValidity {
+    fn judge(&self, name: &str, value: f64, range: Range, worst: ValidityLevel) -> ConclusionValidity {
         let verdict = match shift_of(range, value) {
             _ if self.is_limit || self.has_stalled => worst,
-            shift if shift <= SHIFT_VALID => ValidityVerdict::Valid,
-            shift if shift < SHIFT_INVALID => ValidityVerdict::Suspect.min(worst),
+            shift if shift <= SHIFT_VALID => ValidityLevel::Valid,
+            shift if shift < SHIFT_INVALID => ValidityLevel::Suspect.min(worst),
             _ => worst,
         };
         let is_known = !self.is_limit && (!self.has_stalled || self.quiet.is_some());

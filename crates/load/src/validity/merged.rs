@@ -1,7 +1,7 @@
 //! Validity of the conclusions of a sum of runs, from those of its parts.
 
 use record::run::Run;
-use record::validity::{ConclusionValidity, Validity, ValidityVerdict};
+use record::validity::{ConclusionValidity, Validity, ValidityLevel};
 
 use super::conclusions::{Sending, conclude, conclusion, figures, is_disturbance};
 
@@ -16,7 +16,7 @@ pub fn judge_merged(run: &mut Run, parts: &[&Validity]) {
     let of_reasons = reasons.map(|reason| reason.verdict).max();
     // An agent whose own objective was proven has only a note for what disturbed it.
     let of_conclusions = all.iter().map(|one| one.verdict).max();
-    let worst = of_reasons.max(of_conclusions).unwrap_or(ValidityVerdict::Valid);
+    let worst = of_reasons.max(of_conclusions).unwrap_or(ValidityLevel::Valid);
     let sending = Sending::new(run);
     conclude(run, all, sending, worst);
 }
@@ -30,12 +30,12 @@ fn merged_conclusion(name: &str, value: Option<f64>, parts: &[&Validity]) -> Con
         let Some(one) = part.conclusion(name) else {
             // Records from older versions have no conclusions: each is as valid as the run.
             merged.verdict = merged.verdict.max(disturbance_of(part));
-            is_known &= disturbance_of(part) == ValidityVerdict::Valid;
+            is_known &= disturbance_of(part) == ValidityLevel::Valid;
             continue;
         };
         merged.verdict = merged.verdict.max(one.verdict);
         let own = one.value.unwrap_or(0.0).max(1e-9);
-        is_known &= one.undisturbed.is_some() || one.verdict == ValidityVerdict::Valid;
+        is_known &= one.undisturbed.is_some() || one.verdict == ValidityLevel::Valid;
         let (low, high) = one.undisturbed.unwrap_or((own, own));
         (lowest, highest) = (lowest.min(low / own), highest.max(high / own));
         (sum, low_sum, high_sum) = (sum + own, low_sum + low, high_sum + high);
@@ -49,7 +49,7 @@ fn merged_conclusion(name: &str, value: Option<f64>, parts: &[&Validity]) -> Con
 }
 
 /// Returns the most severe disturbance of a part without conclusions.
-fn disturbance_of(part: &Validity) -> ValidityVerdict {
+fn disturbance_of(part: &Validity) -> ValidityLevel {
     let reasons = part.reasons.iter().filter(|reason| is_disturbance(&reason.code));
-    reasons.map(|reason| reason.verdict).max().unwrap_or(ValidityVerdict::Valid)
+    reasons.map(|reason| reason.verdict).max().unwrap_or(ValidityLevel::Valid)
 }

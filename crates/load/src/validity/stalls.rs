@@ -3,7 +3,7 @@
 
 use record::run::Interval;
 use record::units::{MILLISECOND_NS, format_duration_ns, format_plural};
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use super::{Evidence, RuleResult, format_percent};
 
@@ -33,9 +33,9 @@ pub(super) fn generator_stalled(evidence: &Evidence<'_>) -> RuleResult {
     let affects_p999 =
         is_significant && longest_ns >= LONG_STALL_NS && affected_fraction > AFFECTED_FRACTION_LONG;
     let verdict = if stalled_fraction > STALLED_FRACTIONS.1 || (affects_p99 && longest_ns > median_ns) {
-        ValidityVerdict::Invalid
+        ValidityLevel::Invalid
     } else if stalled_fraction > STALLED_FRACTIONS.0 || affects_p99 || affects_p999 {
-        ValidityVerdict::Suspect
+        ValidityLevel::Suspect
     } else {
         return None;
     };

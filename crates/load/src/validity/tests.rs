@@ -1,4 +1,4 @@
-//! Tests of every rule of the verdict: a run without objections, and for each rule a change that
+//! Tests of every rule of validity: a run without objections, and for each rule a change that
 //! makes it object.
 
 mod transport;
@@ -92,7 +92,7 @@ fn open_loop(mut measured: RunMeasurement) -> RunMeasurement {
 fn reasons(
     change: impl FnOnce(&mut RunMeasurement),
     change_host: impl FnOnce(&mut HostEvidence),
-) -> Vec<(String, ValidityVerdict)> {
+) -> Vec<(String, ValidityLevel)> {
     let (mut measured, mut host) = (good(), host());
     change(&mut measured);
     change_host(&mut host);
@@ -100,7 +100,7 @@ fn reasons(
     validity.reasons.into_iter().map(|reason| (reason.code, reason.verdict)).collect()
 }
 
-fn one_reason(code: &str, verdict: ValidityVerdict) -> Vec<(String, ValidityVerdict)> {
+fn one_reason(code: &str, verdict: ValidityLevel) -> Vec<(String, ValidityLevel)> {
     vec![(code.to_owned(), verdict)]
 }
 
@@ -119,11 +119,11 @@ fn missing_host_evidence_is_no_reason() {
 fn the_generator_was_the_limit() {
     let busy = |fraction| reasons(|_| (), |host| host.busiest_thread_fraction = Some(fraction));
     assert_eq!(busy(0.79), []);
-    assert_eq!(busy(0.85), one_reason("client_bound", ValidityVerdict::Suspect));
-    assert_eq!(busy(0.95), one_reason("client_bound", ValidityVerdict::Invalid));
+    assert_eq!(busy(0.85), one_reason("client_bound", ValidityLevel::Suspect));
+    assert_eq!(busy(0.95), one_reason("client_bound", ValidityLevel::Invalid));
     let waited = |fraction| reasons(|_| (), |host| host.run_queue_wait_fraction = Some(fraction));
-    assert_eq!(waited(0.11), one_reason("run_queue_wait", ValidityVerdict::Suspect));
-    assert_eq!(waited(0.31), one_reason("run_queue_wait", ValidityVerdict::Invalid));
+    assert_eq!(waited(0.11), one_reason("run_queue_wait", ValidityLevel::Suspect));
+    assert_eq!(waited(0.31), one_reason("run_queue_wait", ValidityLevel::Invalid));
     let lagged = |lag_ns: u64| {
         reasons(
             |m| {
@@ -134,10 +134,10 @@ fn the_generator_was_the_limit() {
         )
     };
     assert_eq!(lagged(900_000), []);
-    assert_eq!(lagged(2_000_000), one_reason("send_lag", ValidityVerdict::Suspect));
-    assert_eq!(lagged(20_000_000), one_reason("send_lag", ValidityVerdict::Invalid));
+    assert_eq!(lagged(2_000_000), one_reason("send_lag", ValidityLevel::Suspect));
+    assert_eq!(lagged(20_000_000), one_reason("send_lag", ValidityLevel::Invalid));
     let calibrated = reasons(|_| (), |host| host.calibrated_fraction = Some(0.92));
-    assert_eq!(calibrated, one_reason("near_calibrated_limit", ValidityVerdict::Suspect));
+    assert_eq!(calibrated, one_reason("near_calibrated_limit", ValidityLevel::Suspect));
 }
 
 #[test]
@@ -161,31 +161,31 @@ fn a_generator_that_stood_still() {
     // One thread for 10 s, 10,000 requests of 10 ms.
     assert_eq!(stalled(0, 0, 0, 0), []);
     assert_eq!(stalled(4, 15, 60, 10), [], "four stalls of 15 ms are ordinary scheduling");
-    assert_eq!(stalled(3, 400, 600, 0), one_reason("generator_stalled", ValidityVerdict::Invalid));
+    assert_eq!(stalled(3, 400, 600, 0), one_reason("generator_stalled", ValidityLevel::Invalid));
     assert_eq!(
         stalled(3, 400, 0, 30),
-        one_reason("generator_stalled", ValidityVerdict::Invalid),
+        one_reason("generator_stalled", ValidityLevel::Invalid),
         "6 % of the time"
     );
-    assert_eq!(stalled(30, 10, 300, 0), one_reason("generator_stalled", ValidityVerdict::Suspect));
-    assert_eq!(stalled(1, 150, 0, 20), one_reason("generator_stalled", ValidityVerdict::Suspect));
+    assert_eq!(stalled(30, 10, 300, 0), one_reason("generator_stalled", ValidityLevel::Suspect));
+    assert_eq!(stalled(1, 150, 0, 20), one_reason("generator_stalled", ValidityLevel::Suspect));
     assert_eq!(stalled(1, 95, 0, 10), []);
 }
 
 #[test]
 fn connections_and_ports() {
     let missing = reasons(|m| m.counters.obtained = 9, |_| ());
-    assert_eq!(missing, one_reason("connections_failed", ValidityVerdict::Invalid));
+    assert_eq!(missing, one_reason("connections_failed", ValidityLevel::Invalid));
     let tight = reasons(|_| (), |host| host.scarce_ports = Some("few are left".to_owned()));
-    assert_eq!(tight, one_reason("ports_scarce", ValidityVerdict::Suspect));
+    assert_eq!(tight, one_reason("ports_scarce", ValidityLevel::Suspect));
 }
 
 #[test]
 fn littles_law_is_held_within_five_percent() {
     let area = |area_ns| reasons(|m| m.area_ns = area_ns, |_| ());
     assert_eq!(area(104_000_000_000), []);
-    assert_eq!(area(110_000_000_000), one_reason("littles_law", ValidityVerdict::Invalid));
-    assert_eq!(area(90_000_000_000), one_reason("littles_law", ValidityVerdict::Invalid));
+    assert_eq!(area(110_000_000_000), one_reason("littles_law", ValidityLevel::Invalid));
+    assert_eq!(area(90_000_000_000), one_reason("littles_law", ValidityLevel::Invalid));
     // Failed requests have spent their time in flight, too.
     let lost = |m: &mut RunMeasurement| {
         m.area_ns = 150_000_000_000;
@@ -207,11 +207,11 @@ fn littles_law_is_held_within_five_percent() {
 #[test]
 fn errors_and_silence() {
     let failed = reasons(|m| m.counters.errors[0] = 11, |_| ());
-    assert_eq!(failed, one_reason("errors", ValidityVerdict::Invalid));
+    assert_eq!(failed, one_reason("errors", ValidityLevel::Invalid));
     let few = reasons(|m| m.counters.errors[0] = 9, |_| ());
     assert_eq!(few, []);
     let bad_status = reasons(|m| m.counters.bad_status = 5_000, |_| ());
-    assert_eq!(bad_status, one_reason("errors", ValidityVerdict::Invalid));
+    assert_eq!(bad_status, one_reason("errors", ValidityLevel::Invalid));
     let silent = reasons(
         |m| {
             m.counters.responses = 0;
@@ -220,7 +220,7 @@ fn errors_and_silence() {
         },
         |_| (),
     );
-    assert_eq!(silent, one_reason("no_response", ValidityVerdict::Invalid));
+    assert_eq!(silent, one_reason("no_response", ValidityLevel::Invalid));
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn an_open_loop_that_was_not_kept() {
             |_| (),
         )
     };
-    assert_eq!(dropped(1), one_reason("dropped", ValidityVerdict::Suspect));
-    assert_eq!(dropped(100), one_reason("dropped", ValidityVerdict::Invalid));
+    assert_eq!(dropped(1), one_reason("dropped", ValidityLevel::Suspect));
+    assert_eq!(dropped(100), one_reason("dropped", ValidityLevel::Invalid));
     let behind = |change: fn(&mut RunMeasurement)| {
         reasons(
             |m| {
@@ -247,8 +247,8 @@ fn an_open_loop_that_was_not_kept() {
     };
     // Answered in the end, but ever later; or not answered at all.
     let grew = behind(|m| m.backlog = (1..=10).map(|second| 100 * second).collect());
-    assert_eq!(grew, one_reason("overloaded", ValidityVerdict::Suspect));
-    assert_eq!(behind(|m| m.window_requests = 11_000), one_reason("overloaded", ValidityVerdict::Suspect));
+    assert_eq!(grew, one_reason("overloaded", ValidityLevel::Suspect));
+    assert_eq!(behind(|m| m.window_requests = 11_000), one_reason("overloaded", ValidityLevel::Suspect));
     // A slow server always has as many in flight, and answers none of the last within the window.
     let slow = behind(|m| {
         m.backlog = vec![500; 10];
@@ -267,9 +267,9 @@ fn a_rate_that_drifts_or_stops() {
         },
         |_| (),
     );
-    assert_eq!(drift, one_reason("unsteady", ValidityVerdict::Suspect));
+    assert_eq!(drift, one_reason("unsteady", ValidityLevel::Suspect));
     let hole = reasons(|m| m.intervals[4].responses = 0, |_| ());
-    assert_eq!(hole, one_reason("unsteady", ValidityVerdict::Suspect));
+    assert_eq!(hole, one_reason("unsteady", ValidityLevel::Suspect));
     let slow = reasons(
         |m| {
             for (index, interval) in m.intervals.iter_mut().enumerate() {
@@ -382,12 +382,12 @@ fn of_a_run_that_is_too_short_only_counts_are_judged() {
         host.steal_fraction = Some(0.5);
         host.calibrated_fraction = Some(0.9);
     };
-    assert_eq!(reasons(noisy, disturbed), one_reason("too_short", ValidityVerdict::Suspect));
+    assert_eq!(reasons(noisy, disturbed), one_reason("too_short", ValidityLevel::Suspect));
     let few = |m: &mut RunMeasurement| {
         m.latencies = PhaseHistograms::default();
         m.latencies.last_byte.response.record(1);
     };
-    assert_eq!(reasons(few, disturbed), one_reason("too_short", ValidityVerdict::Suspect));
+    assert_eq!(reasons(few, disturbed), one_reason("too_short", ValidityLevel::Suspect));
     let codes = |change: fn(&mut RunMeasurement)| {
         let reasons = reasons(
             |m| {
@@ -421,17 +421,17 @@ fn few_good_responses_among_bad_ones_are_no_short_run() {
 #[test]
 fn others_on_the_machine() {
     let foreign = reasons(|_| (), |host| host.foreign_cpus = Some(0.3));
-    assert_eq!(foreign, one_reason("cpu_contended", ValidityVerdict::Suspect));
+    assert_eq!(foreign, one_reason("cpu_contended", ValidityLevel::Suspect));
     let steal = |fraction| reasons(|_| (), |host| host.steal_fraction = Some(fraction));
-    assert_eq!(steal(0.03), one_reason("cpu_steal", ValidityVerdict::Suspect));
-    assert_eq!(steal(0.2), one_reason("cpu_steal", ValidityVerdict::Invalid));
+    assert_eq!(steal(0.03), one_reason("cpu_steal", ValidityLevel::Suspect));
+    assert_eq!(steal(0.2), one_reason("cpu_steal", ValidityLevel::Invalid));
 }
 
 #[test]
 fn short_cut_and_odd_runs() {
     let short = reasons(|m| m.has_complete_second = false, |_| ());
-    assert_eq!(short, one_reason("too_short", ValidityVerdict::Suspect));
-    assert_eq!(reasons(|m| m.partial = true, |_| ()), one_reason("partial", ValidityVerdict::Suspect));
+    assert_eq!(short, one_reason("too_short", ValidityLevel::Suspect));
+    assert_eq!(reasons(|m| m.partial = true, |_| ()), one_reason("partial", ValidityLevel::Suspect));
     let excess = reasons(|m| m.counters.excess_bytes = 7, |_| ());
-    assert_eq!(excess, one_reason("excess_bytes", ValidityVerdict::Suspect));
+    assert_eq!(excess, one_reason("excess_bytes", ValidityLevel::Suspect));
 }

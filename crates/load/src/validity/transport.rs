@@ -1,7 +1,7 @@
 //! Rules for loads over TCP in user space.
 
 use record::units::format_plural;
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use super::{Evidence, RuleResult};
 
@@ -18,7 +18,7 @@ pub(super) fn frames_lost(evidence: &Evidence<'_>) -> RuleResult {
         transport.transmit_ring_full,
         transport.dropped
     );
-    (transport.lost() > 0).then_some((ValidityVerdict::Suspect, text))
+    (transport.lost() > 0).then_some((ValidityLevel::Suspect, text))
 }
 
 pub(super) fn copies(evidence: &Evidence<'_>) -> RuleResult {
@@ -28,7 +28,7 @@ pub(super) fn copies(evidence: &Evidence<'_>) -> RuleResult {
         "AF_XDP in mode {} ({driver} has no zero-copy): each packet costs more than with a driver that has it",
         transport.mode
     );
-    (!transport.is_zero_copy()).then_some((ValidityVerdict::Suspect, text))
+    (!transport.is_zero_copy()).then_some((ValidityLevel::Suspect, text))
 }
 
 pub(super) fn large_bodies(evidence: &Evidence<'_>) -> RuleResult {
@@ -45,7 +45,7 @@ pub(super) fn large_bodies(evidence: &Evidence<'_>) -> RuleResult {
         .collect();
     let text =
         format!("{} on average: above {LARGE_BODY_BYTES} the kernel's TCP costs less", large.join(" and "));
-    (!large.is_empty()).then_some((ValidityVerdict::Suspect, text))
+    (!large.is_empty()).then_some((ValidityLevel::Suspect, text))
 }
 
 fn is_large(mean: &u64) -> bool {

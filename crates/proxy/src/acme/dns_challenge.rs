@@ -26,7 +26,6 @@ const HOOK_STDERR_BYTES: usize = 1_024;
 const HOOK_LINES_MAX: usize = 5;
 const HOOK_LINE_BYTES: usize = 256;
 
-/// A TXT record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TxtRecord {
     /// Without the final dot.

@@ -43,7 +43,6 @@ pub(super) enum DnsError {
     NoNameServers(Box<str>),
 }
 
-/// A name server.
 pub(super) struct DnsServer<'a> {
     /// Host or address with a port.
     pub(super) authority: &'a str,

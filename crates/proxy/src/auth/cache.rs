@@ -14,7 +14,6 @@ pub(crate) type CredentialDigest = [u8; 32];
 pub(crate) struct DigestKey(Hmac<Sha256>);
 
 impl DigestKey {
-    /// Creates a random key.
     pub(crate) fn random() -> Self {
         let mut key = [0; 32];
         // The kernel's source of random numbers does not fail once the process runs; a fixed key would still only be

@@ -106,7 +106,6 @@ impl JwtAlgorithm {
         })
     }
 
-    /// Returns the algorithm of a curve.
     fn curve(self) -> Option<&'static dyn VerificationAlgorithm> {
         Some(match self {
             Self::Es256 => &ECDSA_P256_SHA256_FIXED,
@@ -129,7 +128,6 @@ impl JwtAlgorithm {
 }
 
 impl VerifyingKey {
-    /// Returns whether the key has an algorithm.
     pub(crate) fn has(&self, algorithm: JwtAlgorithm) -> bool {
         let is_of_type = match &self.material {
             KeyMaterial::Rsa { .. } | KeyMaterial::RsaDer(_) => algorithm.rsa().is_some(),
@@ -141,7 +139,6 @@ impl VerifyingKey {
         is_of_type && self.algorithm.is_none_or(|own| own == algorithm)
     }
 
-    /// Returns whether a signature is that of a message.
     pub(crate) fn verifies(&self, algorithm: JwtAlgorithm, message: &[u8], signature: &[u8]) -> bool {
         if !self.has(algorithm) {
             return false;

@@ -69,7 +69,6 @@ impl Users {
         if faults.is_empty() { Ok(Self { decoy: decoy(&hashes), hashes }) } else { Err(faults) }
     }
 
-    /// Returns the hash of a user.
     pub(crate) fn find(&self, name: &str) -> Option<&PasswordHash> {
         self.hashes.get(name)
     }

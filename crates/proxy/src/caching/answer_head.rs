@@ -63,7 +63,6 @@ impl AnswerHead {
         }
     }
 
-    /// Returns the fields of the answer.
     pub(crate) fn fields<'a>(&'a self, object: &'a Object) -> Vec<Header<'a>> {
         let mut fields = object.head().headers();
         if matches!(self.status, 304 | 412 | 416) {

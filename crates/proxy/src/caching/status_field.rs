@@ -30,7 +30,6 @@ impl Forwarded {
     }
 }
 
-/// Value of the field.
 pub(crate) struct StatusField(String);
 
 impl StatusField {

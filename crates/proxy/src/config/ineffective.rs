@@ -109,7 +109,6 @@ fn has_no_window(facts: &PoolFacts, _: &Section) -> bool {
     facts.pool.outlier.error_rate.is_none() && facts.pool.outlier.latency_factor.is_none()
 }
 
-/// Returns whether a table of a section lacks a key.
 fn lacks(section: &Section, table: &str, key: &str) -> bool {
     section_of(section, table).key_offset(key).is_none()
 }

@@ -18,7 +18,6 @@ const SERVERS_MAX: usize = 1024;
 const FAULTS_MAX: usize = 20;
 const WEIGHT_MAX: u32 = 256;
 
-/// Fault of a line.
 #[derive(Debug, thiserror::Error)]
 enum LineFault {
     #[error(transparent)]

@@ -232,6 +232,7 @@ fn matches_wildcards(pattern: &[u8], name: &[u8]) -> bool {
 ///
 /// # Panics
 /// The property does not hold.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn check_sources(files: &[(String, &str)]) -> bool {
     let lookup = |name: &str| name.len().is_multiple_of(2).then(|| Ok(name.to_owned()));
     let mut problems = Problems::default();

@@ -28,7 +28,6 @@ enum VariableFault {
 /// Value of a variable; `None`: not set. An error: no text.
 pub(super) type Lookup<'l> = &'l dyn Fn(&str) -> Option<Result<String, ()>>;
 
-/// Returns a variable of the process.
 pub(super) fn process_variable(name: &str) -> Option<Result<String, ()>> {
     std::env::var_os(name).map(|value| value.into_string().map_err(drop))
 }
@@ -166,6 +165,7 @@ fn value_of(reference: &str, lookup: Lookup<'_>) -> Result<String, VariableFault
 ///
 /// # Panics
 /// A property does not hold.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn check_variables(text: &str) {
     let lookup = |name: &str| name.len().is_multiple_of(2).then(|| Ok(name.to_owned()));
     let mut names = Vec::new();

@@ -10,7 +10,7 @@ use wire::h2::{PrefaceMatch, preface_match};
 use super::{Conn, ConnState, HeadSource};
 use crate::client_stream::{ClientStream, H2Client, RejectedRequest};
 use crate::core::{Core, PollContext};
-use crate::h2_front::{Front, FrontEnd};
+use crate::h2_front::{Front, FrontOutcome};
 use crate::outcome::EndReason;
 
 /// Name of HTTP/2 over TLS (RFC 9113 §3.2).
@@ -60,9 +60,9 @@ impl Conn {
         };
         match front.poll(ctx, &mut self.client, input) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(FrontEnd::Linger) => Poll::Ready(self.client.linger()),
-            Poll::Ready(FrontEnd::Close) => Poll::Ready(ConnState::Closed),
-            Poll::Ready(FrontEnd::Reset) => {
+            Poll::Ready(FrontOutcome::Linger) => Poll::Ready(self.client.linger()),
+            Poll::Ready(FrontOutcome::Close) => Poll::Ready(ConnState::Closed),
+            Poll::Ready(FrontOutcome::Reset) => {
                 // Fails if the socket is gone already, which has the same effect.
                 let _ = self.client.stream.reset_on_close();
                 Poll::Ready(ConnState::Closed)

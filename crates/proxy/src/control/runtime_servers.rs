@@ -23,7 +23,6 @@ pub struct ServerSetChange {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerSetChangeKind {
-    /// Adds a new server.
     Add(NewServer),
     /// Adds a server of the config, or of DNS, that was removed.
     Restore,

@@ -19,7 +19,7 @@ use crate::exchange_state::Exchange;
 use crate::field_names::matches_removal;
 use crate::forward::origin_form;
 use crate::plan::{AuthMethod, AuthPlan, BasicPlan, JwtPlan, RequestPlan, TokenSource};
-use crate::request_view::{FieldVerdict, RequestView};
+use crate::request_view::{FieldEffect, RequestView};
 use crate::route::RouteRequest;
 use crate::route::conditions::any_value_matches;
 
@@ -258,7 +258,7 @@ impl AuthContext<'_> {
         }
         for header in head.headers {
             let is_copied = plan.request_fields.iter().any(|pattern| matches_removal(pattern, header.name))
-                && view.verdict(header.name) == FieldVerdict::Forwarded
+                && view.verdict(header.name) == FieldEffect::Forwarded
                 && !is_hop_by_hop(header.name)
                 && !header.name.get(..12).is_some_and(|start| start.eq_ignore_ascii_case("x-forwarded-"))
                 && !UNCOPIED_FIELDS.iter().any(|name| header.name.eq_ignore_ascii_case(name));
@@ -294,7 +294,6 @@ fn keep(
     core.auth.tables().answers.borrow_mut().insert(digest, Rc::new(cached), times, auth.cache_entries);
 }
 
-/// Returns the token of a request.
 fn token_of<'a>(view: &RequestView<'a>, source: &TokenSource) -> Result<&'a [u8], AuthResult> {
     let single = |name: &str| {
         let mut values = view.values(name);

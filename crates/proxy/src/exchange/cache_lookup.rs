@@ -281,7 +281,8 @@ impl Exchange {
         may_coalesce: bool,
         reason: Forwarded,
     ) -> Step {
-        if may_coalesce && may_fill_whole(cached) {
+        // A range of another unit has no parts that the whole would answer.
+        if may_coalesce && may_fill_whole(cached) && byte_ranges(cached.headers()).is_some() {
             let is_own = self.refresh(ctx, client, cached, None);
             self.keep_values_again(ctx, client, (cached.generation, cached.route), cached.request);
             if self.may_wait(ctx, cached)
@@ -423,10 +424,15 @@ fn may_fill_whole(cached: &CachedRequest<'_>) -> bool {
     cached.policy.may_fill() && !cached.is_forbidden
 }
 
+/// Returns the ranges of bytes that a request asks for (RFC 9110 14.2). The case of a unit has no meaning (14.1).
+fn byte_ranges<'a>(headers: &[Header<'a>]) -> Option<&'a [u8]> {
+    let (unit, ranges) = wire::field_value(headers, "range")?.split_at_checked("bytes=".len())?;
+    unit.eq_ignore_ascii_case(b"bytes=").then_some(ranges)
+}
+
 /// Returns whether a request is for one range that begins near the start of the content.
 fn begins_early(headers: &[Header<'_>]) -> bool {
-    let ranges = wire::field_value(headers, "range").and_then(|value| value.strip_prefix(b"bytes="));
-    let start = ranges.filter(|ranges| !ranges.contains(&b',')).and_then(|range| {
+    let start = byte_ranges(headers).filter(|ranges| !ranges.contains(&b',')).and_then(|range| {
         let digits = range.split(|&byte| byte == b'-').next()?;
         std::str::from_utf8(digits).ok()?.trim().parse::<u64>().ok()
     });

@@ -18,7 +18,6 @@ use crate::plan::{Action, PoolId};
 use crate::route::RouteRequest;
 use crate::suspended_request::SuspendedRequest;
 
-/// Result of a wait.
 enum WaitResult {
     Disk(Option<Arc<Object>>),
     Fill(FillResult),

@@ -239,7 +239,6 @@ fn set_location(response: &mut FileResponse, target: &str) {
     }
 }
 
-/// Returns the fields of lines.
 fn fields_of(lines: &[u8]) -> Vec<(&str, &[u8])> {
     let lines = lines.split(|&byte| byte == b'\n').filter_map(|line| {
         let line = line.strip_suffix(b"\r")?;

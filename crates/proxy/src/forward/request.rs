@@ -12,7 +12,7 @@ use crate::cookies::is_cookie_field;
 use crate::ipv4_fmt::Ipv4Text;
 use crate::outcome::Protocol;
 use crate::plan::{RouteChange, StickyPlan, Text};
-use crate::request_view::{CertificateField, FieldVerdict, RequestView};
+use crate::request_view::{CertificateField, FieldEffect, RequestView};
 use crate::template::{Escape, Values};
 
 /// Origin of a request, as far as the proxy itself knows it.
@@ -217,9 +217,9 @@ enum FieldDisposition {
 /// these.
 fn field_disposition(name: &str, view: &RequestView<'_>) -> FieldDisposition {
     match view.verdict(name) {
-        FieldVerdict::Removed(_) => return FieldDisposition::Drop,
-        FieldVerdict::RequestId => return FieldDisposition::RequestId,
-        FieldVerdict::Forwarded => {}
+        FieldEffect::Removed(_) => return FieldDisposition::Drop,
+        FieldEffect::RequestId => return FieldDisposition::RequestId,
+        FieldEffect::Forwarded => {}
     }
     let is = |other: &str| name.eq_ignore_ascii_case(other);
     let is_dropped = match name.len() {

@@ -10,7 +10,7 @@
 use rt::clock::MonotonicTime;
 use wire::h2::ErrorCode;
 
-use super::{Front, FrontEnd};
+use super::{Front, FrontOutcome};
 use crate::client_stream::{ClientStream, LINGER_TIMEOUT_NS};
 use crate::core::{Core, PollContext};
 
@@ -88,8 +88,8 @@ impl Front {
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        end: FrontEnd,
-    ) -> FrontEnd {
+        end: FrontOutcome,
+    ) -> FrontOutcome {
         if self.shutdown != Shutdown::Final {
             self.shutdown = Shutdown::Final;
             self.connection.go_away(ErrorCode::NO_ERROR, true);

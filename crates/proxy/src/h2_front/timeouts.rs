@@ -8,7 +8,7 @@ use server_shell::h2_timers::{H2Timeout, H2Timeouts, OutputProgress, WriteCheck}
 use server_shell::progress::ProgressRule;
 
 use super::ping::PingCheck;
-use super::{Front, FrontEnd};
+use super::{Front, FrontOutcome};
 use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::core::PollContext;
 use crate::metrics::H2Count;
@@ -24,7 +24,7 @@ impl Front {
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-    ) -> Poll<FrontEnd> {
+    ) -> Poll<FrontOutcome> {
         let is_settled = self.timers.is_settled() && self.lanes.in_use() > 0;
         if is_settled && !self.shutdown.is_announced() && !client.is_deadline_expired() {
             return Poll::Pending;
@@ -80,10 +80,10 @@ impl Front {
         client: &mut ClientStream,
         timeouts: &H2Timeouts,
         now: MonotonicTime,
-    ) -> Option<FrontEnd> {
+    ) -> Option<FrontOutcome> {
         let output_before = self.connection.output().len();
         match self.timers.expired(timeouts, now) {
-            Some(H2Timeout::Head) => return Some(self.end_now(ctx, client, FrontEnd::Linger)),
+            Some(H2Timeout::Head) => return Some(self.end_now(ctx, client, FrontOutcome::Linger)),
             Some(H2Timeout::Idle) => self.announce_shutdown(ctx.core),
             None if self.shrink_due() <= now => self.shrink(),
             None => {}
@@ -93,14 +93,14 @@ impl Front {
         }
         if self.timers.is_check_due(now) && self.is_stalled(ctx, client, timeouts, now) {
             self.lanes.note_stalled();
-            return Some(self.end_now(ctx, client, FrontEnd::Reset));
+            return Some(self.end_now(ctx, client, FrontOutcome::Reset));
         }
         match self.pings.check(self.lanes.ping_times(), now) {
             PingCheck::WaitUntil(_) => {}
             PingCheck::Send(_) => self.connection.ping(PING_PAYLOAD),
             PingCheck::Lost => {
                 self.lanes.count(|counters| counters.count(H2Count::PingsLost, 1));
-                return Some(self.end_now(ctx, client, FrontEnd::Reset));
+                return Some(self.end_now(ctx, client, FrontOutcome::Reset));
             }
         }
         if self.connection.output().len() > output_before || self.is_finished() {

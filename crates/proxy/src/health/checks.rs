@@ -15,7 +15,7 @@ use rt::tokio::task::{AbortHandle, spawn_local};
 
 use super::agent::AgentReport;
 use super::probe::{CheckFailure, CheckResult, CheckSpec, run_check};
-use super::state_machine::{CheckStateMachine, CheckVerdict};
+use super::state_machine::{CheckOutcome, CheckStateMachine};
 use crate::dial::SourceAddresses;
 use crate::metrics::Snapshot;
 use crate::plan::{CheckKind, CheckPlan, Plan, PoolPlan, ServerId, ServerPlan};
@@ -224,17 +224,17 @@ impl CheckedServer {
     fn handle_result(&self, result: Result<AgentReport, CheckFailure>, now: MonotonicTime) {
         let (verdict, result_code, reason) = match result {
             Ok(AgentReport { health: Some(Err(agent_reason)), .. }) => (
-                CheckVerdict::AgentDown,
+                CheckOutcome::AgentDown,
                 CheckResult::Agent,
                 format!("reported by its agent: {agent_reason}"),
             ),
             Ok(report) => {
                 let verdict =
-                    if report.health.is_some() { CheckVerdict::AgentUp } else { CheckVerdict::Pass };
+                    if report.health.is_some() { CheckOutcome::AgentUp } else { CheckOutcome::Pass };
                 self.apply_agent_report(&report, now);
                 (verdict, CheckResult::Passed, String::new())
             }
-            Err(failure) => (CheckVerdict::Fail, failure.result, failure.message),
+            Err(failure) => (CheckOutcome::Fail, failure.result, failure.message),
         };
         self.result_counts.borrow_mut()[result_code as usize] += 1;
         let boxed_reason = reason.as_str().into();

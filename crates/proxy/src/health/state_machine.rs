@@ -1,4 +1,4 @@
-//! State machine that decides from check results whether a server is up. Pure: verdicts and random
+//! State machine that decides from check results whether a server is up. Pure: outcomes and random
 //! numbers in, states and wait times out.
 //!
 //! ```text
@@ -18,7 +18,7 @@ use crate::plan::CheckPlan;
 use crate::pool::CheckStatus;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CheckVerdict {
+pub(crate) enum CheckOutcome {
     Pass,
     Fail,
     AgentUp,
@@ -52,12 +52,12 @@ impl CheckStateMachine {
         self.check_status
     }
 
-    pub(crate) fn record(&mut self, verdict: CheckVerdict, plan: &CheckPlan) -> Option<StateTransition> {
+    pub(crate) fn record(&mut self, verdict: CheckOutcome, plan: &CheckPlan) -> Option<StateTransition> {
         let (is_healthy, is_immediate) = match verdict {
-            CheckVerdict::Pass => (true, false),
-            CheckVerdict::Fail => (false, false),
-            CheckVerdict::AgentUp => (true, true),
-            CheckVerdict::AgentDown => (false, true),
+            CheckOutcome::Pass => (true, false),
+            CheckOutcome::Fail => (false, false),
+            CheckOutcome::AgentUp => (true, true),
+            CheckOutcome::AgentDown => (false, true),
         };
         if is_immediate {
             self.is_agent_down = !is_healthy;
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Verdicts as letters: `+` and `-` for checks, `u` and `d` for an agent. Returns the states
+    /// Outcomes as letters: `+` and `-` for checks, `u` and `d` for an agent. Returns the states
     /// after each.
     fn run(verdicts: &str) -> String {
         let mut state_machine = CheckStateMachine::new();
@@ -136,10 +136,10 @@ mod tests {
         };
         let step = |letter| {
             let verdict = match letter {
-                '+' => CheckVerdict::Pass,
-                '-' => CheckVerdict::Fail,
-                'u' => CheckVerdict::AgentUp,
-                _ => CheckVerdict::AgentDown,
+                '+' => CheckOutcome::Pass,
+                '-' => CheckOutcome::Fail,
+                'u' => CheckOutcome::AgentUp,
+                _ => CheckOutcome::AgentDown,
             };
             let previous = state(&state_machine);
             let transition = state_machine.record(verdict, &plan());
@@ -177,12 +177,12 @@ mod tests {
     #[test]
     fn a_transition_has_the_number_of_checks() {
         let mut state_machine = CheckStateMachine::new();
-        state_machine.record(CheckVerdict::Pass, &plan());
+        state_machine.record(CheckOutcome::Pass, &plan());
         let changes: Vec<_> =
-            (0..3).filter_map(|_| state_machine.record(CheckVerdict::Fail, &plan())).collect();
+            (0..3).filter_map(|_| state_machine.record(CheckOutcome::Fail, &plan())).collect();
         assert_eq!(changes, [StateTransition { is_up: false, check_count: 3 }]);
         let changes: Vec<_> =
-            (0..2).filter_map(|_| state_machine.record(CheckVerdict::Pass, &plan())).collect();
+            (0..2).filter_map(|_| state_machine.record(CheckOutcome::Pass, &plan())).collect();
         assert_eq!(changes, [StateTransition { is_up: true, check_count: 2 }]);
     }
 
@@ -193,15 +193,15 @@ mod tests {
             state_machine.wait_ns(&plan(), chance) / MILLISECOND_NS
         };
         assert_eq!([0.0, 0.5, 1.0].map(|chance| ms(&state_machine, chance)), [900, 1_000, 1_100]);
-        state_machine.record(CheckVerdict::Pass, &plan());
-        state_machine.record(CheckVerdict::Fail, &plan());
+        state_machine.record(CheckOutcome::Pass, &plan());
+        state_machine.record(CheckOutcome::Fail, &plan());
         assert_eq!(ms(&state_machine, 0.5), 100);
-        state_machine.record(CheckVerdict::Fail, &plan());
-        state_machine.record(CheckVerdict::Fail, &plan());
+        state_machine.record(CheckOutcome::Fail, &plan());
+        state_machine.record(CheckOutcome::Fail, &plan());
         assert_eq!(ms(&state_machine, 0.5), 5_000);
-        state_machine.record(CheckVerdict::Pass, &plan());
+        state_machine.record(CheckOutcome::Pass, &plan());
         assert_eq!(ms(&state_machine, 0.5), 100);
-        state_machine.record(CheckVerdict::Pass, &plan());
+        state_machine.record(CheckOutcome::Pass, &plan());
         assert_eq!(ms(&state_machine, 0.5), 1_000);
         let first_wait_ms = |chance| CheckStateMachine::first_wait_ns(&plan(), chance) / MILLISECOND_NS;
         assert_eq!((first_wait_ms(0.0), first_wait_ms(1.0)), (0, 100));

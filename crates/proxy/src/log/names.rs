@@ -102,6 +102,7 @@ impl LogNames {
     }
 
     /// Returns the names of no plan.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn none() -> Self {
         Self { listeners: Rc::new([]), routes: Rc::new([]), pools: IdVec::from(Vec::new()) }
     }

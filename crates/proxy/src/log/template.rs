@@ -1,17 +1,18 @@
 //! Format of a log by a text with values. A value can neither end its line nor its quotes, and long ones are cut,
 //! so that a line is always complete. Values that only the request's head has are captured when it arrives.
 
+#[cfg(any(test, fuzzing))]
+mod line_of_values;
+
 use std::fmt::{self, Write as _};
 
-use server_shell::date::{WallClock, milliseconds};
+#[cfg(any(test, fuzzing))]
+pub(crate) use line_of_values::line_of_values;
+use server_shell::date::milliseconds;
 
 use super::escape::EscapeRule;
-use super::line::{
-    LINE_BYTES_MAX, LoadCounts, LogEntry, SecondCache, TARGET_BYTES_MAX, push_address, push_text, push_url,
-};
-use super::names::LogNames;
-use super::sink::{LineBuffer, render_to_vec};
-use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Protocol, Times};
+use super::line::{LINE_BYTES_MAX, LogEntry, TARGET_BYTES_MAX, push_address, push_text, push_url};
+use super::sink::LineBuffer;
 use crate::plan::{Fact, LogTemplate, Variable};
 use crate::template::{DurationForm, ExchangePart, FORMAT_BYTES_MAX, Piece};
 
@@ -242,61 +243,9 @@ impl ValueWriter<'_, '_> {
     }
 }
 
-/// Returns a host without its port.
 fn without_port(host: &[u8]) -> &[u8] {
     match memchr::memrchr(b':', host) {
         Some(colon) if !host.ends_with(b"]") => &host[..colon],
         _ => host,
     }
-}
-
-/// Returns the line of a request all of whose texts are `value`. For fuzzing.
-pub(crate) fn line_of_values(format: &LogTemplate, value: &[u8]) -> Vec<u8> {
-    let mut captured = Vec::new();
-    for (variable, name) in captured_values(format) {
-        append_captured(&name, |out| out.extend_from_slice(value), &mut captured);
-        debug_assert!(is_captured(&variable));
-    }
-    let request = LoggedRequest {
-        method: value,
-        target: value,
-        protocol: Protocol::Http11,
-        host: value,
-        referer: value,
-        user_agent: value,
-        request_id: value,
-        captured: &captured,
-    };
-    let outcome = Outcome {
-        client: None,
-        client_port: 0,
-        listener: 0,
-        route: None,
-        pool: None,
-        server: None,
-        request: Some(request),
-        status: 200,
-        end: EndReason::Done,
-        phase: EndPhase::Over,
-        refusal: None,
-        times: Times::default(),
-        bytes_in: 0,
-        bytes_out: 0,
-        content_bytes_out: 0,
-        retries: 0,
-        reused: false,
-        wasted: false,
-        sticky: None,
-        hedge: None,
-        cache: None,
-        tls_names: None,
-        server_name: None,
-        tls_error: None,
-        user: "",
-        trace: None,
-    };
-    let names = LogNames::none();
-    let (mut seconds, load) = (SecondCache::default(), LoadCounts::default());
-    let entry = seconds.entry(&outcome, &names, &load, WallClock::ahead_by(0));
-    render_to_vec(LINE_BYTES_MAX, |out| push_line(out, format, &entry))
 }

@@ -36,7 +36,6 @@ macro_rules! match_kinds {
 
         impl MatchKind {
             const ALL: &'static [Self] = &[$(Self::$variant,)*];
-            /// Names of all kinds.
             pub const NAMES: &'static [&'static str] = &[$($name,)*];
 
             /// Returns the name in the config.
@@ -354,7 +353,6 @@ impl Table {
         }
     }
 
-    /// Returns the memory of the table in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let index = match &self.index {
             Index::Hash(index) => index.memory_bytes(),

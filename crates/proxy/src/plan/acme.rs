@@ -111,7 +111,6 @@ impl TsigAlgorithm {
         }
     }
 
-    /// Returns the algorithm with this name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         let name = name.trim_end_matches('.');
         Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))

@@ -6,24 +6,27 @@ use std::path::PathBuf;
 
 use crate::template::Template;
 
-/// Algorithms that select a server. One row each: its name in the config, and its description.
+/// Algorithms that select a server. One row each: its name in the config, and its description. The first is the default.
 macro_rules! balances {
-    ($($variant:ident, $name:literal, $doc:literal;)*) => {
+    ($first:ident, $first_name:literal, $first_doc:literal; $($variant:ident, $name:literal, $doc:literal;)*) => {
         /// Algorithm that selects a server.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Balance {
+            #[doc = $first_doc] $first,
             $(#[doc = $doc] $variant,)*
         }
 
         impl Balance {
             /// All algorithms, in the order of the table.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            pub const ALL: &'static [Self] = &[Self::$first, $(Self::$variant,)*];
             /// Their names, in the same order.
-            pub const NAMES: &'static [&'static str] = &[$($name,)*];
+            pub const NAMES: &'static [&'static str] = &[$first_name, $($name,)*];
+            /// Their names, as the choice of a flag: `a|b`.
+            pub const FLAG_CHOICE: &'static str = concat!($first_name $(, "|", $name)*);
 
             /// Returns the name in the config.
             pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
+                match self { Self::$first => $first_name, $(Self::$variant => $name,)* }
             }
         }
     };

@@ -55,7 +55,6 @@ impl Condition {
     }
 }
 
-/// Part of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificatePart {
     /// The subject (RFC 4514).
@@ -79,7 +78,6 @@ pub enum CertificatePart {
 }
 
 impl CertificatePart {
-    /// All parts.
     pub const ALL: [Self; 9] = [
         Self::Subject,
         Self::Issuer,

@@ -23,9 +23,7 @@ pub struct SplitPlan {
 /// A pool of a split.
 #[derive(Clone, Debug)]
 pub struct SplitShare {
-    /// The pool.
     pub pool: PoolId,
-    /// Digest of its name.
     pub(crate) name_digest: u64,
     /// Weight in the config.
     pub weight: u32,

@@ -64,7 +64,6 @@ enum ProbeState {
 impl AdminState {
     const ALL: [Self; 3] = [Self::Ready, Self::Drain, Self::Maintenance];
 
-    /// Returns the state with this index.
     pub(super) fn from_index(index: u8) -> Self {
         Self::ALL[usize::from(index)]
     }

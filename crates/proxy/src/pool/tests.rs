@@ -13,7 +13,6 @@ use crate::test_time::at;
 
 /// The pool of a plan.
 pub(super) const POOL: PoolId = PoolId(0);
-/// Its servers.
 pub(super) const S0: ServerId = ServerId(0);
 pub(super) const S1: ServerId = ServerId(1);
 pub(super) const S2: ServerId = ServerId(2);

@@ -157,7 +157,6 @@ fn span(bytes: &[u8]) -> Span {
     span
 }
 
-/// Decodes the spans of a batch.
 pub(super) fn decode_spans(batch: &[u8]) -> Vec<Span> {
     let decode = |(number, field): (u64, Field<'_>)| {
         assert_eq!(number, 2);

@@ -35,7 +35,6 @@ pub(super) enum SpanKind {
     Client = 3,
 }
 
-/// Value of an attribute.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AttributeValue<'a> {
     Text(&'a str),

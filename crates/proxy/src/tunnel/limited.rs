@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 
-use super::{Lane, LanePoll, ROUNDS_MAX, Tunnel, TunnelEnd, TunnelResources};
+use super::{ROUNDS_MAX, Transfer, TransferPoll, Tunnel, TunnelEnd, TunnelResources};
 use crate::bandwidth::BandwidthGate;
 use crate::plan::BandwidthPlan;
 
@@ -54,7 +54,7 @@ impl Tunnel {
     }
 }
 
-impl Lane {
+impl Transfer {
     fn poll_limited(
         &mut self,
         cx: &mut Context<'_>,
@@ -62,7 +62,7 @@ impl Lane {
         resources: &mut TunnelResources<'_>,
         gate: Option<&mut BandwidthGate>,
         (now, due): (MonotonicTime, &mut Option<MonotonicTime>),
-    ) -> LanePoll {
+    ) -> TransferPoll {
         let Some(gate) = gate else { return self.poll(cx, from, to, resources) };
         if self.eof_forwarded {
             return Self::poll_end(cx, to);

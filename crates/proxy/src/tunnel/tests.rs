@@ -381,9 +381,9 @@ fn progress_is_reported_once_and_little_after_much_is_copied_again() {
 
 #[test]
 fn any_number_of_full_reads_is_counted_where_nothing_can_be_spliced() {
-    let mut lane = Lane::new(PooledBuffer::default());
-    (0..1_000).for_each(|_| lane.count_streak(true));
-    assert_eq!(lane.streak, u8::MAX);
-    lane.count_streak(false);
-    assert_eq!(lane.streak, 0);
+    let mut transfer = Transfer::new(PooledBuffer::default());
+    (0..1_000).for_each(|_| transfer.count_streak(true));
+    assert_eq!(transfer.streak, u8::MAX);
+    transfer.count_streak(false);
+    assert_eq!(transfer.streak, 0);
 }

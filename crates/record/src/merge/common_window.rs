@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{MergeError, add_interval};
 use crate::run::{Interval, MeasuredWindow, Rates, Run};
-use crate::validity::{ValidityReason, ValidityVerdict};
+use crate::validity::{ValidityLevel, ValidityReason};
 
 /// Windows with less than this fraction of the longest in common are reported.
 const COMMON_FRACTION_MIN: f64 = 0.9;
@@ -139,7 +139,7 @@ impl CommonWindow {
         let longest_s = runs.iter().map(|run| run.window.length_s()).fold(0.0, f64::max);
         (self.length_s() < COMMON_FRACTION_MIN * longest_s).then(|| ValidityReason {
             code: "overlap".to_owned(),
-            verdict: ValidityVerdict::Suspect,
+            verdict: ValidityLevel::Suspect,
             text: format!(
                 "the runs were measured together for {:.1} s, of up to {longest_s:.1} s each: rates are \
                  over that time, latencies and counts over all of each run",

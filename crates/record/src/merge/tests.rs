@@ -64,7 +64,7 @@ fn the_same_run_is_refused_and_so_is_one_of_another_time() {
 fn rates_are_over_the_common_time_and_seconds_lie_on_one_clock() {
     let together = merge(&[steady_run("a", 4, 0.2), steady_run("b", 4, 0.0)]).unwrap();
     assert!((together.rates.responses_per_s - 20.0).abs() < 1e-9, "{:?}", together.rates);
-    assert_eq!(together.validity.verdict, ValidityVerdict::Valid);
+    assert_eq!(together.validity.verdict, ValidityLevel::Valid);
     assert_eq!(together.intervals.iter().map(|i| i.responses).collect::<Vec<_>>(), [20; 4]);
     let apart = merge(&[steady_run("a", 4, 0.0), steady_run("b", 4, 2.0)]).unwrap();
     assert!((apart.rates.responses_per_s - 20.0).abs() < 1e-9, "{:?}", apart.rates);
@@ -74,7 +74,7 @@ fn rates_are_over_the_common_time_and_seconds_lie_on_one_clock() {
     let one = |time_s| (time_s, 10, false);
     let two = |time_s| (time_s, 20, true);
     assert_eq!(seconds, [one(1.0), one(2.0), two(3.0), two(4.0), one(5.0), one(6.0)]);
-    assert_eq!(apart.validity.verdict, ValidityVerdict::Suspect);
+    assert_eq!(apart.validity.verdict, ValidityLevel::Suspect);
     let reason = &apart.validity.reasons[0];
     assert_eq!(reason.code, "overlap");
     assert!(reason.text.contains("2.0 s") && reason.text.contains("4.0 s"), "{reason:?}");
@@ -182,11 +182,11 @@ fn the_gravest_verdict_stays_with_its_origin() {
     let mut bad = run("b", &[1]);
     bad.validity = Validity::from_reasons(vec![ValidityReason {
         code: "client_bound".to_owned(),
-        verdict: ValidityVerdict::Invalid,
+        verdict: ValidityLevel::Invalid,
         text: "busy".to_owned(),
     }]);
     let merged = merge(&[run("a", &[1]), bad]).unwrap();
-    assert_eq!(merged.validity.verdict, ValidityVerdict::Invalid);
+    assert_eq!(merged.validity.verdict, ValidityLevel::Invalid);
     assert_eq!(merged.validity.reasons[0].text, "record 2: busy");
 }
 
@@ -308,7 +308,7 @@ fn the_slices_of_a_plan_merge_to_the_histogram_of_one_process() {
     assert_eq!(merged.latency.last_byte.response, one_process.summary());
     assert_eq!((merged.totals.requests, merged.plan["connections"].as_u64()), (40, Some(6)));
     assert_eq!(merged.fleet.as_ref().map(|fleet| fleet.agents.len()), Some(4));
-    assert_eq!(merged.validity.verdict, ValidityVerdict::Valid);
+    assert_eq!(merged.validity.verdict, ValidityLevel::Valid);
     let mut other = runs;
     other[1].plan["timeout_ns"] = 2.into();
     assert!(matches!(merge_fleet(&other, fleet, plan), Err(MergeError::PlanMismatch { index: 2, .. })));
@@ -341,7 +341,7 @@ fn run_beside_a_subject(foreign_cpus: f64, kernels: [&str; 2]) -> Run {
     };
     let objection = |text: &str| ValidityReason {
         code: "cpu_contended".to_owned(),
-        verdict: ValidityVerdict::Suspect,
+        verdict: ValidityLevel::Suspect,
         text: text.to_owned(),
     };
     let mut run = steady_run("a", 2, 0.0);
@@ -378,8 +378,8 @@ fn the_subject_on_the_same_kernel_is_no_foreign_process_of_an_agent() {
         assert_eq!(agents[0].figures.as_ref().unwrap().validity.verdict, run.validity.verdict);
         run.validity.verdict
     };
-    assert_eq!(settled(0.9, ["k", "k"]), ValidityVerdict::Valid);
+    assert_eq!(settled(0.9, ["k", "k"]), ValidityLevel::Valid);
     // A process of no role remains an objection, and so does one on another kernel.
-    assert_eq!(settled(1.9, ["k", "k"]), ValidityVerdict::Suspect);
-    assert_eq!(settled(0.9, ["k", "l"]), ValidityVerdict::Suspect);
+    assert_eq!(settled(1.9, ["k", "k"]), ValidityLevel::Suspect);
+    assert_eq!(settled(0.9, ["k", "l"]), ValidityLevel::Suspect);
 }

@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::fleet::AgentFigures;
-use crate::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
+use crate::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityLevel, ValidityReason};
 
 impl Run {
     /// Returns the figures of this record for the row of the agent that wrote it.
@@ -59,7 +59,7 @@ fn without_reason(validity: &Validity, is_withdrawn: impl Fn(&ValidityReason) ->
     remaining.conclusions.clone_from(&validity.conclusions);
     for one in &mut remaining.conclusions {
         one.verdict = one.verdict.min(remaining.verdict);
-        one.undisturbed = one.undisturbed.filter(|_| one.verdict != ValidityVerdict::Valid);
+        one.undisturbed = one.undisturbed.filter(|_| one.verdict != ValidityLevel::Valid);
     }
     remaining
 }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct UserTransport {
     /// `xdp`.
     pub kind: String,
-    /// Interface.
     pub interface: String,
     /// Its driver, or the kind of a virtual interface; empty: unknown.
     pub driver: String,
@@ -42,7 +41,20 @@ pub struct UserTransport {
     pub zero_windows: u64,
     /// Times from the SYN to its answer, those below 1 s.
     #[serde(default)]
-    pub handshakes: HandshakeTimes,
+    pub handshakes: RoundTripTimes,
+    /// Times from content to its acknowledgement: of one segment of a connection at a time, and of none that was sent
+    /// again (RFC 6298 3). A peer that acknowledges with its response adds its own time, as in the kernel's `tcp_info`.
+    #[serde(default)]
+    pub round_trips: RoundTripTimes,
+    /// Receive windows of peers other than 0.
+    #[serde(default)]
+    pub windows: PeerWindows,
+    /// Handshakes and closes that took too long.
+    #[serde(default)]
+    pub expired: u64,
+    /// Frames with an address or a length that is none of ours, and those that the kernel refused to send.
+    #[serde(default)]
+    pub invalid: u64,
     /// Frames that arrived at the queue of another thread than that of their connection.
     #[serde(default)]
     pub handed_over: u64,
@@ -57,10 +69,10 @@ pub struct UserTransport {
     pub connections_memory_bytes_max: u64,
 }
 
-/// Times of handshakes.
+/// Times from a segment to the one that acknowledges it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandshakeTimes {
-    /// Number of measured handshakes.
+pub struct RoundTripTimes {
+    /// Number of measured segments.
     pub count: u64,
     /// Their mean; 0 without any, as the others.
     pub mean_ns: u64,
@@ -70,7 +82,26 @@ pub struct HandshakeTimes {
     pub max_ns: u64,
 }
 
-impl HandshakeTimes {
+/// Receive windows, in bytes; 0 without any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerWindows {
+    /// The smallest.
+    pub min_bytes: u64,
+    /// The largest.
+    pub max_bytes: u64,
+}
+
+impl PeerWindows {
+    fn add(&mut self, other: &Self) {
+        self.min_bytes = match (self.min_bytes, other.min_bytes) {
+            (0, only) | (only, 0) => only,
+            (own, others) => own.min(others),
+        };
+        self.max_bytes = self.max_bytes.max(other.max_bytes);
+    }
+}
+
+impl RoundTripTimes {
     fn add(&mut self, other: &Self) {
         let count = self.count + other.count;
         let sum = u128::from(self.mean_ns) * u128::from(self.count)
@@ -101,6 +132,10 @@ impl UserTransport {
         self.verifies_checksums &= other.verifies_checksums;
         self.zero_windows += other.zero_windows;
         self.handshakes.add(&other.handshakes);
+        self.round_trips.add(&other.round_trips);
+        self.windows.add(&other.windows);
+        self.expired += other.expired;
+        self.invalid += other.invalid;
         self.received += other.received;
         self.sent += other.sent;
         self.retransmitted += other.retransmitted;
@@ -151,23 +186,34 @@ mod tests {
             dropped: 4,
             transmit_ring_full: 5,
             zero_windows: 6,
-            handshakes: HandshakeTimes { count: 2, mean_ns: 10, min_ns: 5, max_ns: 15 },
+            handshakes: RoundTripTimes { count: 2, mean_ns: 10, min_ns: 5, max_ns: 15 },
+            round_trips: RoundTripTimes { count: 1, mean_ns: 4, min_ns: 4, max_ns: 4 },
+            windows: PeerWindows { min_bytes: 700, max_bytes: 900 },
+            expired: 3,
+            invalid: 2,
             handed_over: 7,
             restarted: 8,
             connections_peak: 64,
             connections_memory_bytes_max: 64 * 33_792,
         };
-        let (mut sum, none) = (one.clone(), HandshakeTimes::default());
+        let (mut sum, none) = (one.clone(), RoundTripTimes::default());
         sum.add(&UserTransport { handshakes: none, ..one.clone() });
         assert_eq!((&sum.interface[..], sum.received, sum.lost(), sum.handed_over), ("eth1", 20, 28, 14));
         let connections = (sum.restarted, sum.connections_peak, sum.connections_memory_bytes_max);
         assert_eq!(connections, (16, 128, 128 * 33_792));
         assert_eq!(sum.handshakes, one.handshakes);
-        let times = HandshakeTimes { count: 1, mean_ns: 40, min_ns: 40, max_ns: 40 };
+        assert_eq!((sum.round_trips.count, sum.expired, sum.invalid), (2, 6, 4));
+        for (other, expected) in
+            [((0, 0), (700, 900)), ((500, 600), (500, 900)), ((800, 9_000), (500, 9_000))]
+        {
+            sum.windows.add(&PeerWindows { min_bytes: other.0, max_bytes: other.1 });
+            assert_eq!((sum.windows.min_bytes, sum.windows.max_bytes), expected);
+        }
+        let times = RoundTripTimes { count: 1, mean_ns: 40, min_ns: 40, max_ns: 40 };
         let other = UserTransport { mode: "copy".into(), handshakes: times, ..one.clone() };
         sum.add(&other);
         sum.add(&other);
         assert_eq!((&sum.mode[..], sum.is_zero_copy()), ("zero-copy, copy", false));
-        assert_eq!(sum.handshakes, HandshakeTimes { count: 4, mean_ns: 25, min_ns: 5, max_ns: 40 });
+        assert_eq!(sum.handshakes, RoundTripTimes { count: 4, mean_ns: 25, min_ns: 5, max_ns: 40 });
     }
 }

@@ -80,7 +80,7 @@ fn short_and_invalid_runs_decide_nothing() {
         assert!(why.reason.contains(part), "{part}: {}", why.reason);
     }
     let mut invalid = run_of_seconds(20, |_| 100, |_| 100.0);
-    invalid.validity.verdict = ValidityVerdict::Invalid;
+    invalid.validity.verdict = ValidityLevel::Invalid;
     for (a, b) in [(&before, &invalid), (&invalid, &before)] {
         assert!(matches!(&outcomes(a, b, "rate<-1%")[..], [RegressionOutcome::Undecided(_)]));
     }

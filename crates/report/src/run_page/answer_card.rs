@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use record::capacity_search::CapacitySearch;
 use record::run::{Answer, Run};
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use super::ANSWER_CHARS_MAX;
 use super::layout::{prose, short};
@@ -49,9 +49,9 @@ pub(super) fn decision(search: &CapacitySearch) -> Markup {
 /// Returns the validity with a sign of its own, so that colour is not the only one.
 fn badge(run: &Run) -> Markup {
     let (sign, class, (word, more)) = match run.validity.verdict {
-        ValidityVerdict::Valid => ("✓", "good", ("valid", ": no problem found")),
-        ValidityVerdict::Suspect => ("?", "open", ("suspect", ": the figures may have been disturbed")),
-        ValidityVerdict::Invalid => ("✗", "bad", ("not valid", ": the figures mislead")),
+        ValidityLevel::Valid => ("✓", "good", ("valid", ": no problem found")),
+        ValidityLevel::Suspect => ("?", "open", ("suspect", ": the figures may have been disturbed")),
+        ValidityLevel::Invalid => ("✗", "bad", ("not valid", ": the figures mislead")),
     };
     let reason = run.validity.reasons.first();
     html! {

@@ -6,7 +6,7 @@ use record::capacity_search::CapacitySearch;
 use record::run::{Confidence, Diagnosis, Interval, ObjectiveOutcome, Run};
 use record::sorted::sort_by_key;
 use record::units::{format_duration_ns, format_plural};
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use super::FINDING_CHARS_MAX;
 use super::answer_card::sentence;
@@ -90,7 +90,7 @@ fn validity(run: &Run) -> Vec<Finding> {
     let finding = |reason: &record::validity::ValidityReason| {
         let (meaning, action) = validity_advice(&reason.code);
         Finding {
-            class: if reason.verdict == ValidityVerdict::Invalid { "bad" } else { "open" },
+            class: if reason.verdict == ValidityLevel::Invalid { "bad" } else { "open" },
             what: format!("{}: {}", format::capitalized(&format::code_words(&reason.code)), reason.text),
             when: stall_seconds(run, &reason.code).unwrap_or_else(|| window(run)),
             meaning: meaning.to_owned(),

@@ -7,7 +7,7 @@ use record::capacity_search::CapacitySearch;
 use record::run::Run;
 use record::sorted::sort_by_key;
 use record::units::{format_duration_ns, format_plural, format_rate};
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use super::PageBaseline;
 use super::layout::{prose, short};
@@ -103,8 +103,8 @@ fn generator_word(run: &Run) -> (&'static str, &'static str) {
     let reasons = run.validity.reasons.iter();
     let own = reasons.filter(|reason| GENERATOR_REASONS.contains(&reason.code.as_str()));
     match own.map(|reason| reason.verdict).max() {
-        Some(ValidityVerdict::Invalid) => ("was the limit", "bad"),
-        Some(ValidityVerdict::Suspect) => ("disturbed", "open"),
+        Some(ValidityLevel::Invalid) => ("was the limit", "bad"),
+        Some(ValidityLevel::Suspect) => ("disturbed", "open"),
         _ => ("healthy", "good"),
     }
 }

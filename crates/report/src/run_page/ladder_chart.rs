@@ -70,7 +70,7 @@ fn tip(search: &CapacitySearch, trial: &SearchTrial) -> String {
     let outcome = match trial.outcome {
         LevelOutcome::Held => "held",
         LevelOutcome::Missed => "missed",
-        LevelOutcome::NoVerdict => "no verdict",
+        LevelOutcome::Undecided => "undecided",
     };
     format!(
         "{}: {outcome}\n{} good\np50 {}, p99 {}\n{} in flight",

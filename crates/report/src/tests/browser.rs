@@ -58,7 +58,6 @@ probe.csv = saved.split('\r\n')[0];
 document.body.dataset.probe = JSON.stringify(probe);
 "#;
 
-/// Returns the browser, if there is one.
 fn browser() -> Option<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let is_there = |name: &&str| {

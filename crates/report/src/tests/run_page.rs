@@ -10,7 +10,7 @@ use record::run::{
     Run, TimeFraction,
 };
 use record::units::{format_duration_ns, format_rate};
-use record::validity::{Validity, ValidityReason, ValidityVerdict};
+use record::validity::{Validity, ValidityLevel, ValidityReason};
 
 use super::check_page;
 use crate::synthetic::{MARKUP_NAME, synthetic_run};
@@ -32,7 +32,7 @@ pub(super) fn run() -> Run {
     }];
     let reason = |code: &str, text: &str| ValidityReason {
         code: code.to_owned(),
-        verdict: ValidityVerdict::Suspect,
+        verdict: ValidityLevel::Suspect,
         text: text.to_owned(),
     };
     run.validity =
@@ -281,7 +281,7 @@ fn hostile(text: &str) -> Run {
     run.totals.timeouts_by_phase.insert(text(), 1);
     run.generator.lag_kind = text();
     run.objectives[0].text = text();
-    let reason = ValidityReason { code: text(), verdict: ValidityVerdict::Invalid, text: text() };
+    let reason = ValidityReason { code: text(), verdict: ValidityLevel::Invalid, text: text() };
     run.validity = Validity::from_reasons(vec![reason]);
     for machine in &mut run.observed {
         machine.host = text();

@@ -2,7 +2,7 @@
 
 use record::run::{ObjectiveOutcome, ObjectiveResult, Run};
 use record::units::{format_duration_ns, format_plural, format_rate};
-use record::validity::{CPU_CONTENDED, ConclusionValidity, ValidityVerdict};
+use record::validity::{CPU_CONTENDED, ConclusionValidity, ValidityLevel};
 
 /// Conclusions that are printed; the record has all.
 const SHOWN: &[&str] = &["counts", "rate", "p50", "p99", "verdict"];
@@ -16,7 +16,6 @@ pub fn objective_text(run: &Run, objective: &ObjectiveResult) -> String {
     format!("{}: {} ({})", objective.text, outcome_word(objective), outcome_text(run, objective))
 }
 
-/// Returns the word for the outcome of an objective.
 pub fn outcome_word(objective: &ObjectiveResult) -> &'static str {
     match objective.outcome() {
         ObjectiveOutcome::Met => "met",
@@ -43,15 +42,15 @@ pub fn outcome_text(run: &Run, objective: &ObjectiveResult) -> String {
     };
     match (objective.outcome(), objective.validity) {
         (ObjectiveOutcome::NotProven, _) => format!("{value}; {}", disturbed()),
-        (_, Some(ValidityVerdict::Suspect)) => format!("{value}; suspect, because the run was disturbed"),
+        (_, Some(ValidityLevel::Suspect)) => format!("{value}; suspect, because the run was disturbed"),
         _ => value,
     }
 }
 
 /// Returns the word for the verdict of a reason: one that changed no conclusion is a note.
-pub fn reason_word(verdict: ValidityVerdict) -> &'static str {
+pub fn reason_word(verdict: ValidityLevel) -> &'static str {
     match verdict {
-        ValidityVerdict::Valid => "note",
+        ValidityLevel::Valid => "note",
         other => other.as_str(),
     }
 }
@@ -64,13 +63,13 @@ pub fn figures_text(run: &Run) -> Option<String> {
         all.filter(|one| SHOWN.contains(&one.conclusion.as_str())).collect();
     let is_touched = |one: &&ConclusionValidity| {
         one.undisturbed.is_some()
-            || one.verdict != ValidityVerdict::Valid && !run.validity.has_reason(TOO_SHORT)
+            || one.verdict != ValidityLevel::Valid && !run.validity.has_reason(TOO_SHORT)
     };
     if !shown.iter().any(is_touched) {
         return None;
     }
     let (valid, disturbed): (Vec<_>, Vec<_>) =
-        shown.into_iter().partition(|one| one.verdict == ValidityVerdict::Valid);
+        shown.into_iter().partition(|one| one.verdict == ValidityLevel::Valid);
     let names: Vec<&str> = valid.iter().map(|one| one.conclusion.as_str()).collect();
     let proven = (!names.is_empty()).then(|| format!("{} valid", names.join(", ")));
     let unknown = disturbed.iter().filter(|one| one.undisturbed.is_none());
@@ -125,7 +124,7 @@ mod tests {
     use crate::text::summary::{Detail, summary};
     use record::validity::{Validity, ValidityReason};
 
-    fn objective(text: &str, met: bool, validity: ValidityVerdict) -> ObjectiveResult {
+    fn objective(text: &str, met: bool, validity: ValidityLevel) -> ObjectiveResult {
         ObjectiveResult { text: text.to_owned(), met, value: 2e7, validity: Some(validity) }
     }
 
@@ -133,7 +132,7 @@ mod tests {
         let mut run = run_with_everything();
         let reason = |code: &str| ValidityReason {
             code: code.to_owned(),
-            verdict: ValidityVerdict::Suspect,
+            verdict: ValidityLevel::Suspect,
             text: "1.20 CPUs (CPUs of the busiest: cc1 1.10)".to_owned(),
         };
         run.validity = Validity::from_reasons(vec![reason(CPU_CONTENDED)]);
@@ -144,14 +143,14 @@ mod tests {
             verdict,
         };
         run.validity.conclusions = vec![
-            one("counts", None, ValidityVerdict::Valid),
-            one("rate", None, ValidityVerdict::Valid),
-            one("p99", Some((1.5e7, 2e7)), ValidityVerdict::Suspect),
+            one("counts", None, ValidityLevel::Valid),
+            one("rate", None, ValidityLevel::Valid),
+            one("p99", Some((1.5e7, 2e7)), ValidityLevel::Suspect),
         ];
         run.objectives = vec![
-            objective("p99<18ms", false, ValidityVerdict::Suspect),
-            objective("p99<1ms", false, ValidityVerdict::Valid),
-            objective("p99<30ms", true, ValidityVerdict::Valid),
+            objective("p99<18ms", false, ValidityLevel::Suspect),
+            objective("p99<1ms", false, ValidityLevel::Valid),
+            objective("p99<30ms", true, ValidityLevel::Valid),
         ];
         run.comparison = None;
         run
@@ -192,7 +191,7 @@ mod tests {
         let mut run = disturbed();
         run.validity = Validity::from_reasons(Vec::new());
         assert_eq!(figures_text(&run), None);
-        let mut met = objective("p99>10ms", true, ValidityVerdict::Suspect);
+        let mut met = objective("p99>10ms", true, ValidityLevel::Suspect);
         assert_eq!(
             objective_text(&run, &met),
             "p99>10ms: met (20.0 ms; suspect, because the run was disturbed)"

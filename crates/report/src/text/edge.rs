@@ -23,7 +23,7 @@ pub fn trial_line(trial: &SearchTrial, quantity: SearchQuantity) -> String {
     let word = match trial.outcome {
         LevelOutcome::Held => "held",
         LevelOutcome::Missed => "missed",
-        LevelOutcome::NoVerdict => "no verdict",
+        LevelOutcome::Undecided => "undecided",
     };
     let level = match trial.purpose.as_str() {
         "scaling" | "full" => format_level(SearchQuantity::Connections, trial.level),
@@ -250,7 +250,7 @@ fn ladder(edge: &CapacitySearch) -> String {
         row.push(match (trial.outcome, trial.littles_law_holds) {
             (LevelOutcome::Held, true) => String::new(),
             (LevelOutcome::Missed, true) => "missed".to_owned(),
-            (LevelOutcome::NoVerdict, true) => "no verdict".to_owned(),
+            (LevelOutcome::Undecided, true) => "undecided".to_owned(),
             (_, false) => {
                 format!("{} in flight by Little's law", format_number(trial.in_flight_by_littles_law))
             }

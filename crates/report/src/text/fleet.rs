@@ -16,7 +16,7 @@ pub fn format_fleet(fleet: &Fleet) -> String {
 }
 
 pub const AGENT_COLUMNS: [&str; 10] =
-    ["agent", "load", "good rate", "p50", "p99", "failed", "CPU", "start", "wall clock", "verdict"];
+    ["agent", "load", "good rate", "p50", "p99", "failed", "CPU", "start", "wall clock", "validity"];
 
 pub fn format_fleet_agents(fleet: &Fleet) -> String {
     let mut rows = vec![AGENT_COLUMNS.map(str::to_owned).to_vec()];

@@ -3,7 +3,7 @@
 
 use record::comparison::ConditionDecision;
 use record::run::{Answer, ObjectiveOutcome, Run};
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use super::conclusions::{figures_text, objective_text, reasons_text};
 use crate::run_comparison::{condition_text, figure_text};
@@ -12,7 +12,7 @@ use crate::run_comparison::{condition_text, figure_text};
 pub fn junit(run: &Run) -> String {
     let mut cases = Vec::new();
     let mut skipped = Vec::new();
-    let is_invalid = run.validity.verdict == ValidityVerdict::Invalid;
+    let is_invalid = run.validity.verdict == ValidityLevel::Invalid;
     cases.push(("the result is valid".to_owned(), is_invalid.then(|| reasons_text(run))));
     for objective in &run.objectives {
         let (name, text) = (objective.text.clone(), objective_text(run, objective));

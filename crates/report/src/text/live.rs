@@ -56,13 +56,16 @@ pub(super) fn format_transport(run: &Run) -> Option<String> {
         ("unusable", transport.unusable),
         ("lost here", transport.lost()),
         ("zero windows", transport.zero_windows),
+        ("expired", transport.expired),
+        ("invalid", transport.invalid),
         ("handed to another thread", transport.handed_over),
     ];
     parts.extend(counted(&counts));
-    let times = &transport.handshakes;
-    if times.count > 0 {
-        let [mean, min, max] = [times.mean_ns, times.min_ns, times.max_ns].map(format_duration_ns);
-        parts.push(format!("handshakes {mean} (min {min}, max {max})"));
+    for (name, times) in [("handshakes", &transport.handshakes), ("round trips", &transport.round_trips)] {
+        if times.count > 0 {
+            let [mean, min, max] = [times.mean_ns, times.min_ns, times.max_ns].map(format_duration_ns);
+            parts.push(format!("{name} {mean} (min {min}, max {max})"));
+        }
     }
     Some(parts.join(", "))
 }

@@ -16,7 +16,7 @@ pub fn markdown(run: &Run) -> String {
     text += &format!("**{}** {}\n\n{}\n\n", escape(&what), escape(&why), escape(&next));
     text += "| Figure | Value |\n| --- | --- |\n";
     let mut row = |name: &str, value: String| text += &format!("| {} | {} |\n", escape(name), escape(&value));
-    row("Verdict", run.validity.verdict.as_str().to_owned());
+    row("Validity", run.validity.verdict.as_str().to_owned());
     row("Good responses", format!("{} ({})", run.totals.good(), format_rate(run.goodput_per_s())));
     row("Bad responses", run.totals.bad().to_string());
     if let Some(offered) = run.rates.offered_per_s {

@@ -28,7 +28,7 @@ pub fn search_markdown(search: &CapacitySearch) -> String {
         let outcome = match trial.outcome {
             LevelOutcome::Held => "held",
             LevelOutcome::Missed => "**missed**",
-            LevelOutcome::NoVerdict => "no verdict",
+            LevelOutcome::Undecided => "undecided",
         };
         text += &format!(
             "| {} | {} | {} | {} | {outcome} |\n",

@@ -8,7 +8,7 @@ use record::histogram::LatencySummary;
 use record::run::{ConnectionTotals, Http2Totals, ObjectiveOutcome, Run, TlsSessions};
 use record::sorted::sort_by_key;
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use super::answer::{brief, format_answer_within, format_head, headline};
 use super::breakdown::{STAGE_COLUMNS, stage_rows};
@@ -401,7 +401,7 @@ fn objectives(run: &Run) -> Vec<String> {
     lines
 }
 
-/// Formats the verdict and its most severe reasons.
+/// Formats the validity and its most severe reasons.
 fn validity(run: &Run) -> Vec<String> {
     let reasons = &run.validity.reasons;
     let (word, _) = verdict_word(run.validity.verdict);
@@ -412,7 +412,7 @@ fn validity(run: &Run) -> Vec<String> {
         }
         _ => word.to_owned(),
     };
-    let mut lines = vec![labelled("verdict", &text)];
+    let mut lines = vec![labelled("validity", &text)];
     lines.extend(reasons.iter().take(REASONS_SHOWN).map(|reason| {
         labelled(&format!("  {}", reason_word(reason.verdict)), &format!("{}: {}", reason.code, reason.text))
     }));
@@ -420,19 +420,19 @@ fn validity(run: &Run) -> Vec<String> {
     lines
 }
 
-/// Returns the word for a verdict, and the code of its colour.
-fn verdict_word(verdict: ValidityVerdict) -> (&'static str, &'static str) {
+/// Returns the word for a validity, and the code of its colour.
+fn verdict_word(verdict: ValidityLevel) -> (&'static str, &'static str) {
     match verdict {
-        ValidityVerdict::Valid => ("VALID", GREEN),
-        ValidityVerdict::Suspect => ("SUSPECT", YELLOW),
-        ValidityVerdict::Invalid => ("INVALID", RED),
+        ValidityLevel::Valid => ("VALID", GREEN),
+        ValidityLevel::Suspect => ("SUSPECT", YELLOW),
+        ValidityLevel::Invalid => ("INVALID", RED),
     }
 }
 
 /// Paints the outcome in a line about the verdict or an objective.
 fn paint_verdict(line: &str, colour: bool) -> String {
-    let (label, words): (&str, &[(&str, &str)]) = if line.starts_with("verdict ") {
-        ("verdict ", &[("INVALID", RED), ("VALID", GREEN), ("SUSPECT", YELLOW)])
+    let (label, words): (&str, &[(&str, &str)]) = if line.starts_with("validity ") {
+        ("validity ", &[("INVALID", RED), ("VALID", GREEN), ("SUSPECT", YELLOW)])
     } else if line.starts_with("objective ") {
         ("objective ", &[(": MISSED (", RED), (": met (", GREEN), (": NOT PROVEN (", YELLOW)])
     } else {
@@ -454,7 +454,7 @@ pub const RED: &str = "31";
 
 pub fn verdict(run: &Run, colour: bool) -> String {
     let (word, code) = verdict_word(run.validity.verdict);
-    let mut text = format!("verdict      {}", paint(word, code, colour));
+    let mut text = format!("validity     {}", paint(word, code, colour));
     if run.validity.reasons.is_empty() {
         text.push_str(": no problem found");
     }

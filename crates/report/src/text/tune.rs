@@ -11,7 +11,7 @@ use tune::ablation::{AblationReport, SettingEffect};
 use tune::apply::ApplyPlan;
 use tune::journal::Target;
 use tune::report::{Action, CheckReport, LineFinding, SettingFinding};
-use tune::setting::{Scope, Verdict};
+use tune::setting::{Assessment, Scope};
 
 /// Maximum number of findings that an answer names.
 const NAMED_MAX: usize = 3;
@@ -168,8 +168,13 @@ pub fn format_lines(report: &CheckReport) -> String {
         }
         lines.iter().for_each(|line| push_line(&mut text, line));
     }
-    let verdicts =
-        [Verdict::Recommend, Verdict::Conditional, Verdict::Obsolete, Verdict::Harmful, Verdict::Invalid];
+    let verdicts = [
+        Assessment::Recommend,
+        Assessment::Conditional,
+        Assessment::Obsolete,
+        Assessment::Harmful,
+        Assessment::Invalid,
+    ];
     let counts = verdicts.iter().filter_map(|verdict| {
         let count = report.lines.iter().filter(|line| line.verdict == *verdict).count();
         (count > 0).then(|| format!("{count} {}", verdict.name()))
@@ -223,15 +228,15 @@ fn lines_answer(report: &CheckReport, findings: &[&LineFinding]) -> Answer {
     };
     let count = |is_kind: fn(&LineFinding) -> bool| findings.iter().filter(|line| is_kind(line)).count();
     let kinds = [
-        (count(|line| line.verdict == Verdict::Invalid), "invalid"),
-        (count(|line| line.verdict == Verdict::Harmful), "harmful"),
-        (count(|line| line.verdict < Verdict::Harmful), "without the effect that it seems to have"),
+        (count(|line| line.verdict == Assessment::Invalid), "invalid"),
+        (count(|line| line.verdict == Assessment::Harmful), "harmful"),
+        (count(|line| line.verdict < Assessment::Harmful), "without the effect that it seems to have"),
     ];
     let kinds = kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}"));
     let kinds: Vec<String> = kinds.collect();
     // A harmful line that the kernel takes does more damage than one that it rejects.
     let mut ordered = findings.to_vec();
-    sort_by_key(&mut ordered, |line| line.verdict != Verdict::Harmful);
+    sort_by_key(&mut ordered, |line| line.verdict != Assessment::Harmful);
     let Some(first) = ordered.first() else {
         return Answer {
             what: format!("Nothing to correct in {lines}; {changes}."),

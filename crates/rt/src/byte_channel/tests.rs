@@ -9,7 +9,6 @@ use super::*;
 use crate::cores::block_on;
 use crate::stream::Stream;
 
-/// A waker that counts.
 #[derive(Default)]
 struct CountingWaker(AtomicUsize);
 

@@ -51,6 +51,7 @@ pub(super) fn read_ocsp_response(path: &Path, certificate: &[u8]) -> Result<Ocsp
         .map_err(|reason| TlsConfigError::in_file(path, reason))
 }
 
+#[cfg(any(test, fuzzing))]
 pub(crate) fn is_ocsp_response_for(der: &[u8], certificate: &[u8]) -> bool {
     check_response(der, certificate).is_ok()
 }

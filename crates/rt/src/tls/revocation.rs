@@ -106,7 +106,6 @@ impl RevocationLists {
         &self.options
     }
 
-    /// Returns the lists in DER.
     pub(super) fn ders(&self) -> Vec<CertificateRevocationListDer<'static>> {
         self.lists.iter().map(|list| list.der.clone()).collect()
     }

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use xdp::attachment::Attachment;
+use xdp::attachment::{Attachment, check_port};
 use xdp::interface::{InterfaceFacts, Route, SSH_PORT, XdpError};
 use xdp::port::frame_memory_bytes;
 use xdp::program::{RULES_MAX, Rule};
+use xdp::sockets;
 use xdp::stack::{CONNECTION_BYTES, CONNECTIONS_MAX, HALF_OPEN_MAX, StackConfig};
 
 use super::{UserTcpPort, connect_queues};
@@ -22,7 +23,6 @@ const KERNEL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 /// Settings of TCP in user space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserTcpPlan {
-    /// Name of the interface.
     pub interface: String,
     /// Number of threads: each has a receiving queue of the interface.
     pub threads: usize,
@@ -39,8 +39,21 @@ pub struct UserTcpSurvey {
     rules: Vec<Rule>,
     held: Vec<SocketAddr>,
     listen: Vec<SocketAddr>,
+    /// Own ports of a client.
     ports: RangeInclusive<u16>,
+    left: LeftPorts,
     routes: Vec<(SocketAddr, Route)>,
+}
+
+/// Ports of a client that stay with the kernel because its sockets have them.
+#[derive(Debug, Default)]
+struct LeftPorts {
+    /// Range without these sockets.
+    range: Option<RangeInclusive<u16>>,
+    /// Ports of the sockets, in order.
+    used: Vec<u16>,
+    /// Reason that they are not known.
+    unknown: Option<String>,
 }
 
 /// Routes of a client, by target.
@@ -64,13 +77,16 @@ impl UserTcpSurvey {
     pub fn for_server(plan: &UserTcpPlan, listen: &[SocketAddr]) -> Result<Self, XdpError> {
         let mut survey = Self::new(plan)?;
         for address in listen {
-            survey.problems.extend(survey.facts.check_address(address.ip()).err());
-            if address.port() == SSH_PORT {
-                survey.problems.push(XdpError::Ssh);
-            }
+            let checked = match survey.facts.check_address(address.ip()) {
+                _ if address.port() == SSH_PORT => Err(XdpError::Ssh),
+                Ok(()) => check_port(*address),
+                missing => missing,
+            };
+            survey.problems.extend(checked.err());
             let (local, port) = (address.ip(), address.port());
             survey.rules.push(Rule { local, ports: port..=port, remote: None });
         }
+        survey.check_rules();
         survey.held = listen.to_vec();
         survey.listen = listen.to_vec();
         Ok(survey)
@@ -103,10 +119,59 @@ impl UserTcpSurvey {
                 Err(error) => survey.problems.push(error),
             }
         }
-        if survey.rules.len() > RULES_MAX {
-            survey.problems.push(XdpError::TooManyRules(survey.rules.len()));
-        }
+        survey.check_rules();
+        survey.leave_used_ports(targets);
         Ok(survey)
+    }
+
+    fn check_rules(&mut self) {
+        if self.rules.len() > RULES_MAX {
+            self.problems.push(XdpError::TooManyRules(self.rules.len()));
+        }
+    }
+
+    /// Leaves the ports to the kernel that its sockets have at the own addresses: a client takes the largest range without
+    /// them.
+    fn leave_used_ports(&mut self, targets: &[SocketAddr]) {
+        let own = self.own_addresses();
+        let mut remote_ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
+        remote_ports.sort_unstable();
+        remote_ports.dedup();
+        let sockets = match sockets::read(&remote_ports) {
+            Ok(sockets) => sockets,
+            Err(error) => {
+                self.left.unknown = Some(error.to_string());
+                return;
+            }
+        };
+        let in_use = sockets.iter().filter_map(|socket| socket.port_in_use(&own, targets));
+        let mut used: Vec<u16> = in_use.filter(|port| self.ports.contains(port)).collect();
+        used.sort_unstable();
+        used.dedup();
+        if used.is_empty() {
+            return;
+        }
+        match free_range(&self.ports, &used) {
+            Some(free) => {
+                self.left.range = Some(std::mem::replace(&mut self.ports, free));
+                for rule in &mut self.rules {
+                    rule.ports = self.ports.clone();
+                }
+            }
+            None => {
+                let (first, last) = (*self.ports.start(), *self.ports.end());
+                self.problems.push(XdpError::NoPorts { addresses: own, first, last });
+            }
+        }
+        self.left.used = used;
+    }
+
+    /// Returns the addresses of the rules, each once.
+    fn own_addresses(&self) -> Vec<IpAddr> {
+        let mut addresses: Vec<IpAddr> = self.rules.iter().map(|rule| rule.local).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
     }
 
     fn new(plan: &UserTcpPlan) -> Result<Self, XdpError> {
@@ -120,6 +185,7 @@ impl UserTcpSurvey {
             held: Vec::new(),
             listen: Vec::new(),
             ports: client_ports(&kernel),
+            left: LeftPorts::default(),
             routes: Vec::new(),
         })
     }
@@ -141,13 +207,10 @@ impl UserTcpSurvey {
         }
         let attachments =
             Attachment::open(&self.facts, &self.rules, &self.held).map_err(|error| vec![error])?;
-        let mut addresses: Vec<IpAddr> = self.rules.iter().map(|rule| rule.local).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
         let config = StackConfig {
             mac: self.facts.mac,
             mtu: self.facts.mtu as usize,
-            addresses,
+            addresses: self.own_addresses(),
             listen: self.listen,
             ports: self.ports,
             verifies_checksums: self.facts.verifies_checksums(),
@@ -183,7 +246,11 @@ impl UserTcpSurvey {
             "xdp: {} (driver {driver}, MTU {}, receiving queues: {})\n",
             facts.name, facts.mtu, facts.queues
         );
-        text += "xdp mode: found at the start: zero-copy if the driver has it, else copy, else generic\n";
+        let mode = match facts.mode {
+            Some(mode) => format!("{mode}, as the driver reports it; the start tries it"),
+            None => "found at the start: zero-copy if the driver has it, else copy, else generic".to_owned(),
+        };
+        let _ = writeln!(text, "xdp mode: {mode}");
         let missing = missing_capabilities();
         if !missing.is_empty() {
             let _ = writeln!(text, "xdp capabilities missing: {}", missing.join(", "));
@@ -196,6 +263,7 @@ impl UserTcpSurvey {
             let from = rule.remote.map(|remote| format!(" from {remote}")).unwrap_or_default();
             let _ = writeln!(text, "xdp takes from the kernel: TCP to {} port {ports}{from}", rule.local);
         }
+        text += &self.left.describe();
         let threads = facts.queues.max(1) as usize;
         let connections = connections.unwrap_or(usize::MAX).min(CONNECTIONS_MAX * threads);
         let _ = writeln!(
@@ -211,11 +279,56 @@ impl UserTcpSurvey {
         );
         text +=
             "xdp is not seen by ss, nstat, tcpdump and conntrack: they know nothing of these connections\n";
+        text += "xdp record will not know: congestion windows, the round trip of each segment, the state of each socket\n";
         for problem in &self.problems {
             let _ = writeln!(text, "xdp problem: {problem}");
         }
         text
     }
+}
+
+impl LeftPorts {
+    /// Maximum number of ports that are named.
+    const NAMED_MAX: usize = 8;
+
+    /// Describes the ports in a line; empty if there are none.
+    fn describe(&self) -> String {
+        if let Some(reason) = &self.unknown {
+            return format!("xdp leaves to the kernel: ports of its sockets are not known ({reason})\n");
+        }
+        let Some(range) = &self.range else { return String::new() };
+        let mut ports: Vec<String> = self.used.iter().take(Self::NAMED_MAX).map(u16::to_string).collect();
+        if self.used.len() > Self::NAMED_MAX {
+            ports.push("...".to_owned());
+        }
+        let (count, first, last) = (self.used.len(), range.start(), range.end());
+        format!(
+            "xdp leaves to the kernel: its sockets have {count} of the ports {first} to {last}: {}\n",
+            ports.join(", ")
+        )
+    }
+}
+
+/// Returns the longest part of a range of ports without the used ones, which are in order.
+fn free_range(ports: &RangeInclusive<u16>, used: &[u16]) -> Option<RangeInclusive<u16>> {
+    let mut start = *ports.start();
+    let mut longest: Option<RangeInclusive<u16>> = None;
+    let mut add = |start: u16, end: u16| {
+        if start <= end && longest.as_ref().is_none_or(|known| known.len() < usize::from(end - start) + 1) {
+            longest = Some(start..=end);
+        }
+    };
+    for port in used.iter().filter(|port| ports.contains(port)) {
+        if *port > start {
+            add(start, port - 1);
+        }
+        if *port == u16::MAX {
+            return longest;
+        }
+        start = port + 1;
+    }
+    add(start, *ports.end());
+    longest
 }
 
 /// Returns own ports of a client that the kernel does not give to others.
@@ -272,6 +385,36 @@ mod tests {
             assert_eq!(client_ports(&kernel), expected, "{kernel:?}");
         }
         assert_eq!(parse_range("32768\t60999\n"), Some(32_768..=60_999));
+        for (used, expected) in [
+            (&[][..], Some(100..=109)),
+            (&[100], Some(101..=109)),
+            (&[109], Some(100..=108)),
+            (&[103], Some(104..=109)),
+            (&[106], Some(100..=105)),
+            (&[102, 107], Some(103..=106)),
+            (&[99, 110], Some(100..=109)),
+            (&[100, 101, 102, 103, 104, 105, 106, 107, 108, 109], None),
+        ] {
+            assert_eq!(free_range(&(100..=109), used), expected, "{used:?}");
+        }
+        assert_eq!(free_range(&(65_534..=65_535), &[65_535]), Some(65_534..=65_534));
+        assert_eq!(free_range(&(65_535..=65_535), &[65_535]), None);
+    }
+
+    #[test]
+    fn ports_that_are_left_to_the_kernel_are_named_and_counted() {
+        let left =
+            |used: Vec<u16>| LeftPorts { range: Some(10_000..=19_999), used, unknown: None }.describe();
+        let line = "xdp leaves to the kernel: its sockets have 2 of the ports 10000 to 19999: 10250, 11211\n";
+        assert_eq!(left(vec![10_250, 11_211]), line);
+        assert!(left((10_000..10_020).collect()).ends_with(" 10006, 10007, ...\n"));
+        assert_eq!(LeftPorts::default().describe(), "");
+        let unknown = LeftPorts { unknown: Some("no".into()), ..LeftPorts::default() };
+        assert!(unknown.describe().contains("are not known (no)"));
+    }
+
+    #[test]
+    fn queues_have_equal_ranges() {
         assert_eq!(parse_range("x"), None);
         assert_eq!(split_range(&(10_000..=10_999), 1), [10_000..=10_999]);
         assert_eq!(split_range(&(10_000..=10_999), 3), [10_000..=10_332, 10_333..=10_665, 10_666..=10_998]);

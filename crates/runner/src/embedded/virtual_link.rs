@@ -11,7 +11,6 @@ use host::sandbox::programs::find_program;
 use super::Origin;
 use crate::failure::Failure;
 
-/// Interface of the client.
 pub const CLIENT_INTERFACE: &str = "to-origin";
 const ORIGIN_INTERFACE: &str = "to-client";
 // Addresses for tests of network devices (RFC 2544), in namespaces that nobody else has.

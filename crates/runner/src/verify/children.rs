@@ -12,7 +12,7 @@ use record::problem::InputProblem;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::foreign::ForeignProcess;
+use super::foreign_process::ForeignProcess;
 use super::haproxy::HaproxyProcess;
 use super::sampler::GaugeSource;
 use super::subject::VerifySubject;

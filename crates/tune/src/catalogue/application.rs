@@ -1,6 +1,6 @@
 //! Rows about options of servers, sockets and builds. They are reported, never set: `weir lab run` measures them.
 
-use crate::setting::Verdict::{Conditional, Harmful, Recommend};
+use crate::setting::Assessment::{Conditional, Harmful, Recommend};
 use crate::setting::{Probe, Scope, Setting, setting};
 
 /// Row of an option that only the program itself can set.

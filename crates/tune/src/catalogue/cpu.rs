@@ -1,9 +1,9 @@
 //! Rows about CPUs, clocks and control groups.
 
 use super::{ALL, advise, consider, harmful};
+use crate::setting::Assessment::Recommend;
 use crate::setting::Certainty::{Documented, Measured};
 use crate::setting::RuleCondition::Is;
-use crate::setting::Verdict::Recommend;
 use crate::setting::WantedValue::{Exactly, OneOf};
 use crate::setting::{Probe, Scope, Setting, setting};
 

@@ -4,9 +4,9 @@ use host::tuning::DriverSetting;
 
 use super::{ALL, NAPI, SCALING, advise, harmful};
 use crate::kernel::ANY;
+use crate::setting::Assessment::Recommend;
 use crate::setting::Certainty::{Documented, Judgement, Measured};
 use crate::setting::RuleCondition::{Above, Is};
-use crate::setting::Verdict::Recommend;
 use crate::setting::WantedValue::Exactly;
 use crate::setting::{Probe, Scope, Setting, setting};
 

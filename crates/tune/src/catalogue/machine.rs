@@ -2,9 +2,9 @@
 
 use super::{ALL, FS, KERNEL, VM, advise, consider, depends, from_gib, harmful, no_effect, v};
 use crate::kernel::ANY;
+use crate::setting::Assessment::{Harmful, Obsolete, Recommend};
 use crate::setting::Certainty::{Documented, Judgement};
 use crate::setting::RuleCondition::{Above, AboveOther, Always, Below, FieldBelowDefault, Is};
-use crate::setting::Verdict::{Harmful, Obsolete, Recommend};
 use crate::setting::WantedValue::{AtLeast, AtMost, OneOf};
 use crate::setting::{Probe, Scope, Setting, setting};
 

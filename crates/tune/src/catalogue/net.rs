@@ -2,10 +2,10 @@
 
 use super::{ALL, CONNTRACK, IP, NET, SCALING, consider, depends, harmful, v};
 use crate::kernel::ANY;
+use crate::setting::Assessment::{Conditional, Harmful, Obsolete};
 use crate::setting::Certainty::{Documented, Judgement, Measured};
 use crate::setting::RuleCondition::{Above, Always, Below, FieldBelowDefault, Is, TurnsOff};
 use crate::setting::Scope::{Interface, NetworkNamespace};
-use crate::setting::Verdict::{Conditional, Harmful, Obsolete};
 use crate::setting::WantedValue::OneOf;
 use crate::setting::{Setting, ValueRule, netns, setting};
 

@@ -2,7 +2,7 @@
 
 use super::{IP, KERNEL, v};
 use crate::kernel::KernelVersion;
-use crate::setting::Verdict::Obsolete;
+use crate::setting::Assessment::Obsolete;
 use crate::setting::{NETNS, SETTING, Setting};
 
 const fn gone(base: Setting, name: &'static str, removed: KernelVersion, effect: &'static str) -> Setting {

@@ -2,11 +2,11 @@
 
 use super::{ACCEPTING, IP, NET, advise, consider, depends, harmful, no_effect, v};
 use crate::kernel::ANY;
+use crate::setting::Assessment::{Harmful, Obsolete, Recommend};
 use crate::setting::Certainty::{Documented, Judgement};
 use crate::setting::RuleCondition::{
     Above, Always, FieldAboveDefault, FieldBelowDefault, Is, PagesAboveMemory,
 };
-use crate::setting::Verdict::{Harmful, Obsolete, Recommend};
 use crate::setting::WantedValue::{AtMost, Exactly};
 use crate::setting::{Setting, netns, setting};
 
@@ -196,7 +196,7 @@ pub(super) const ROWS: &[Setting] = &[
         .advice(&[consider(ACCEPTING, crate::setting::WantedValue::AtLeast("512"))])
         .rules(&[crate::setting::ValueRule {
             when: Above(4096),
-            verdict: crate::setting::Verdict::Conditional,
+            verdict: crate::setting::Assessment::Conditional,
             certainty: Judgement,
             reason: "memory of each syslog socket",
         }])

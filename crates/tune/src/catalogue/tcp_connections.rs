@@ -2,9 +2,9 @@
 
 use super::{ACCEPTING, ALL, IP, OPENING, advise, consider, depends, harmful, no_effect, v};
 use crate::kernel::ANY;
+use crate::setting::Assessment::{Conditional, Harmful, Obsolete, Recommend};
 use crate::setting::Certainty::{Documented, Judgement, Measured};
 use crate::setting::RuleCondition::{Above, Below, BytesEachAboveMemory, FieldBelowDefault, Is, OtherIs};
-use crate::setting::Verdict::{Conditional, Harmful, Obsolete, Recommend};
 use crate::setting::WantedValue::{AtLeast, Exactly, PortCount};
 use crate::setting::{Setting, ValueRule, netns};
 

@@ -2,9 +2,9 @@
 
 use super::{ACCEPTING, IP, advise, depends, harmful, v};
 use crate::kernel::ANY;
+use crate::setting::Assessment::{Conditional, Obsolete, Recommend};
 use crate::setting::Certainty::{Documented, Judgement, Measured};
 use crate::setting::RuleCondition::{Below, Is};
-use crate::setting::Verdict::{Conditional, Obsolete, Recommend};
 use crate::setting::WantedValue::Exactly;
 use crate::setting::{Setting, ValueRule, netns};
 

@@ -41,7 +41,7 @@ fn what_is_not_there_needs_no_change() {
 fn a_harmful_value_is_to_be_changed() {
     let findings =
         check_machine(&state(&[("net.core.somaxconn", value("128"))]), Role::Proxy, &BTreeMap::new());
-    assert_eq!((findings[0].action, findings[0].verdict), (Action::Change, Some(Verdict::Harmful)));
+    assert_eq!((findings[0].action, findings[0].verdict), (Action::Change, Some(Assessment::Harmful)));
     assert!(findings[0].wanted.is_some());
     assert_eq!(count_changes(&findings), 1);
 }

@@ -143,7 +143,7 @@ fn read_entry(path: &Path) -> Vec<ForeignLine> {
     }
 }
 
-/// Reads a text; bytes that are no UTF-8 are replaced, so that they are in the verdict on their line only.
+/// Reads a text; bytes that are no UTF-8 are replaced, so that they are in the assessment of their line only.
 fn read_text(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;

@@ -35,7 +35,7 @@ pub struct ForeignLine {
     pub name: String,
     pub value: String,
     pub comment: String,
-    /// Facts about the line that do not change its verdict.
+    /// Facts about the line that do not change its assessment.
     pub notes: Vec<String>,
     /// Reason why the line is no setting.
     pub problem: Option<String>,

@@ -1,11 +1,11 @@
-//! The sysctl lists of the notes get the verdicts of the catalogue, each with its reason.
+//! The sysctl lists of the notes get the assessments of the catalogue, each with its reason.
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::report::LimitTarget;
 use crate::setting::Role;
-use Verdict::{Conditional, Harmful, Invalid, Obsolete, Recommend};
+use Assessment::{Conditional, Harmful, Invalid, Obsolete, Recommend};
 
 /// Settings of a page about nginx (2018), as published, with its comments.
 const NGINX_PAGE: &str = include_str!("../../tests/data/nginx-page.conf");

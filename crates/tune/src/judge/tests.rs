@@ -1,4 +1,4 @@
-//! Comparison of values, and verdicts that depend on the kernel and on other settings.
+//! Comparison of values, and assessments that depend on the kernel and on other settings.
 
 use super::*;
 use crate::catalogue::find_setting;
@@ -62,22 +62,22 @@ fn an_advice_is_a_bound_or_a_choice() {
 #[test]
 fn a_removed_setting_is_rejected_only_by_kernels_without_it() {
     let removed = judge("net.ipv4.tcp_tw_recycle", "1", CURRENT);
-    assert_eq!((removed.verdict, removed.is_rejected), (Verdict::Obsolete, true));
+    assert_eq!((removed.verdict, removed.is_rejected), (Assessment::Obsolete, true));
     let before = judge("net.ipv4.tcp_tw_recycle", "1", KernelVersion(4, 9));
     assert!(!before.is_rejected, "{before:?}");
-    assert_ne!(before.verdict, Verdict::Recommend);
+    assert_ne!(before.verdict, Assessment::Recommend);
 }
 
 #[test]
 fn units_and_wrong_numbers_of_fields_are_rejected() {
     for value in ["128k", "many", "2147483648", ""] {
         let judged = judge("net.core.somaxconn", value, CURRENT);
-        assert_eq!((judged.verdict, judged.is_rejected), (Verdict::Invalid, true), "{value:?}");
+        assert_eq!((judged.verdict, judged.is_rejected), (Assessment::Invalid, true), "{value:?}");
     }
     assert!(!judge("net.core.somaxconn", "65535", CURRENT).is_rejected);
     for value in ["1024 99999", "0 65535", "1 65535", "60999 32768", "-5 100"] {
         let judged = judge("net.ipv4.ip_local_port_range", value, CURRENT);
-        assert_eq!((judged.verdict, judged.is_rejected), (Verdict::Invalid, true), "{value:?}");
+        assert_eq!((judged.verdict, judged.is_rejected), (Assessment::Invalid, true), "{value:?}");
     }
     assert!(!judge("net.ipv4.ip_local_port_range", "1024 65535", CURRENT).is_rejected);
     let machine = BTreeMap::from([("net.ipv4.ip_unprivileged_port_start".to_owned(), "80".to_owned())]);
@@ -90,8 +90,8 @@ fn a_default_has_no_effect_unless_it_is_the_advice() {
     let setting = find_setting("net.core.somaxconn").expect("in the catalogue");
     let default = setting.default_for(CURRENT).expect("a default");
     let judged = judge("net.core.somaxconn", default, CURRENT);
-    assert!(matches!(judged.verdict, Verdict::Recommend | Verdict::Obsolete), "{judged:?}");
+    assert!(matches!(judged.verdict, Assessment::Recommend | Assessment::Obsolete), "{judged:?}");
     // What was the default of an old kernel lowers today's.
     let lowered = judge("net.core.somaxconn", "128", CURRENT);
-    assert_eq!(lowered.verdict, Verdict::Harmful, "{lowered:?}");
+    assert_eq!(lowered.verdict, Assessment::Harmful, "{lowered:?}");
 }

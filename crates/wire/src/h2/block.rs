@@ -74,6 +74,7 @@ impl BlockReader {
     ///
     /// # Panics
     /// If one is exceeded.
+    #[cfg(any(test, fuzzing))]
     pub fn check(&self) {
         self.decoder.check_invariants();
     }

@@ -349,7 +349,7 @@ impl Connection {
     ///
     /// # Panics
     /// If one does not hold.
-    #[doc(hidden)]
+    #[cfg(any(test, fuzzing))]
     pub fn check_invariants(&mut self) {
         self.decoder.check_invariants();
         self.encoder.check_invariants();

@@ -55,6 +55,7 @@ impl Decoder {
     }
 
     /// Checks the limits of the table, for fuzz targets.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self) {
         self.table.check_invariants(self.size_limit.max(TABLE_BYTES_DEFAULT));
     }

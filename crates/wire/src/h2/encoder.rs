@@ -70,6 +70,7 @@ impl Encoder {
     }
 
     /// Checks the limits of the table, for fuzz targets.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self) {
         self.table.check_invariants(TABLE_BYTES_DEFAULT);
     }

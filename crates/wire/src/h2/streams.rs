@@ -179,6 +179,7 @@ impl Streams {
     }
 
     /// Content that callers have and did not return, of all streams, for fuzz targets.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn unconsumed(&self) -> u64 {
         let streams = self.slots.iter().filter(|stream| stream.id != 0);
         streams.map(|stream| u64::from(stream.unconsumed)).sum()

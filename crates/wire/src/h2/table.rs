@@ -193,6 +193,7 @@ impl DynamicTable {
 
     /// Checks the sizes and the memory, for fuzz targets. `size_limit` is the largest size that the table
     /// may have had.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn check_invariants(&self, size_limit: usize) {
         let size: usize = (0..self.len).filter_map(|index| self.get(index)).map(|entry| entry.size()).sum();
         assert_eq!(size, self.size);

@@ -1,5 +1,3 @@
-//! Integration tests of `wire`: replayed corpora, and comparisons with other implementations.
+//! Integration tests of `wire`: a comparison with another implementation.
 
-mod corpus;
 mod h2_peer;
-mod hyper_peer;

@@ -3,8 +3,9 @@
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{Socket, SocketBuffer};
 
-use super::BUFFER_BYTES;
-use crate::packet::{FourTuple, MacAddress};
+use super::measures::TimedSegment;
+use super::{BUFFER_BYTES, StackCounters};
+use crate::packet::{FourTuple, MacAddress, Segment};
 use crate::timers::NOT_ARMED;
 
 /// Id of a connection; one that is over is never used again.
@@ -61,6 +62,9 @@ pub(super) struct Connection {
     pub(super) expiry_ns: u64,
     /// End of the content sent so far, as a sequence number.
     pub(super) sent_end: Option<u32>,
+    pub(super) timed: Option<TimedSegment>,
+    /// Bits by which the windows of the peer are shifted, from its SYN.
+    window_shift: u8,
     /// Bytes that its user has read and written.
     pub(super) read_bytes: u64,
     pub(super) written_bytes: u64,
@@ -84,8 +88,25 @@ impl Connection {
             armed_ns: NOT_ARMED,
             expiry_ns,
             sent_end: None,
+            timed: None,
+            window_shift: 0,
             read_bytes: 0,
             written_bytes: 0,
+        }
+    }
+
+    /// Counts the window of a received segment and the time to its acknowledgement.
+    #[inline]
+    pub(super) fn measure(&mut self, segment: &Segment<'_>, now_ns: u64, counters: &mut StackCounters) {
+        if segment.is_synchronizing() {
+            self.window_shift = segment.window_shift();
+            return;
+        }
+        let Some(acknowledgement) = segment.acknowledgement() else { return };
+        counters.windows.record(u64::from(segment.window()) << self.window_shift);
+        if let Some(elapsed_ns) = self.timed.and_then(|timed| timed.elapsed_ns(acknowledgement, now_ns)) {
+            self.timed = None;
+            counters.round_trips.record(elapsed_ns);
         }
     }
 

@@ -3,7 +3,7 @@
 mod checksums;
 
 use std::io::{ErrorKind, IoSlice};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::task::{Poll, Waker};
 
 use super::testing::{Faults, MemoryLink, config, pair};
@@ -116,7 +116,14 @@ fn content_arrives_whole_in_spite_of_loss_duplicates_and_reordering() {
         }
         assert!(received == sent && echoed == sent, "{faults:?}: {} {}", received.len(), echoed.len());
         ended.unwrap().unwrap();
-        assert_eq!(world.client.counters().retransmitted > 0, faults.lost > 0, "{faults:?}");
+        let counters = world.client.counters();
+        assert_eq!(counters.retransmitted > 0, faults.lost > 0, "{faults:?}");
+        // None of what was sent again, which it is after a second at the earliest, is measured.
+        let (trips, windows) = (counters.round_trips, counters.windows);
+        assert!(trips.count > 5 && trips.min_ns >= MILLISECOND_NS, "{faults:?}: {trips:?}");
+        assert!(trips.max_ns < 1_000 * MILLISECOND_NS, "{faults:?}: {trips:?}");
+        assert!((1..=BUFFER_BYTES as u64).contains(&windows.min_bytes), "{windows:?}");
+        assert_eq!(windows.max_bytes, BUFFER_BYTES as u64);
         world.client.close(client, world.now_ns);
         world.server.close(server, world.now_ns);
         for _ in 0..20_000 {
@@ -219,6 +226,50 @@ fn a_flood_of_opening_segments_holds_few_connections_and_does_not_lock_out() {
         world.step();
     }
     assert_eq!((world.server.connections(), world.server.half_open_count), (1, 0));
+}
+
+#[test]
+fn each_of_twenty_own_addresses_connects_accepts_and_resets() {
+    let own = |network: u16| -> Vec<IpAddr> {
+        let ipv4 = (1..=10).map(|last| IpAddr::from([10, 0, network as u8, last]));
+        let ipv6 = (1..=10).map(|last| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, network, last]));
+        ipv4.chain(ipv6).collect()
+    };
+    let stack = |link, addresses: Vec<IpAddr>| {
+        let listen = addresses.iter().map(|address| (*address, 80).into()).collect();
+        Stack::new(link, StackConfig { addresses, listen, ..config(SERVER) }, 0)
+    };
+    let (client, server) = pair(Faults::default(), 1);
+    let mut world = World { client: stack(client, own(2)), server: stack(server, own(1)), now_ns: 0 };
+    for (local, remote) in own(2).into_iter().zip(own(1)) {
+        let mut connect = |port| world.client.connect(local, (remote, port).into(), [9; 6], world.now_ns);
+        let (open, refused) = (connect(80).unwrap(), connect(81).unwrap());
+        assert!(world.client.poll_connected(open, Waker::noop()).is_pending());
+        for _ in 0..10 {
+            world.step();
+        }
+        let opened = world.client.poll_connected(open, Waker::noop());
+        assert!(matches!(opened, Poll::Ready(Ok(()))), "{remote}: {opened:?}");
+        let accepted = world.server.accept().unwrap();
+        let tuple = world.server.tuple(accepted).unwrap();
+        assert_eq!((tuple.local, tuple.remote.ip()), ((remote, 80).into(), local));
+        let Poll::Ready(Err(error)) = world.client.poll_connected(refused, Waker::noop()) else {
+            panic!("{remote}: no reset");
+        };
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        world.client.close(refused, world.now_ns);
+        assert!(world.server.poll_write(accepted, Waker::noop(), &[IoSlice::new(b"hello")]).is_ready());
+        let mut received = Vec::new();
+        for _ in 0..4 {
+            world.step();
+            assert!(read_all(&mut world.client, open, &mut received).is_none());
+        }
+        assert_eq!(received, b"hello");
+    }
+    assert_eq!((world.server.connections(), world.server.counters().malformed), (20, 0));
+    // Others are not taken for own ones.
+    world.server.process_frame(&frame("10.0.2.1:9", "10.0.1.11:80", 2, b""), world.now_ns);
+    assert_eq!(world.server.counters().malformed, 1);
 }
 
 #[test]

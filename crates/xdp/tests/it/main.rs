@@ -18,16 +18,25 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::os::fd::AsFd;
 
-use xdp::attachment::Attachment;
-use xdp::fuzzing::set_header_checksum;
+use xdp::attachment::{Attachment, check_port};
 use xdp::interface::{InterfaceFacts, XdpError};
+use xdp::packet::ETHERNET_BYTES;
 use xdp::program::Rule;
 use xdp::stack::{CONNECTIONS_MAX, ConnectionId, HALF_OPEN_MAX, Link, Stack, StackConfig, StackCounters};
+
+#[expect(unreachable_pub, reason = "the library makes it public")]
+#[path = "../../src/fuzzing/header_checksum.rs"]
+mod header_checksum;
 
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1));
 const KERNELS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2));
 const OURS_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, 1));
 const KERNELS_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, 2));
+
+/// Addresses that only one test adds to the interface: with the others more than smoltcp has room for.
+fn further_addresses() -> impl Iterator<Item = IpAddr> {
+    (11..=20).map(|last| IpAddr::from([10, 78, 0, last]))
+}
 
 /// Bound of each step of a test that waits for the other end, which may have failed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -196,7 +205,7 @@ impl FaultyLink {
         frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, a | 128, b, c]);
         frame.extend([10, 78, 0, 1]);
         frame.extend([4, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]);
-        set_header_checksum(&mut frame);
+        header_checksum::set_header_checksum(&mut frame);
         frame
     }
 
@@ -247,12 +256,16 @@ impl Link for FaultyLink {
     }
 }
 
+fn own_addresses() -> impl Iterator<Item = IpAddr> {
+    [OURS, OURS_IPV6].into_iter().chain(further_addresses())
+}
+
 fn config(facts: &InterfaceFacts) -> StackConfig {
     StackConfig {
         mac: facts.mac,
         mtu: facts.mtu as usize,
-        addresses: vec![OURS, OURS_IPV6],
-        listen: vec![SocketAddr::new(OURS, 80), SocketAddr::new(OURS_IPV6, 80)],
+        addresses: own_addresses().collect(),
+        listen: own_addresses().map(|address| SocketAddr::new(address, 80)).collect(),
         ports: 20_000..=20_999,
         verifies_checksums: facts.verifies_checksums(),
         connections_max: CONNECTIONS_MAX,
@@ -266,7 +279,8 @@ fn config(facts: &InterfaceFacts) -> StackConfig {
 
 fn rules() -> Vec<Rule> {
     let both = |local| [80..=80, 20_000..=20_999].map(|ports| Rule { local, ports, remote: None });
-    [OURS, OURS_IPV6].into_iter().flat_map(both).collect()
+    let served = further_addresses().map(|local| Rule { local, ports: 80..=80, remote: None });
+    [OURS, OURS_IPV6].into_iter().flat_map(both).chain(served).collect()
 }
 
 /// One connection of the stack that returns what it receives.
@@ -481,6 +495,38 @@ fn closed_windows_stop_both_directions_and_open_again() {
 }
 
 #[test]
+fn each_of_twelve_own_addresses_is_served() {
+    let Some(pair) = Namespaces::create() else { return };
+    for address in further_addresses() {
+        assert!(ip(&format!("-n {} address add {address}/24 dev x0", pair.ours)));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (namespace, flag) = (pair.ours.clone(), Arc::clone(&stop));
+    let stack = std::thread::spawn(move || run_echo(&namespace, Faults::default(), None, &flag));
+    let namespace = pair.kernels.clone();
+    let peer = std::thread::spawn(move || {
+        enter(&namespace);
+        let deadline = instant() + STEP_TIMEOUT;
+        for address in own_addresses() {
+            // Until the stack has the packets, the kernel refuses.
+            let stream = loop {
+                match TcpStream::connect(SocketAddr::new(address, 80)) {
+                    Ok(stream) => break stream,
+                    Err(error) => assert!(instant() < deadline, "{address}: {error}"),
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            };
+            assert_eq!(stream.peer_addr().unwrap().ip(), address);
+            check_echo(stream, 10_000, 7, Duration::ZERO);
+        }
+    });
+    peer.join().unwrap();
+    stop.store(true, Ordering::Relaxed);
+    let (counters, connections) = stack.join().unwrap();
+    assert_eq!((counters.accepted, counters.malformed, connections), (12, 0, 0), "{counters:?}");
+}
+
+#[test]
 fn a_flood_of_strangers_does_not_lock_out_the_kernel() {
     let faults = Faults { strangers: 20, ..Faults::default() };
     let Some(counters) = exchange(faults, 2_000_000, Duration::ZERO) else { return };
@@ -500,15 +546,20 @@ fn what_the_kernel_uses_is_refused_and_what_was_taken_is_given_back() {
         let listener = TcpListener::bind(address).unwrap();
         let open = || Attachment::open(&facts(), &rules(), &[address]);
         assert!(matches!(open(), Err(XdpError::PortUsed(_))));
+        assert!(matches!(check_port(address), Err(XdpError::PortUsed(used)) if used == address));
         drop(listener);
+        check_port(address).unwrap();
         let ssh = [Rule { local: OURS, ports: 1..=1_000, remote: None }];
         assert!(matches!(Attachment::open(&facts(), &ssh, &[]), Err(XdpError::Ssh)));
         let attachment = open().unwrap();
         let program = facts().program;
         assert!(program.is_some_and(|id| id > 0));
+        // Before Linux 6.3 the kernel reports none.
+        assert!(facts().mode.is_none_or(|mode| mode == attachment[0].mode()), "{:?}", facts().mode);
         assert!(TcpListener::bind(address).is_err(), "the port is held");
         let elsewhere = [Rule { local: OURS, ports: 90..=90, remote: None }];
-        assert!(Attachment::open(&facts(), &elsewhere, &[]).is_err());
+        let second = Attachment::open(&facts(), &elsewhere, &[]).unwrap_err();
+        assert!(matches!(second, XdpError::ProgramAttached { id, .. } if id == program), "{second}");
         assert!(
             facts()
                 .problems(1, false)

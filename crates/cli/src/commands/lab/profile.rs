@@ -13,7 +13,7 @@ use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
 
-use super::target::{ProfileTarget, RunningTarget, pause};
+use super::profile_target::{ProfileTarget, RunningTarget, pause};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, FlagReader};
 use crate::output::file::{write_json, write_text};

@@ -1,9 +1,9 @@
 //! `weir lab run FILE|NAME`: runs an experiment, from its file to its report.
 
 pub(super) mod environment_checks;
+mod file_trials;
 mod options;
 mod progress;
-mod trials;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -33,8 +33,8 @@ use runner::run_record::host_record;
 pub(in crate::commands) use self::environment_checks::with_environment_checks;
 pub(in crate::commands) use self::options::{changed_settings, parse_options};
 
+use self::file_trials::FileTrials;
 use self::progress::Progress;
-use self::trials::FileTrials;
 use record::sorted::CollectSorted;
 
 use super::experiments::{DIRECTORY_DEFAULT, directory_failure};

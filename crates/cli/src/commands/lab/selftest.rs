@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use experiment::engine::environment::program_file;
+use experiment::selftest::case_part::CasePart;
 use experiment::selftest::cases::{CaseSet, HostCapabilities, NOT_INDUCED, TestCase};
 use experiment::selftest::matrix::{CaseOutcome, NotInducible, SCHEMA, SelfTest, matrix_text};
 use experiment::selftest::order::order;
-use experiment::selftest::split::CasePart;
 use experiment::selftest::{markdown, reliability};
 use experiment::trial::TrialTools;
 use record::invalid_value;

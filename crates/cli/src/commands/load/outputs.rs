@@ -8,7 +8,7 @@ use load::recorder::PhaseHistograms;
 use load::validity::LiveLimits;
 use record::problem::InputProblem;
 use record::run::Run;
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 use report::RunComparison;
 use report::text::csv::csv;
 use report::text::junit::junit;
@@ -68,7 +68,7 @@ pub(super) fn write_results(
     write_text(&junit(run), args.text("junit").as_deref())?;
     write_run_page(args, run, baseline.zip(comparison.as_ref()))?;
     let on_invalid = OnInvalid::parse(args.text("on-invalid").as_deref())?;
-    if on_invalid == OnInvalid::Warn && run.validity.verdict == ValidityVerdict::Invalid {
+    if on_invalid == OnInvalid::Warn && run.validity.verdict == ValidityLevel::Invalid {
         warn!("weir: warning: the result is not valid (--on-invalid warn)");
     }
     warn_of_undecided(comparison.as_ref());

@@ -1,9 +1,9 @@
 //! Proxy of a verification, from its flags. Opens nothing but the file of a config.
 
-use experiment::scenario::split_words;
 use plan::config::ConfigTarget;
 use plan::subject_queue::SubjectQueue;
 use record::problem::InputProblem;
+use record::shell::split_words;
 use runner::verify::subject::{
     ConfigSource, RunningSubject, SubjectProgram, VerifySubject, check_placeholders,
 };
@@ -101,8 +101,8 @@ fn parse_program(
     if args.is_given("origin-listen") {
         note("origin-listen", "only with --subject-url".to_owned());
     }
-    let command = split_words(text).unwrap_or_else(|| {
-        note("subject", "a quotation mark is not closed".to_owned());
+    let command = split_words(text).unwrap_or_else(|why| {
+        note("subject", why.to_string());
         Vec::new()
     });
     let config = args.text("subject-config").and_then(|name| read_config(&name, note));

@@ -63,6 +63,24 @@ fn a_part_near_the_start_waits_for_the_whole() {
 }
 
 #[test]
+fn a_part_of_another_unit_is_only_forwarded() {
+    let _shared = shared_machine();
+    let server = RecordingServer::start(|_, _| {
+        b"HTTP/1.1 206 Partial Content\r\nCache-Control: max-age=600\r\nContent-Range: pages 1-2/9\r\n\
+          Content-Length: 3\r\n\r\ntwo"
+            .to_vec()
+    });
+    let proxy = start(&server, "");
+    for unit in ["pages", "bytesize", "byte"] {
+        let response = get(&proxy, "/part", &format!("Range: {unit}=1-2\r\n"));
+        assert_eq!((response.status, response.body.as_slice()), (206, &b"two"[..]), "{}", response.head);
+    }
+    proxy.metrics_until("no fetch beside", |metrics| metrics.sum(REFRESHES, &[]) == 0.0);
+    assert_eq!(server.requests(), 3);
+    proxy.assert_all_returned();
+}
+
+#[test]
 fn a_part_far_from_the_start_is_forwarded_and_the_whole_is_fetched_beside_it() {
     let _shared = shared_machine();
     let server = RecordingServer::start(|request, _| respond(request, "Cache-Control: max-age=600\r\n"));

@@ -216,7 +216,7 @@ fn brace_end(masked: &str, open: usize) -> usize {
     masked.len()
 }
 
-/// Returns the byte ranges of items that exist only in tests: `#[cfg(test)]` and `#[test]`.
+/// Returns the byte ranges of items that exist only in tests and for fuzzers: `#[cfg(test)]`, `#[test]` and the like.
 pub(crate) fn test_ranges(masked: &str) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for (at, _) in masked.match_indices("#[") {
@@ -225,7 +225,8 @@ pub(crate) fn test_ranges(masked: &str) -> Vec<Range<usize>> {
         }
         let end = attribute_end(masked, at);
         let inside: String = masked[at + 2..end - 1].split_whitespace().collect();
-        if inside == "test" || inside == "cfg(test)" || inside.starts_with("cfg(all(test,") {
+        let is_test = ["test", "cfg(test)", "cfg(any(test,fuzzing))"].contains(&&*inside);
+        if is_test || inside.starts_with("cfg(all(test,") {
             let mut item = end;
             while masked[item..].trim_start().starts_with("#[") {
                 let next = item + masked[item..].find("#[").unwrap_or(0);
@@ -378,6 +379,8 @@ mod tests {
 }
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(any(test, fuzzing))]
+fn checked() {}
 fn b() {}
 #[cfg(not(test))]
 fn c() {}

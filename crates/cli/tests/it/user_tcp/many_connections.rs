@@ -54,6 +54,37 @@ fn several_addresses_have_more_connections_than_ports() {
 }
 
 #[test]
+fn more_than_eight_own_addresses_serve_and_load() {
+    let Some(pair) = Pair::create() else { return };
+    let (served, sources) = (11..=20, 31..=40);
+    for (end, device, addresses) in [(0, "x0", served.clone()), (1, "x1", sources)] {
+        for last in addresses {
+            let address = format!("10.79.0.{last}/24");
+            assert!(ip(&["-n", &pair.0[end], "address", "add", &address, "dev", device]));
+        }
+    }
+    let mut listen: Vec<String> = ["--xdp", "x0", "--listen", "10.79.0.1:80"].map(str::to_owned).into();
+    listen.extend(served.clone().map(|last| format!("--listen=10.79.0.{last}:80")));
+    let server = pair.serve(&listen.iter().map(String::as_str).collect::<Vec<_>>());
+    let urls: Vec<String> = served.map(|last| format!("http://10.79.0.{last}/?s=100")).collect();
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let xdp = ["--xdp", "x1", "--source", "10.79.0.31-10.79.0.40"];
+    for (transport, targets) in [(&[][..], &urls[..]), (&xdp, &urls[9..])] {
+        let fixed = ["load", "--no-baseline", "--json", "RECORD", "-n", "1000", "-c", "20"];
+        let run = pair.weir(1, &[&fixed[..], transport, targets].concat());
+        run.assert_sums();
+        let found = (run.count("totals.responses"), run.errors(), run.count("totals.connections.opened"));
+        assert_eq!(found, (1_000, 0, 20), "{} {}", run.stdout, run.stderr);
+    }
+    assert_eq!(pair.stats()["requests"].as_u64(), Some(2_000));
+    drop(server);
+    let further: Vec<String> = (100..117).map(|port| format!("--listen=10.79.0.1:{port}")).collect();
+    let further: Vec<&str> = further.iter().map(String::as_str).collect();
+    let check = pair.weir(0, &[&["serve", "--xdp", "x0", "--check"], &further[..]].concat());
+    assert!(check.code == 1 && check.stdout.contains("17 addresses: --xdp takes at most 16"), "{check:?}");
+}
+
+#[test]
 fn ports_are_used_again_while_the_kernel_has_old_connections_in_time_wait() {
     let Some(pair) = Pair::create() else { return };
     assert!(pair.run(1, "sysctl", &["-qw", KERNEL_PORTS]).status.success());

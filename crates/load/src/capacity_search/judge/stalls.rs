@@ -28,7 +28,7 @@ pub(super) fn can_explain_shortfall(run: &Run, missing: f64) -> bool {
     run.generator.stalls.affected_requests() as f64 >= missing
 }
 
-/// Returns the reason why a trial has no verdict.
+/// Returns the reason why a trial is undecided.
 pub(super) fn reason(run: &Run) -> String {
     let stalls = &run.generator.stalls;
     format!(

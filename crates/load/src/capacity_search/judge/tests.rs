@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use record::capacity_search::limit_kind;
-use record::validity::{Validity, ValidityReason, ValidityVerdict};
+use record::validity::{Validity, ValidityLevel, ValidityReason};
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn run(offered_per_s: f64, responses_per_s: f64) -> Run {
 
 fn with_invalid_reason(mut run: Run, code: &str) -> Run {
     let reason =
-        ValidityReason { code: code.to_owned(), verdict: ValidityVerdict::Invalid, text: "so".to_owned() };
+        ValidityReason { code: code.to_owned(), verdict: ValidityLevel::Invalid, text: "so".to_owned() };
     run.validity = Validity::from_reasons(vec![reason]);
     run
 }
@@ -98,11 +98,11 @@ fn an_objective_is_an_objective() {
 fn a_generator_at_its_limit_says_nothing_of_a_miss() {
     for code in ["client_bound", "littles_law"] {
         let judged = judge(&with_invalid_reason(run(1000.0, 900.0), code), SearchQuantity::Rate, 0);
-        assert_eq!(judged.outcome, LevelOutcome::NoVerdict, "{code}");
+        assert_eq!(judged.outcome, LevelOutcome::Undecided, "{code}");
         assert_eq!(judged.reasons, [format!("{code}: so")]);
     }
     assert_eq!(outcome(&with_invalid_reason(run(1000.0, 1000.0), "client_bound")), LevelOutcome::Held);
-    assert_eq!(outcome(&with_invalid_reason(run(1000.0, 1000.0), "littles_law")), LevelOutcome::NoVerdict);
+    assert_eq!(outcome(&with_invalid_reason(run(1000.0, 1000.0), "littles_law")), LevelOutcome::Undecided);
     // The subject's errors are not a fault of the measurement.
     assert_eq!(outcome(&with_invalid_reason(run(1000.0, 900.0), "errors")), LevelOutcome::Missed);
 }
@@ -115,14 +115,14 @@ fn a_generator_with_idle_time_does_not_explain_few_responses() {
         (Some(0.1), Some(0.6));
     assert_eq!(outcome(&waited), LevelOutcome::Missed);
     waited.generator.busiest_thread_fraction = Some(0.35);
-    assert_eq!(outcome(&waited), LevelOutcome::NoVerdict);
+    assert_eq!(outcome(&waited), LevelOutcome::Undecided);
     // A missed latency may be caused by the wait.
     let mut slow = with_invalid_reason(run(1000.0, 1000.0), "run_queue_wait");
     slow.generator = waited.generator.clone();
     slow.generator.busiest_thread_fraction = Some(0.1);
     slow.objectives =
         vec![record::run::ObjectiveResult { text: "p99<5ms".into(), met: false, value: 6e6, validity: None }];
-    assert_eq!(outcome(&slow), LevelOutcome::NoVerdict);
+    assert_eq!(outcome(&slow), LevelOutcome::Undecided);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn connections_that_are_not_there_are_what_is_searched_for() {
     refused.totals.connections.requested = 100;
     refused.totals.connections.max_open = 90;
     refused.totals.errors = BTreeMap::from([("refused".to_owned(), 3)]);
-    assert_eq!(outcome(&refused), LevelOutcome::NoVerdict);
+    assert_eq!(outcome(&refused), LevelOutcome::Undecided);
     let judged = judge(&refused, SearchQuantity::Connections, 0);
     assert_eq!(judged.outcome, LevelOutcome::Missed);
     assert!(judged.reasons[0].contains("90 of 100") && judged.reasons[0].contains("refused"));
@@ -203,7 +203,7 @@ fn what_the_generators_stalls_can_have_missed_by_themselves_is_not_missed() {
     assert_eq!(outcome(&stalled(5, 5)), LevelOutcome::Held);
     assert_eq!(outcome(&stalled(40, 0)), LevelOutcome::Missed);
     let judged = judge(&stalled(40, 40), SearchQuantity::Rate, 0);
-    assert_eq!(judged.outcome, LevelOutcome::NoVerdict);
+    assert_eq!(judged.outcome, LevelOutcome::Undecided);
     assert!(judged.reasons[0].starts_with("generator_stalled: "), "{judged:?}");
     assert_eq!(limit_kind(&judged.reasons), "client-bound");
     assert_eq!(outcome(&stalled(500, 40)), LevelOutcome::Missed, "most were late without a stall");
@@ -215,7 +215,7 @@ fn what_the_generators_stalls_can_have_missed_by_themselves_is_not_missed() {
     // Requests that were not answered within the trial because of the stall.
     let mut short = run(1000.0, 960.0);
     short.generator.stalls.requests_due = 400;
-    assert_eq!(outcome(&short), LevelOutcome::NoVerdict);
+    assert_eq!(outcome(&short), LevelOutcome::Undecided);
     short.generator.stalls.requests_due = 100;
     assert_eq!(outcome(&short), LevelOutcome::Missed);
 }
@@ -224,12 +224,12 @@ fn what_the_generators_stalls_can_have_missed_by_themselves_is_not_missed() {
 fn a_short_trial_of_a_busy_generator_says_nothing() {
     let mut short = run(1000.0, 900.0);
     let text = "no complete second".to_owned();
-    let reason = ValidityReason { code: TOO_SHORT.to_owned(), verdict: ValidityVerdict::Suspect, text };
+    let reason = ValidityReason { code: TOO_SHORT.to_owned(), verdict: ValidityLevel::Suspect, text };
     short.validity = Validity::from_reasons(vec![reason]);
     short.generator.busiest_thread_fraction = Some(0.5);
     assert_eq!(outcome(&short), LevelOutcome::Missed);
     short.generator.busiest_thread_fraction = Some(0.97);
-    assert_eq!(outcome(&short), LevelOutcome::NoVerdict);
+    assert_eq!(outcome(&short), LevelOutcome::Undecided);
     short.rates.responses_per_s = 1000.0;
     assert_eq!(outcome(&short), LevelOutcome::Held);
 }

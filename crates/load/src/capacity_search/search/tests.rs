@@ -190,7 +190,7 @@ fn a_recheck_that_ends_early_keeps_what_was_not_refuted_and_nothing_else() {
         let by_hand = search.current_conclusion();
         assert_eq!(by_hand.end, end, "{times}");
         assert_eq!(by_hand.level.is_some(), end == SearchEnd::Found);
-        let (conclusion, _) = run_search(&mut search, |_| LevelOutcome::NoVerdict);
+        let (conclusion, _) = run_search(&mut search, |_| LevelOutcome::Undecided);
         assert_eq!(conclusion.end, end, "{times}");
         assert!(conclusion.drift.is_some() && conclusion.level.is_none_or(|level| level == verified));
     }
@@ -238,7 +238,7 @@ fn chance_alone_never_makes_it_endless() {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut search = LevelSearch::new(SearchSettings { integer_levels: seed % 2 == 0, ..SETTINGS });
         let outcomes =
-            [LevelOutcome::Held, LevelOutcome::Missed, LevelOutcome::Missed, LevelOutcome::NoVerdict];
+            [LevelOutcome::Held, LevelOutcome::Missed, LevelOutcome::Missed, LevelOutcome::Undecided];
         let mut outcome = |_: &TrialSpec| outcomes[random.usize(..3 + (seed % 2) as usize)];
         run_search(&mut search, &mut outcome);
         search.start_recheck();
@@ -250,7 +250,7 @@ fn chance_alone_never_makes_it_endless() {
 fn a_limited_generator_ends_it_with_a_lower_bound() {
     let mut search = LevelSearch::new(SETTINGS);
     let (conclusion, _) = run_search(&mut search, |spec| {
-        if spec.level > 5000.0 { LevelOutcome::NoVerdict } else { LevelOutcome::Held }
+        if spec.level > 5000.0 { LevelOutcome::Undecided } else { LevelOutcome::Held }
     });
     assert_eq!(
         (conclusion.end, conclusion.lower, conclusion.limited_at),
@@ -261,14 +261,14 @@ fn a_limited_generator_ends_it_with_a_lower_bound() {
     let (conclusion, _) = run_search(&mut LevelSearch::new(SETTINGS), |spec| {
         once += u32::from(spec.level > 1000.0);
         if once == 1 || once == 2 {
-            LevelOutcome::NoVerdict
+            LevelOutcome::Undecided
         } else if spec.level > 5000.0 {
             LevelOutcome::Missed
         } else {
             LevelOutcome::Held
         }
     });
-    assert_eq!(conclusion.end, SearchEnd::Found, "two trials without a verdict are repeated");
+    assert_eq!(conclusion.end, SearchEnd::Found, "two undecided trials are repeated");
 }
 
 #[test]

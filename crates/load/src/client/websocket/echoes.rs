@@ -51,7 +51,6 @@ pub(super) struct EchoTracker {
 }
 
 impl EchoTracker {
-    /// Creates the tracker of client `client`.
     pub(super) fn new(client: u64) -> Self {
         let first = client << COUNT_BITS;
         Self {
@@ -68,7 +67,6 @@ impl EchoTracker {
         self.timed_out.clear();
     }
 
-    /// Returns the next number.
     pub(super) fn next_number(&mut self) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
@@ -157,7 +155,6 @@ impl EchoTracker {
     }
 }
 
-/// Returns the digits of a number.
 pub(super) fn number_digits(number: u64) -> [u8; NUMBER_BYTES] {
     std::array::from_fn(|at| {
         let digit = number >> (4 * (NUMBER_BYTES - 1 - at)) & 0xf;

@@ -8,7 +8,7 @@ use record::validity::ValidityReason;
 const MS: u64 = MILLISECOND_NS;
 
 /// Run of an open loop whose p99 is 20 ms, in which something disturbed a machine of two CPUs.
-fn disturbed(code: &str, verdict: ValidityVerdict) -> Run {
+fn disturbed(code: &str, verdict: ValidityLevel) -> Run {
     let empty = LatencyHistogram::new().summary();
     let pair = serde_json::json!({ "service": empty, "response": empty });
     let mut run: Run = serde_json::from_value(serde_json::json!({
@@ -43,83 +43,79 @@ fn objective(text: &str, met: bool, value: f64) -> ObjectiveResult {
     ObjectiveResult { text: text.to_owned(), met, value, validity: None }
 }
 
-fn verdict_of(run: &Run, name: &str) -> ValidityVerdict {
+fn verdict_of(run: &Run, name: &str) -> ValidityLevel {
     run.validity.conclusions.iter().find(|one| one.conclusion == name).unwrap().verdict
 }
 
 #[test]
 fn a_program_that_took_no_cpu_from_anybody_is_a_note() {
-    let mut run = disturbed("cpu_contended", ValidityVerdict::Suspect);
+    let mut run = disturbed("cpu_contended", ValidityLevel::Suspect);
     judge_conclusions(&mut run, None);
-    assert_eq!(run.validity.verdict, ValidityVerdict::Valid);
-    assert_eq!(run.validity.reasons[0].verdict, ValidityVerdict::Valid, "a note");
+    assert_eq!(run.validity.verdict, ValidityLevel::Valid);
+    assert_eq!(run.validity.reasons[0].verdict, ValidityLevel::Valid, "a note");
     assert_eq!(run.validity.objections().count(), 0);
 }
 
 #[test]
 fn a_lag_counts_by_what_it_can_have_changed() {
     let judged = |lag_ms: u64| {
-        let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+        let mut run = disturbed("send_lag", ValidityLevel::Invalid);
         run.generator.lag_p99_ns = lag_ms * MS;
         judge_conclusions(&mut run, None);
         run
     };
-    assert_eq!(verdict_of(&judged(0), "p99"), ValidityVerdict::Valid);
+    assert_eq!(verdict_of(&judged(0), "p99"), ValidityLevel::Valid);
     let run = judged(2);
-    assert_eq!(verdict_of(&run, "p99"), ValidityVerdict::Suspect, "three wake-ups of 2 ms, of 20 ms");
-    assert_eq!(verdict_of(&run, "rate"), ValidityVerdict::Valid, "all that was due was sent");
-    assert_eq!(verdict_of(&judged(5), "p99"), ValidityVerdict::Invalid);
-    assert_eq!(judged(5).validity.verdict, ValidityVerdict::Invalid, "without an objective: rate and p99");
+    assert_eq!(verdict_of(&run, "p99"), ValidityLevel::Suspect, "three wake-ups of 2 ms, of 20 ms");
+    assert_eq!(verdict_of(&run, "rate"), ValidityLevel::Valid, "all that was due was sent");
+    assert_eq!(verdict_of(&judged(5), "p99"), ValidityLevel::Invalid);
+    assert_eq!(judged(5).validity.verdict, ValidityLevel::Invalid, "without an objective: rate and p99");
 }
 
 #[test]
 fn a_met_upper_bound_is_proven_and_a_missed_one_only_beyond_the_disturbance() {
     let judged = |objectives: Vec<ObjectiveResult>| {
-        let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+        let mut run = disturbed("send_lag", ValidityLevel::Invalid);
         run.generator.lag_p99_ns = 5 * MS;
         run.objectives = objectives;
         judge_conclusions(&mut run, None);
         run
     };
     let met = judged(vec![objective("p99<25ms", true, 2e7)]);
-    assert_eq!(met.validity.verdict, ValidityVerdict::Valid);
+    assert_eq!(met.validity.verdict, ValidityLevel::Valid);
     let missed = judged(vec![objective("p99<15ms", false, 2e7)]);
-    assert_eq!(missed.objectives[0].validity, Some(ValidityVerdict::Invalid), "between 5 and 20 ms");
-    assert_eq!(missed.validity.verdict, ValidityVerdict::Invalid);
+    assert_eq!(missed.objectives[0].validity, Some(ValidityLevel::Invalid), "between 5 and 20 ms");
+    assert_eq!(missed.validity.verdict, ValidityLevel::Invalid);
     let far = judged(vec![objective("p99<1ms", false, 2e7)]);
-    assert_eq!(far.objectives[0].validity, Some(ValidityVerdict::Valid));
+    assert_eq!(far.objectives[0].validity, Some(ValidityLevel::Valid));
     // A bound from below is not proven by delays.
     let slow = judged(vec![objective("p99>10ms", true, 2e7)]);
-    assert_eq!(slow.objectives[0].validity, Some(ValidityVerdict::Invalid));
-    let mut unsent = disturbed("generator_stalled", ValidityVerdict::Invalid);
+    assert_eq!(slow.objectives[0].validity, Some(ValidityLevel::Invalid));
+    let mut unsent = disturbed("generator_stalled", ValidityLevel::Invalid);
     unsent.rates.answered_fraction = Some(0.5);
     unsent.objectives = vec![objective("p99<25ms", true, 2e7)];
     judge_conclusions(&mut unsent, None);
-    assert_eq!(
-        unsent.objectives[0].validity,
-        Some(ValidityVerdict::Invalid),
-        "not all that was due was sent"
-    );
+    assert_eq!(unsent.objectives[0].validity, Some(ValidityLevel::Invalid), "not all that was due was sent");
 }
 
 #[test]
 fn a_rate_of_a_closed_loop_is_lower_by_what_its_threads_waited() {
     let judged = |waited: f64| {
-        let mut run = disturbed("run_queue_wait", ValidityVerdict::Suspect);
+        let mut run = disturbed("run_queue_wait", ValidityLevel::Suspect);
         (run.rates.offered_per_s, run.cpu.foreign_cpus) = (None, None);
         run.generator.run_queue_wait_fraction = Some(waited);
         run.objectives = vec![objective("rate>1.2k", false, 1_000.0)];
         judge_conclusions(&mut run, None);
         (verdict_of(&run, "rate"), run.objectives[0].validity)
     };
-    assert_eq!(judged(0.05), (ValidityVerdict::Valid, Some(ValidityVerdict::Valid)));
-    assert_eq!(judged(0.30), (ValidityVerdict::Suspect, Some(ValidityVerdict::Suspect)));
+    assert_eq!(judged(0.05), (ValidityLevel::Valid, Some(ValidityLevel::Valid)));
+    assert_eq!(judged(0.30), (ValidityLevel::Suspect, Some(ValidityLevel::Suspect)));
 }
 
 #[test]
 fn turns_of_other_programs_reach_a_percentile_beyond_their_fraction() {
     let judged = |waited: f64, value_ns: u64| {
-        let mut run = disturbed("run_queue_wait", ValidityVerdict::Suspect);
+        let mut run = disturbed("run_queue_wait", ValidityLevel::Suspect);
         (run.cpu.foreign_cpus, run.generator.run_queue_wait_fraction) = (None, Some(waited));
         let response = &mut run.latency.last_byte.response;
         (response.p50_ns, response.p99_ns) = (value_ns, value_ns);
@@ -127,9 +123,9 @@ fn turns_of_other_programs_reach_a_percentile_beyond_their_fraction() {
         (verdict_of(&run, "p50"), verdict_of(&run, "p99"))
     };
     // One request in 125 arrives while its thread waits: no p99 is made of them. One in 25 is: 3 of 20 ms.
-    assert_eq!(judged(0.008, 20 * MS), (ValidityVerdict::Valid, ValidityVerdict::Valid));
-    assert_eq!(judged(0.04, 20 * MS), (ValidityVerdict::Valid, ValidityVerdict::Suspect));
-    assert_eq!(judged(0.04, 200 * MS), (ValidityVerdict::Valid, ValidityVerdict::Valid), "3 of 200 ms");
+    assert_eq!(judged(0.008, 20 * MS), (ValidityLevel::Valid, ValidityLevel::Valid));
+    assert_eq!(judged(0.04, 20 * MS), (ValidityLevel::Valid, ValidityLevel::Suspect));
+    assert_eq!(judged(0.04, 200 * MS), (ValidityLevel::Valid, ValidityLevel::Valid), "3 of 200 ms");
 }
 
 #[test]
@@ -137,7 +133,7 @@ fn turns_of_other_programs_count_by_the_shape_of_the_latencies() {
     let judged = |latencies: &mut dyn Iterator<Item = u64>| {
         let mut histogram = LatencyHistogram::new();
         latencies.for_each(|latency_ns| histogram.record(latency_ns));
-        let mut run = disturbed("run_queue_wait", ValidityVerdict::Suspect);
+        let mut run = disturbed("run_queue_wait", ValidityLevel::Suspect);
         (run.cpu.foreign_cpus, run.generator.run_queue_wait_fraction) = (None, Some(0.04));
         run.latency.last_byte.response = histogram.summary();
         judge_conclusions(&mut run, None);
@@ -145,15 +141,15 @@ fn turns_of_other_programs_count_by_the_shape_of_the_latencies() {
     };
     // Of 1 to 20 ms few of the slowest hundredth were delayed. One in fifty with 2 ms more than the rest may all be.
     let wide = &mut (0..10_000u64).map(|at| MS + at * 19 * MS / 10_000);
-    assert_eq!(judged(wide), ValidityVerdict::Valid);
+    assert_eq!(judged(wide), ValidityLevel::Valid);
     let delayed =
         &mut (0..10_000u64).map(|at| 5 * MS + if at % 50 == 0 { 2 * MS + at * 100 } else { at * 10 });
-    assert_eq!(judged(delayed), ValidityVerdict::Suspect);
+    assert_eq!(judged(delayed), ValidityLevel::Suspect);
 }
 
 #[test]
 fn waiting_for_the_own_threads_is_nobodys_fault() {
-    let mut run = disturbed("cpu_contended", ValidityVerdict::Suspect);
+    let mut run = disturbed("cpu_contended", ValidityLevel::Suspect);
     run.rates.offered_per_s = None;
     let thread = |busy, waiting| ThreadCpuUse { busy, waiting: Some(waiting), ..ThreadCpuUse::default() };
     let sample = |second: u32| MachineSample {
@@ -177,7 +173,7 @@ fn waiting_for_the_own_threads_is_nobodys_fault() {
 
 #[test]
 fn seconds_without_disturbance_give_the_range() {
-    let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+    let mut run = disturbed("send_lag", ValidityLevel::Invalid);
     run.generator.lag_p99_ns = 15 * MS;
     run.intervals = (1..=10)
         .map(|second| Interval {
@@ -194,12 +190,12 @@ fn seconds_without_disturbance_give_the_range() {
     judge_conclusions(&mut run, None);
     let p99 = run.validity.conclusions.iter().find(|one| one.conclusion == "p99").unwrap();
     assert_eq!(p99.undisturbed, Some((19e6, 20e6)));
-    assert_eq!(p99.verdict, ValidityVerdict::Valid);
+    assert_eq!(p99.verdict, ValidityLevel::Valid);
 }
 
 #[test]
 fn seconds_without_a_stall_prove_that_a_bound_was_missed() {
-    let mut run = disturbed("generator_stalled", ValidityVerdict::Invalid);
+    let mut run = disturbed("generator_stalled", ValidityLevel::Invalid);
     run.intervals = (1..=8)
         .map(|second| Interval {
             time_s: f64::from(second),
@@ -214,51 +210,51 @@ fn seconds_without_a_stall_prove_that_a_bound_was_missed() {
     run.objectives = vec![objective("p50<1ms", false, 1e7), objective("p99<19.5ms", false, 2e7)];
     judge_conclusions(&mut run, None);
     let verdicts: Vec<_> = run.objectives.iter().map(|one| one.validity).collect();
-    assert_eq!(verdicts, [Some(ValidityVerdict::Valid), Some(ValidityVerdict::Invalid)]);
+    assert_eq!(verdicts, [Some(ValidityLevel::Valid), Some(ValidityLevel::Invalid)]);
 }
 
 #[test]
 fn a_generator_at_its_limit_proves_upper_bounds_and_nothing_else() {
-    let mut run = disturbed("client_bound", ValidityVerdict::Invalid);
+    let mut run = disturbed("client_bound", ValidityLevel::Invalid);
     run.rates.offered_per_s = None;
     judge_conclusions(&mut run, None);
-    assert_eq!(run.validity.verdict, ValidityVerdict::Invalid);
+    assert_eq!(run.validity.verdict, ValidityLevel::Invalid);
     let mut figures = run.validity.conclusions.iter().filter(|one| one.conclusion != "counts");
-    assert!(figures.all(|one| one.verdict == ValidityVerdict::Invalid));
+    assert!(figures.all(|one| one.verdict == ValidityLevel::Invalid));
     run.objectives = vec![objective("p99<25ms", true, 2e7)];
     judge_conclusions(&mut run, None);
-    assert_eq!(run.validity.verdict, ValidityVerdict::Valid);
+    assert_eq!(run.validity.verdict, ValidityLevel::Valid);
 }
 
 #[test]
 fn a_generator_that_stood_still_proves_what_it_sent_and_no_closed_loop() {
     let judged = |offered_per_s: Option<f64>| {
-        let mut run = disturbed("generator_stalled", ValidityVerdict::Invalid);
+        let mut run = disturbed("generator_stalled", ValidityLevel::Invalid);
         run.rates.offered_per_s = offered_per_s;
         run.objectives = vec![objective("p99<25ms", true, 2e7)];
         judge_conclusions(&mut run, None);
         let met = run.validity.verdict;
         run.objectives.clear();
-        run.validity = disturbed("generator_stalled", ValidityVerdict::Invalid).validity;
+        run.validity = disturbed("generator_stalled", ValidityLevel::Invalid).validity;
         judge_conclusions(&mut run, None);
         (met, run.validity.verdict)
     };
-    assert_eq!(judged(Some(1_000.0)), (ValidityVerdict::Valid, ValidityVerdict::Invalid));
-    assert_eq!(judged(None), (ValidityVerdict::Invalid, ValidityVerdict::Invalid));
+    assert_eq!(judged(Some(1_000.0)), (ValidityLevel::Valid, ValidityLevel::Invalid));
+    assert_eq!(judged(None), (ValidityLevel::Invalid, ValidityLevel::Invalid));
 }
 
 #[test]
 fn faults_of_the_server_stay_what_they_are() {
-    let mut run = disturbed("errors", ValidityVerdict::Invalid);
+    let mut run = disturbed("errors", ValidityLevel::Invalid);
     judge_conclusions(&mut run, None);
-    assert_eq!(run.validity.verdict, ValidityVerdict::Invalid);
-    assert!(run.validity.conclusions.iter().all(|one| one.verdict == ValidityVerdict::Valid));
+    assert_eq!(run.validity.verdict, ValidityLevel::Invalid);
+    assert!(run.validity.conclusions.iter().all(|one| one.verdict == ValidityLevel::Valid));
 }
 
 #[test]
 fn a_measured_part_of_the_generator_replaces_the_bound_by_its_lags() {
     let judged = |undelayed: Option<UndelayedLatency>, foreign: f64| {
-        let mut run = disturbed("send_lag", ValidityVerdict::Suspect);
+        let mut run = disturbed("send_lag", ValidityLevel::Suspect);
         run.generator.lag_p99_ns = 5 * MS;
         run.cpu.foreign_cpus = Some(foreign);
         run.generator.run_queue_wait_fraction = Some(0.0);
@@ -270,43 +266,43 @@ fn a_measured_part_of_the_generator_replaces_the_bound_by_its_lags() {
     };
     let sample =
         |requests, p99_ns| Some(UndelayedLatency { requests, p99_ns, ..UndelayedLatency::default() });
-    assert_eq!(judged(None, 0.0).0, ValidityVerdict::Suspect, "up to three lags of 5 ms");
-    assert_eq!(judged(sample(1_000, 19 * MS), 0.0), (ValidityVerdict::Valid, 19e6));
-    assert_eq!(judged(sample(1_000, 15 * MS), 0.0), (ValidityVerdict::Suspect, 15e6));
+    assert_eq!(judged(None, 0.0).0, ValidityLevel::Suspect, "up to three lags of 5 ms");
+    assert_eq!(judged(sample(1_000, 19 * MS), 0.0), (ValidityLevel::Valid, 19e6));
+    assert_eq!(judged(sample(1_000, 15 * MS), 0.0), (ValidityLevel::Suspect, 15e6));
     assert_eq!(
         judged(sample(1_000, 21 * MS), 0.0),
-        (ValidityVerdict::Valid, 20e6),
+        (ValidityLevel::Valid, 20e6),
         "another part of the connections"
     );
     // Nine of 999 are beyond their p99: chance.
-    assert_eq!(judged(sample(999, 19 * MS), 0.0).0, ValidityVerdict::Suspect);
+    assert_eq!(judged(sample(999, 19 * MS), 0.0).0, ValidityLevel::Suspect);
 }
 
-fn all_verdicts(run: &Run) -> Vec<(&str, ValidityVerdict)> {
+fn all_verdicts(run: &Run) -> Vec<(&str, ValidityLevel)> {
     run.validity.conclusions.iter().map(|one| (one.conclusion.as_str(), one.verdict)).collect()
 }
 
 #[test]
 fn a_run_that_nothing_disturbed_has_each_conclusion_valid() {
-    let mut run = disturbed("unsteady", ValidityVerdict::Suspect);
+    let mut run = disturbed("unsteady", ValidityLevel::Suspect);
     run.totals.requests = 10_000;
     run.objectives = vec![objective("p99<15ms", false, 2e7), objective("rate>=1k", true, 1_000.0)];
     run.diagnosis = Some(record::run::Diagnosis { verdict: "user_cpu_bound".into(), ..Default::default() });
     judge_conclusions(&mut run, None);
     judge_verdict(&mut run);
     let names = ["counts", "rate", "p50", "p90", "p99", "p99.9", "verdict"];
-    assert_eq!(all_verdicts(&run), names.map(|name| (name, ValidityVerdict::Valid)));
+    assert_eq!(all_verdicts(&run), names.map(|name| (name, ValidityLevel::Valid)));
     let values: Vec<_> = run.validity.conclusions.iter().map(|one| one.value).collect();
     assert_eq!(values[..3], [Some(10_000.0), Some(1_000.0), Some(1e7)]);
     assert_eq!(values[6], None);
-    assert!(run.objectives.iter().all(|one| one.validity == Some(ValidityVerdict::Valid)));
-    assert_eq!(run.validity.verdict, ValidityVerdict::Suspect, "the server's own fault stays");
+    assert!(run.objectives.iter().all(|one| one.validity == Some(ValidityLevel::Valid)));
+    assert_eq!(run.validity.verdict, ValidityLevel::Suspect, "the server's own fault stays");
 }
 
 #[test]
 fn counts_are_right_unless_a_delay_failed_or_left_out_requests() {
     let judged = |offered, answered, timeouts: u64| {
-        let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+        let mut run = disturbed("send_lag", ValidityLevel::Invalid);
         run.rates.offered_per_s = offered;
         run.rates.answered_fraction = Some(answered);
         run.totals.errors.insert("timeout".to_owned(), timeouts);
@@ -316,9 +312,9 @@ fn counts_are_right_unless_a_delay_failed_or_left_out_requests() {
         judge_conclusions(&mut run, None);
         (verdict_of(&run, "counts"), run.objectives[0].validity)
     };
-    let (valid, suspect) = (ValidityVerdict::Valid, ValidityVerdict::Suspect);
+    let (valid, suspect) = (ValidityLevel::Valid, ValidityLevel::Suspect);
     assert_eq!(judged(Some(1_000.0), 1.0, 0), (valid, Some(valid)));
-    assert_eq!(judged(Some(1_000.0), 1.0, 9), (suspect, Some(ValidityVerdict::Invalid)));
+    assert_eq!(judged(Some(1_000.0), 1.0, 9), (suspect, Some(ValidityLevel::Invalid)));
     assert_eq!(judged(Some(1_000.0), 0.5, 0).0, suspect);
     assert_eq!(judged(None, 1.0, 0).0, valid);
 }
@@ -326,22 +322,22 @@ fn counts_are_right_unless_a_delay_failed_or_left_out_requests() {
 #[test]
 fn a_diagnosis_is_as_valid_as_the_medians_that_it_reads() {
     let judged = |verdict: &str, lag_p50_ms: u64| {
-        let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+        let mut run = disturbed("send_lag", ValidityLevel::Invalid);
         (run.generator.lag_p50_ns, run.generator.lag_p99_ns) = (lag_p50_ms * MS, 20 * MS);
         run.diagnosis = Some(record::run::Diagnosis { verdict: verdict.to_owned(), ..Default::default() });
         judge_conclusions(&mut run, None);
         judge_verdict(&mut run);
         run.validity.conclusion("verdict").map(|one| one.verdict)
     };
-    assert_eq!(judged("user_cpu_bound", 0), Some(ValidityVerdict::Valid), "only the p99 was disturbed");
-    assert_eq!(judged("user_cpu_bound", 5), Some(ValidityVerdict::Invalid));
-    assert_eq!(judged("cpu_contended", 5), Some(ValidityVerdict::Valid), "it says so itself");
+    assert_eq!(judged("user_cpu_bound", 0), Some(ValidityLevel::Valid), "only the p99 was disturbed");
+    assert_eq!(judged("user_cpu_bound", 5), Some(ValidityLevel::Invalid));
+    assert_eq!(judged("cpu_contended", 5), Some(ValidityLevel::Valid), "it says so itself");
     assert_eq!(judged("unknown", 5), None);
 }
 
 #[test]
 fn faults_of_the_generator_touch_what_they_change() {
-    use ValidityVerdict::{Suspect, Valid};
+    use ValidityLevel::{Suspect, Valid};
     let judged = |code: &str| {
         let mut run = disturbed(code, Suspect);
         run.objectives = vec![objective("rate>2k", false, 1_000.0), objective("p99<25ms", true, 2e7)];
@@ -359,7 +355,7 @@ fn faults_of_the_generator_touch_what_they_change() {
 #[test]
 fn a_sum_is_as_valid_as_its_parts() {
     let part = |lag_ms: u64, foreign: f64| {
-        let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+        let mut run = disturbed("send_lag", ValidityLevel::Invalid);
         (run.generator.lag_p99_ns, run.cpu.foreign_cpus) = (lag_ms * MS, Some(foreign));
         judge_conclusions(&mut run, None);
         run
@@ -375,28 +371,28 @@ fn a_sum_is_as_valid_as_its_parts() {
     };
     let (quiet, late) = (part(0, 0.0), part(2, 0.0));
     let merged = sum(&[&quiet, &quiet], false);
-    assert_eq!(merged.validity.verdict, ValidityVerdict::Valid);
-    assert_eq!(merged.objectives[0].validity, Some(ValidityVerdict::Valid));
+    assert_eq!(merged.validity.verdict, ValidityLevel::Valid);
+    assert_eq!(merged.objectives[0].validity, Some(ValidityLevel::Valid));
     let merged = sum(&[&quiet, &late], false);
     let p99 = merged.validity.conclusion("p99").unwrap();
-    assert_eq!(p99.verdict, ValidityVerdict::Suspect);
+    assert_eq!(p99.verdict, ValidityLevel::Suspect);
     let (low, high) = p99.undisturbed.unwrap();
     assert!(low > 1.4e7 && low < 1.5e7 && high == 2e7, "{low} {high}: three wake-ups of 1.85 ms");
-    assert_ne!(merged.objectives[0].validity, Some(ValidityVerdict::Valid), "15 to 20 ms against 18 ms");
-    assert_eq!(sum(&[&quiet, &late], true).objectives[0].validity, Some(ValidityVerdict::Valid));
+    assert_ne!(merged.objectives[0].validity, Some(ValidityLevel::Valid), "15 to 20 ms against 18 ms");
+    assert_eq!(sum(&[&quiet, &late], true).objectives[0].validity, Some(ValidityLevel::Valid));
     // A part from an older version has no conclusions.
     let mut old = part(2, 0.0);
     old.validity.conclusions.clear();
     let merged = sum(&[&quiet, &old], false);
     assert_eq!(merged.validity.conclusion("p99").unwrap().undisturbed, None);
-    assert_ne!(merged.objectives[0].validity, Some(ValidityVerdict::Valid));
+    assert_ne!(merged.objectives[0].validity, Some(ValidityLevel::Valid));
 }
 
 #[test]
 fn waiting_counts_where_the_slow_responses_are() {
     // Eight quiet seconds and two in which the subject waits a fifth of its time; 4 % on average.
     let judged = |slow_seconds: [u32; 2], is_burst: bool| {
-        let mut run = disturbed("cpu_contended", ValidityVerdict::Suspect);
+        let mut run = disturbed("cpu_contended", ValidityLevel::Suspect);
         let is_slow = |second| slow_seconds.contains(&second);
         run.intervals = (1..=10)
             .map(|second| Interval {

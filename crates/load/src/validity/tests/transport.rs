@@ -20,7 +20,7 @@ type Change = fn(&mut UserTransport);
 fn reasons_over(
     change: Change,
     change_run: impl Fn(&mut RunMeasurement),
-) -> [Vec<(String, ValidityVerdict)>; 2] {
+) -> [Vec<(String, ValidityLevel)>; 2] {
     let mut counts = transport();
     change(&mut counts);
     [Some(Box::new(counts)), None].map(|transport| {
@@ -81,7 +81,7 @@ fn frames_that_any_ring_lost_are_an_objection_from_the_first_on() {
         }),
     ];
     for (part, change) in rings {
-        let expected = [one_reason("xdp_frames_lost", ValidityVerdict::Suspect), vec![]];
+        let expected = [one_reason("xdp_frames_lost", ValidityLevel::Suspect), vec![]];
         assert_eq!(reasons_over(change, |_| ()), expected, "{part}");
         assert_eq!(texts(change, |_| ()), [format!("1 frame lost on this machine: {part}")]);
     }
@@ -101,7 +101,7 @@ fn each_mode_with_copies_is_an_objection_also_on_one_machine_of_several() {
         ("zero-copy, copy", |counts| counts.mode = "zero-copy, copy".to_owned()),
     ];
     for (mode, change) in modes {
-        let expected = [one_reason("xdp_copies", ValidityVerdict::Suspect), vec![]];
+        let expected = [one_reason("xdp_copies", ValidityLevel::Suspect), vec![]];
         assert_eq!(reasons_over(change, |_| ()), expected, "{mode}");
         let text = &texts(change, |_| ())[0];
         assert!(text.contains(&format!("mode {mode} (ice has no zero-copy)")), "{text}");
@@ -131,7 +131,7 @@ fn bodies_above_2000_bytes_are_an_objection_in_either_direction() {
             m.counters.body_bytes = 10_000 * body;
             m.counters.bytes_out = 10_000 * request;
         };
-        let reason = expected.map(|_| ("xdp_large_bodies".to_owned(), ValidityVerdict::Suspect));
+        let reason = expected.map(|_| ("xdp_large_bodies".to_owned(), ValidityLevel::Suspect));
         assert_eq!(reasons_over(|_| (), change), [reason.into_iter().collect(), vec![]], "{body} {request}");
         let texts = texts(|_| (), change);
         assert_eq!(texts.len(), usize::from(expected.is_some()), "{texts:?}");
@@ -145,7 +145,7 @@ fn bodies_above_2000_bytes_are_an_objection_in_either_direction() {
         m.latencies = PhaseHistograms::default();
         m.area_ns = 0;
     };
-    let no_response = one_reason("no_response", ValidityVerdict::Invalid);
+    let no_response = one_reason("no_response", ValidityLevel::Invalid);
     assert_eq!(reasons_over(|_| (), none), [no_response.clone(), no_response]);
 }
 
@@ -159,7 +159,7 @@ fn each_objection_stands_beside_the_others_and_does_not_need_a_long_run() {
         m.counters.body_bytes = 10_000 * 2_001;
         m.has_complete_second = false;
     };
-    let codes = |found: &[(String, ValidityVerdict)]| -> Vec<String> {
+    let codes = |found: &[(String, ValidityLevel)]| -> Vec<String> {
         found.iter().map(|(code, _)| code.clone()).collect()
     };
     let [over_xdp, over_kernel] = reasons_over(all, short);

@@ -52,7 +52,6 @@ impl HashIndex {
         index
     }
 
-    /// Returns the record of a key.
     pub(super) fn find(&self, key: &[u8], records: &Records) -> Option<u32> {
         let (_, number) = self.slot_of(key, self.hash(key), &self.offsets, records);
         Some(self.offsets[number?])

@@ -19,7 +19,6 @@ fn by_source(rate_per_s: f64, burst: u32, keys_max: usize) -> RateLimit {
     limit(RateKey::Source, rate_per_s, burst, keys_max)
 }
 
-/// Creates the limiters of `cores` cores.
 fn limiters(limit: &RateLimit, cores: usize) -> Vec<Limiter> {
     let buckets = Arc::new(Buckets::new(limit, cores));
     (0..cores).map(|_| Limiter::new(Arc::clone(&buckets))).collect()

@@ -9,7 +9,7 @@ use record::experiment::{ComparisonOutcome, Experiment, primary_claims};
 use record::fleet::{AgentClock, AgentFigures, AgentOutcome, AgentRow, Fleet};
 use record::run::Run;
 use record::units::format_rate;
-use record::validity::ValidityVerdict;
+use record::validity::ValidityLevel;
 
 use super::plain::{Output, OutputForm, words};
 use super::{outputs_of_experiment, outputs_of_run, outputs_of_search};
@@ -113,8 +113,8 @@ fn claims_of_run(run: &Run, output: &Output) -> Vec<String> {
     match output.form {
         OutputForm::Markdown => {
             check(output.raw.matches("**missed**").count() == missed, "missed objectives");
-            let verdict = row(&output.raw, "Verdict");
-            check(verdict.first().is_some_and(|word| word == run.validity.verdict.as_str()), "validity");
+            let validity = row(&output.raw, "Validity");
+            check(validity.first().is_some_and(|word| word == run.validity.verdict.as_str()), "validity");
             let statuses = output.raw.lines().filter_map(|line| line.strip_prefix("| Status "));
             let statuses: u64 = statuses.filter_map(last_number).sum();
             check(statuses == totals.status.values().sum::<u64>(), "sum of the statuses");
@@ -123,7 +123,7 @@ fn claims_of_run(run: &Run, output: &Output) -> Vec<String> {
             check(errors == totals.errors.values().sum::<u64>(), "sum of the errors");
         }
         OutputForm::Xml => {
-            let is_invalid = run.validity.verdict == ValidityVerdict::Invalid;
+            let is_invalid = run.validity.verdict == ValidityLevel::Invalid;
             let failed = output.raw.matches("<failure ").count();
             let counted = output.raw.matches(&format!("failures=\"{failed}\"")).count();
             check(counted == 2, "number of failures");
@@ -132,9 +132,9 @@ fn claims_of_run(run: &Run, output: &Output) -> Vec<String> {
         OutputForm::Html => {
             let badge = output.after("<span class=\"badge ", "</p>").unwrap_or_default();
             let word = match run.validity.verdict {
-                ValidityVerdict::Valid => " valid",
-                ValidityVerdict::Suspect => " suspect",
-                ValidityVerdict::Invalid => " not valid",
+                ValidityLevel::Valid => " valid",
+                ValidityLevel::Suspect => " suspect",
+                ValidityLevel::Invalid => " not valid",
             };
             check(badge.contains(word), "validity of the badge");
             let words = run.diagnosis.as_ref().map(|one| experiment::format::code_words(&one.verdict));
@@ -285,7 +285,7 @@ fn contradictions_of_fleet(run: &Run, fleet: &Fleet, text: &str) -> Vec<String> 
         .collect();
     let column = |name: &str| rows.first().and_then(|head| head.iter().position(|cell| *cell == name));
     let (Some(rate), Some(failed), Some(verdict)) =
-        (column("good rate"), column("failed"), column("verdict"))
+        (column("good rate"), column("failed"), column("validity"))
     else {
         return vec!["a column is missing".to_owned()];
     };

@@ -1,6 +1,5 @@
 //! Outputs without the markup of their form, so that their words can be compared.
 
-/// Form of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputForm {
     Text,
@@ -55,7 +54,6 @@ pub(crate) fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the sentences of a text.
 pub(crate) fn sentences(text: &str) -> Vec<String> {
     let text = words(text);
     let mut all = Vec::new();

@@ -31,7 +31,7 @@ pub(crate) fn run_with_everything() -> Run {
     let request = |number| serde_json::json!({"method": "GET", "url": format!("http://host/{number}/{}", "x".repeat(90))});
     let reason = |code: &str| ValidityReason {
         code: code.to_owned(),
-        verdict: ValidityVerdict::Invalid,
+        verdict: ValidityLevel::Invalid,
         text: "a long text ".repeat(12),
     };
     let objective =

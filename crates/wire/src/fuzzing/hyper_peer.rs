@@ -2,7 +2,8 @@
 //! same method, target and content.
 //!
 //! The opposite is not checked: we reject more on purpose. The server runs over memory, with
-//! neither a runtime nor a clock. The fuzz target `differential` includes this file.
+//! neither a runtime nor a clock. The fuzz target `differential` includes this file, because hyper is no
+//! dependency of this crate but of its tests.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
