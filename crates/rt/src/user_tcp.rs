@@ -332,7 +332,7 @@ impl QueueNeighbours {
             && let Poll::Ready(Some(frame)) = self.inbox.poll_recv(cx)
         {
             received += 1;
-            stack.process_handed(&frame, now_ns);
+            stack.process_handed(frame, now_ns);
         }
         while let Some(frame) = stack.take_handed() {
             // A full or closed neighbour loses it, as a full ring does; the peer sends it again.

@@ -270,8 +270,9 @@ impl<L: Link> Stack<L> {
     }
 
     /// Processes a frame that another queue received ([`Stack::take_handed`]).
-    pub fn process_handed(&mut self, frame: &HandedFrame, now_ns: u64) {
+    pub fn process_handed(&mut self, frame: HandedFrame, now_ns: u64) {
         self.process(&frame.bytes, frame.seen, now_ns);
+        self.handover.recycle(frame);
     }
 
     /// Counts a frame that could not be given to the next queue.
@@ -354,7 +355,7 @@ impl<L: Link> Stack<L> {
 
     #[cold]
     fn hand_over(&mut self, frame: &[u8], seen: u32) {
-        match self.handover.push(HandedFrame { bytes: frame.to_vec(), seen }) {
+        match self.handover.push(frame, seen) {
             true => self.counters.handed_over += 1,
             false => self.counters.handover_full += 1,
         }
