@@ -74,6 +74,14 @@ impl ProcessIdentity {
     pub fn is_alive(self) -> bool {
         start_ticks(self.pid) == Some(self.start_ticks)
     }
+
+    /// Returns whether the process may be alive, if it had this PID in `namespace` ([`pid_namespace`]). A process of
+    /// another namespace may always be: this one does not see it. `None` is the namespace of this process.
+    #[must_use]
+    pub fn may_be_alive(self, namespace: Option<&str>) -> bool {
+        let is_foreign = namespace.is_some_and(|namespace| pid_namespace().as_deref() != Some(namespace));
+        is_foreign || self.is_alive()
+    }
 }
 
 /// Descriptor of a process (pidfd_open(2)): it never refers to another one, also after the PID is reused.
@@ -112,10 +120,18 @@ pub fn start_ticks(pid: i32) -> Option<u64> {
     Some(ProcessReader::open(pid).ok()?.sample().ok()?.start_ticks)
 }
 
+/// Returns the name of this process's PID namespace (pid_namespaces(7)), unique until the machine's next boot.
+#[must_use]
+pub fn pid_namespace() -> Option<String> {
+    Some(fs::read_link("/proc/self/ns/pid").ok()?.to_string_lossy().into_owned())
+}
+
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
+/// Journal of this process. It is locked as long as this lives, so that no other process undoes it, whatever PID
+/// namespace that one is in.
 #[derive(Debug)]
 pub struct JournalFile {
     directory: TrustedDir,
@@ -130,6 +146,8 @@ impl JournalFile {
     /// The file cannot be created, or exists.
     pub fn create(directory: TrustedDir, name: &str) -> Result<Self, TrustError> {
         let file = directory.create_file(name)?;
+        // A file system without locks leaves the owner in the first line.
+        let _ = file.try_lock();
         Ok(Self { directory, name: name.to_owned(), file })
     }
 
@@ -251,6 +269,8 @@ mod tests {
         journal.append("two\n").unwrap();
         assert!(JournalFile::create(open(), "a.journal").is_err());
         assert_eq!(directory.names("journal").unwrap(), ["a.journal"]);
+        assert!(LockedJournal::open(&directory, "a.journal").unwrap().is_none(), "its owner lives");
+        drop(journal);
         let locked = LockedJournal::open(&directory, "a.journal").unwrap().unwrap();
         assert_eq!(locked.text, "one\ntwo\n");
         assert!(LockedJournal::open(&directory, "a.journal").unwrap().is_none());
@@ -305,7 +325,10 @@ mod tests {
         assert!(own.is_alive());
         assert_eq!(ProcessIdentity::from_file_stem(&own.file_stem()), Some(own));
         assert_eq!(ProcessIdentity::from_file_stem("7-x"), None);
-        assert!(!ProcessIdentity { start_ticks: own.start_ticks + 1, ..own }.is_alive());
+        let ended = ProcessIdentity { start_ticks: own.start_ticks + 1, ..own };
+        assert!(!ended.is_alive() && !ended.may_be_alive(None));
+        assert!(!ended.may_be_alive(pid_namespace().as_deref()));
+        assert!(ended.may_be_alive(Some("pid:[1]")), "this process does not see it");
         assert!(!ProcessIdentity { pid: i32::MAX, start_ticks: 1 }.is_alive());
         assert!(!boot_id().is_empty());
     }

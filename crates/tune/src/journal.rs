@@ -60,6 +60,9 @@ pub enum EndsWith {
 pub struct JournalHeader {
     pub schema: String,
     pub owner: ProcessIdentity,
+    /// PID namespace of the owner; journals of older versions have none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pid_namespace: Option<String>,
     /// Boot of the machine; after another boot there is nothing to revert.
     pub boot_id: String,
     /// Time of the apply, RFC 3339.

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use host::journal::{self, JournalFile, LockedJournal, ProcessIdentity, boot_id};
+use host::journal::{self, JournalFile, LockedJournal, ProcessIdentity, boot_id, pid_namespace};
 use host::sandbox::namespace::{netns_path, run_in_netns};
 use host::trusted_dir::{TrustError, TrustedDir, state_directory};
 use host::tuning::{ObservedValue, read_choice, write_value};
@@ -160,6 +160,7 @@ pub fn apply(
     let header = JournalHeader {
         schema: SCHEMA.to_owned(),
         owner,
+        pid_namespace: pid_namespace(),
         boot_id: boot_id(),
         started_at: options.started_at.clone(),
         requested: options.requested.clone(),
@@ -362,7 +363,9 @@ fn decide(journal: &TuneJournal) -> JournalAction {
             namespace_target(name).is_ok_and(|target| target == journal.header.target)
         }
     };
-    journal.action(journal.header.owner.is_alive(), &boot_id(), target_exists)
+    let header = &journal.header;
+    let is_alive = header.owner.may_be_alive(header.pid_namespace.as_deref());
+    journal.action(is_alive, &boot_id(), target_exists)
 }
 
 /// Reverts one journal, and removes it if nothing is left. `None` if another process reverts it, or has done so.
@@ -413,8 +416,11 @@ pub fn recover(directory: &TrustedDir) -> Recovery {
         // Another process may be about to write its header, so only its owner's end makes it void.
         let Some(owner) = owner_from_name(&name).filter(|owner| !owner.is_alive()) else { continue };
         let is_void = |text: &String| matches!(TuneJournal::parse(text, owner), Ok(None));
-        if journal::read(directory, &name).is_ok_and(|text| text.as_ref().is_some_and(is_void)) {
-            let _ = directory.remove_file(&name);
+        // Its owner in another PID namespace, which has locked it, is not seen here.
+        if let Ok(Some(locked)) = LockedJournal::open(directory, &name)
+            && is_void(&locked.text)
+        {
+            let _ = locked.remove();
         }
     }
     let StoredJournals { journals, refused } = stored_journals(directory);

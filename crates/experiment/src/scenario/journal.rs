@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use host::journal::{JournalFile, LockedJournal, ProcessIdentity, boot_id};
+use host::journal::{JournalFile, LockedJournal, ProcessIdentity, boot_id, pid_namespace};
 use host::trusted_dir::{TrustError, TrustedDir, state_directory};
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +72,9 @@ struct JournalOwner {
     /// ID of the machine's boot. After another boot only directories are left. Journals of older versions have none.
     #[serde(default)]
     boot_id: Option<String>,
+    /// PID namespace of the process; journals of older versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pid_namespace: Option<String>,
 }
 
 /// Reason why a journal is not obeyed.
@@ -141,7 +144,11 @@ impl Journal {
         let file = JournalFile::create(directory, &journal_name(allow_list.run())).map_err(explain)?;
         let mut journal = Self { file, allow_list, resources: Vec::new() };
         let process = ProcessIdentity::of_this_process();
-        journal.write_line(&JournalOwner { process, boot_id: Some(boot_id()) })?;
+        journal.write_line(&JournalOwner {
+            process,
+            boot_id: Some(boot_id()),
+            pid_namespace: pid_namespace(),
+        })?;
         Ok(journal)
     }
 
@@ -224,7 +231,7 @@ fn sweep_journal(
     let in_line = |(line, reason)| JournalError::Line { path: directory.path().join(name), line, reason };
     let (owner, mut made) = parse(&journal.text, allow_list).map_err(in_line)?;
     let is_this_boot = owner.boot_id.as_ref().is_none_or(|boot| *boot == boot_id());
-    if is_this_boot && owner.process.is_alive() {
+    if is_this_boot && owner.process.may_be_alive(owner.pid_namespace.as_deref()) {
         return Ok(());
     }
     if !is_this_boot {
@@ -247,7 +254,7 @@ fn parse(
 ) -> Result<(JournalOwner, Vec<CreatedResource>), (usize, EntryError)> {
     let named = owner_from_run_name(allow_list.run()).ok_or((1, EntryError::Name))?;
     let complete = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-    let mut owner = JournalOwner { process: named, boot_id: None };
+    let mut owner = JournalOwner { process: named, boot_id: None, pid_namespace: None };
     let mut made = Vec::new();
     for (index, line) in complete.lines().enumerate() {
         let at = |reason| (index + 1, reason);

@@ -9,6 +9,7 @@ fn journal(ends_with: EndsWith) -> TuneJournal {
     let header = JournalHeader {
         schema: SCHEMA.to_owned(),
         owner: OWNER,
+        pid_namespace: None,
         boot_id: BOOT.to_owned(),
         started_at: "2026-11-24T10:00:00Z".to_owned(),
         requested: vec!["proxy".to_owned()],

@@ -62,6 +62,7 @@ fn journal(plan: &ApplyPlan) -> TuneJournal {
     let header = JournalHeader {
         schema: SCHEMA.to_owned(),
         owner: ProcessIdentity::of_this_process(),
+        pid_namespace: None,
         boot_id: String::new(),
         started_at: String::new(),
         requested: Vec::new(),

@@ -78,6 +78,29 @@ fn identity(child: &Child) -> ProcessIdentity {
 }
 
 #[test]
+fn a_run_in_another_pid_namespace_is_left_alone() {
+    let place = Place::new();
+    let run = dead_run();
+    fs::create_dir(place.path("runs").join(&run)).unwrap();
+    let ProcessIdentity { pid, start_ticks } = owner_from_run_name(&run).unwrap();
+    let path = place.path("runs").join(&run);
+    let directory = serde_json::to_string(&CreatedResource::Directory { path: path.clone() }).unwrap();
+    let journal = |namespace: &str| {
+        let boot = boot_id();
+        format!(
+            "{{\"pid\":{pid},\"start_ticks\":{start_ticks},\"boot_id\":\"{boot}\",\"pid_namespace\":\"{namespace}\"}}\n\
+             {directory}\n"
+        )
+    };
+    fs::write(place.journal(&run), journal("pid:[1]")).unwrap();
+    assert_eq!(place.sweep(), SweepReport::default());
+    assert!(path.exists() && place.journal(&run).exists());
+    fs::write(place.journal(&run), journal(&pid_namespace().unwrap())).unwrap();
+    assert_eq!(place.sweep().undone_runs, [run]);
+    assert!(!path.exists());
+}
+
+#[test]
 fn resources_of_a_dead_owner_are_undone_and_those_of_a_living_one_are_kept() {
     let place = Place::new();
     let run = run_name();
