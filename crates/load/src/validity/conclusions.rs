@@ -38,6 +38,11 @@ const QUIET_STALLED_FRACTION: f64 = 0.01;
 /// Longest turn of another program before a thread that woke up gets its CPU: a tick of a kernel with 250 Hz, which is
 /// also above the slice of EEVDF (Documentation/scheduler/sched-eevdf.rst; `base_slice_ns` is at most 3 ms).
 const FOREIGN_TURN_NS: f64 = 4e6;
+/// Minimum number of unloaded requests whose latencies show the part without queueing, and the highest quantile of them.
+const UNLOADED_REQUESTS_MIN: u64 = 20;
+const UNLOADED_QUANTILE_MAX: f64 = 0.9;
+/// Use of a thread from which its queue is not estimated any more.
+const USED_MAX: f64 = 0.95;
 /// Quantile from which the slowest responses make a percentile.
 const SLOW_QUANTILE_MIN: f64 = 0.99;
 /// Fraction of the requests due that have to be answered, so that everything due was sent.
@@ -251,6 +256,8 @@ struct Disturbance {
     undelayed: Option<UndelayedLatency>,
     /// Number of wake-ups on the way of a request that other programs can delay.
     wakeups: f64,
+    /// Part of a latency that waiting for a CPU stretches.
+    stretch: Stretch,
     /// Figures of the seconds without disturbance: rates, p50 and p99.
     quiet: Option<[Range; 3]>,
 }
@@ -272,6 +279,7 @@ impl Disturbance {
                 .map_or(waiting, |slow| slow.max(waiting)),
             undelayed: run.generator.undelayed,
             wakeups: if has_local_subject { 3.0 } else { 2.0 },
+            stretch: Stretch::new(run, observed),
             quiet: quiet_figures(run, observed),
         }
     }
@@ -297,10 +305,11 @@ impl Disturbance {
             let own = undelayed_ns.map(|ns| (value - ns as f64).max(0.0));
             // The generator's own part is measured, or bounded by its lags.
             let waiting = if quantile >= SLOW_QUANTILE_MIN { self.waiting_when_slow } else { self.waiting };
-            let waiting = waiting.fraction(own.is_some());
+            let delayed = waiting.delayed_fraction(own.is_some());
+            let stretched = waiting.fraction(own.is_some()) * self.stretch.part_ns(quantile, value);
             let own = own.unwrap_or(self.wakeups * lag_ns as f64);
-            let before_turns = value_before_turns(distribution.as_ref(), value, waiting, quantile);
-            let delay = own + waiting * value;
+            let before_turns = value_before_turns(distribution.as_ref(), value, delayed, quantile);
+            let delay = own + stretched;
             let estimated = ((before_turns - delay).max(0.0), value);
             let range = match quiet {
                 Some(quiet)
@@ -354,21 +363,57 @@ fn shift_of(range: Range, value: f64) -> f64 {
     [range.0, range.1].map(|end| (end - value).abs() / value.max(1e-9)).into_iter().fold(0.0, f64::max)
 }
 
-/// Returns a percentile without the turns of other programs. Requests that arrive while a thread waits for its CPU, as
-/// many as the fraction of the time that it waits, are delayed by the rest of that turn, which is uniform, and they are
-/// not slower than others without it. Without a distribution all of them may be the slowest: then a waiting fraction
-/// below the requests beyond the quantile does not reach it.
+/// Returns a percentile without the turns of other programs, which delayed a fraction of the requests by times that are
+/// uniform up to a turn; without them these requests are not slower than others. Without a distribution all of them may
+/// be the slowest: then a fraction below the requests beyond the quantile does not reach it.
 fn value_before_turns(
     distribution: Option<&LatencyHistogram>,
     value_ns: f64,
-    waiting: f64,
+    delayed: f64,
     quantile: f64,
 ) -> f64 {
     let beyond = 1.0 - quantile;
     match distribution {
-        Some(distribution) => distribution.quantile_before_delays(quantile, waiting, FOREIGN_TURN_NS),
-        None if waiting <= beyond => value_ns,
-        None => value_ns - FOREIGN_TURN_NS * (1.0 - beyond / waiting),
+        Some(distribution) => distribution.quantile_before_delays(quantile, delayed, FOREIGN_TURN_NS),
+        None if delayed <= beyond => value_ns,
+        None => value_ns - FOREIGN_TURN_NS * (1.0 - beyond / delayed),
+    }
+}
+
+/// Part of a latency that is longer by the fraction of the time that threads wait for a CPU: the queueing, in which a
+/// request waits for the work for others, and its own CPU time. The rest is a pause, which no other program prolongs.
+struct Stretch {
+    /// Latencies of one request at a time, which have no queueing.
+    unloaded: Option<LatencyHistogram>,
+    /// CPU time of a request in generator and subject, as long as the busiest thread lets it wait for others.
+    cpu_ns: f64,
+}
+
+impl Stretch {
+    fn new(run: &Run, observed: Option<&MachineObservation>) -> Self {
+        let baseline = run.baseline.as_ref().filter(|one| one.good >= UNLOADED_REQUESTS_MIN);
+        let window_s = (run.window.to_s - run.window.from_s).max(1e-9);
+        let cpus = (run.cpu.user_s + run.cpu.system_s) / window_s + run.cpu.subject_cpus.unwrap_or(0.0);
+        let samples = observed.into_iter().flat_map(|observed| in_window(run, observed));
+        let threads = samples.flat_map(|one| &one.roles).filter_map(|role| role.threads.first());
+        let used = threads.map(|thread| thread.busy + thread.waiting.unwrap_or(0.0));
+        let used = used.chain(run.cpu.per_core.iter().copied()).fold(0.0, f64::max).min(USED_MAX);
+        Self {
+            unloaded: baseline.and_then(|one| LatencyHistogram::decode(&one.hdr).ok()),
+            cpu_ns: cpus * 1e9 / run.rates.responses_per_s.max(1e-9) / (1.0 - used),
+        }
+    }
+
+    /// Returns the part of a percentile, which is all of it if nothing is known about requests without queueing.
+    fn part_ns(&self, quantile: f64, value_ns: f64) -> f64 {
+        let Some(unloaded) = self.unloaded.as_ref().filter(|known| !known.is_empty()) else {
+            return value_ns;
+        };
+        // The slowest of few unloaded requests may be chance.
+        let queueing_ns = value_ns - unloaded.value_at_quantile(quantile.min(UNLOADED_QUANTILE_MAX)) as f64;
+        // The times in the queue of a thread are exponential at most (M/M/1).
+        let cpu_ns = -(1.0 - quantile).ln() * self.cpu_ns;
+        queueing_ns.max(cpu_ns).clamp(0.0, value_ns)
     }
 }
 
@@ -379,12 +424,19 @@ struct ForeignWaiting {
     subject: f64,
     /// Time that the hypervisor gave to other machines.
     steal: f64,
+    /// Fraction of the requests whose own wake-ups waited, in the generator.
+    late_generator: f64,
+    /// The same in the subject and the servers behind it.
+    late_subject: f64,
 }
 
 impl ForeignWaiting {
     fn new(run: &Run, observed: Option<&MachineObservation>) -> Self {
         let own = run.generator.run_queue_wait_fraction.unwrap_or(0.0);
-        let Some(observed) = observed else { return Self { generator: own, ..Self::default() } };
+        let Some(observed) = observed else {
+            let late_generator = late_fraction(own, f64::INFINITY, run.rates.responses_per_s);
+            return Self { generator: own, late_generator, ..Self::default() };
+        };
         Self::of_samples(run, observed, &in_window(run, observed).collect::<Vec<_>>(), run.cpu.foreign_cpus)
     }
 
@@ -421,10 +473,24 @@ impl ForeignWaiting {
         // Threads of the run wait for each other too, with or without other programs.
         let share = foreign_cpus.map_or(1.0, |cpus| cpus.max(0.0) / (cpus.max(0.0) + roles).max(1e-9));
         let share = share.min(1.0);
+        let late = |at: usize| {
+            let roles = || samples.iter().filter_map(|one| one.roles.get(at));
+            let waited = mean(
+                roles().map(|role| role.threads.iter().filter_map(|thread| thread.waiting).sum::<f64>()),
+            );
+            let runs_per_s =
+                mean(roles().map(|role| role.voluntary_switches_per_s + role.involuntary_switches_per_s));
+            late_fraction(waited, runs_per_s, run.rates.responses_per_s)
+        };
+        let generator = of_role(GENERATOR);
+        let others = (0..observed.roles.len()).filter(|at| Some(*at) != generator);
+        let late_own = late_fraction(own, f64::INFINITY, run.rates.responses_per_s);
         Self {
-            generator: of_role(GENERATOR).map_or(own, waiting) * share,
+            generator: generator.map_or(own, waiting) * share,
             subject: of_role(SUBJECT).map_or(0.0, waiting) * share,
             steal: run.cpu.steal_fraction.unwrap_or(0.0),
+            late_generator: generator.map_or(late_own, late) * share,
+            late_subject: others.map(late).sum::<f64>() * share,
         }
     }
 
@@ -433,6 +499,8 @@ impl ForeignWaiting {
             generator: self.generator.max(other.generator),
             subject: self.subject.max(other.subject),
             steal: self.steal.max(other.steal),
+            late_generator: self.late_generator.max(other.late_generator),
+            late_subject: self.late_subject.max(other.late_subject),
         }
     }
 
@@ -442,6 +510,21 @@ impl ForeignWaiting {
         let generator = if knows_generator { 0.0 } else { self.generator };
         (generator + self.subject + self.steal).min(1.0)
     }
+
+    /// Returns the fraction of the requests that are delayed: those that come while a thread waits, as many as the
+    /// fraction of the time, and those whose own wake-up waits.
+    fn delayed_fraction(&self, knows_generator: bool) -> f64 {
+        let late_generator = if knows_generator { 0.0 } else { self.late_generator };
+        (self.fraction(knows_generator) + late_generator + self.late_subject).min(1.0)
+    }
+}
+
+/// Returns the fraction of the requests whose wake-ups waited, if the threads of a role waited `waited` seconds a second
+/// in `runs_per_s` runs, half a turn each. A run for several requests delays all of them.
+fn late_fraction(waited: f64, runs_per_s: f64, responses_per_s: f64) -> f64 {
+    let known = if runs_per_s > 0.0 { runs_per_s } else { f64::INFINITY };
+    let wakeups_per_s = known.min(responses_per_s).max(1.0);
+    waited / (wakeups_per_s * FOREIGN_TURN_NS / 2e9)
 }
 
 /// Returns the fraction of the time that the threads of a role waited for a CPU, each weighted by what it worked.

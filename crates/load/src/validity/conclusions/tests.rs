@@ -437,3 +437,63 @@ fn waiting_counts_where_the_slow_responses_are() {
     let even = judged([3, 4], false).0;
     assert!((even - apart).abs() < 1e5, "{even} {apart}");
 }
+
+/// Observation of a subject whose one thread waits for a CPU, beside a program on half a CPU.
+fn beside_half_a_cpu(waiting: f64, runs_per_s: f64) -> MachineObservation {
+    let thread = ThreadCpuUse { busy: 0.1, waiting: Some(waiting), ..ThreadCpuUse::default() };
+    let role = RoleUse {
+        threads: vec![thread],
+        user_cpus: 0.1,
+        voluntary_switches_per_s: runs_per_s,
+        ..RoleUse::default()
+    };
+    let sample = |second: u32| MachineSample {
+        time_s: f64::from(second),
+        foreign_cpus: Some(100.0),
+        roles: vec![role.clone()],
+        ..MachineSample::default()
+    };
+    MachineObservation {
+        roles: vec![Role { name: SUBJECT.to_owned(), ..Role::default() }],
+        samples: (1..=10).map(sample).collect(),
+        ..MachineObservation::default()
+    }
+}
+
+/// Run whose latencies are `latencies`, and those of its unloaded requests `unloaded`.
+fn with_latencies(latencies: impl Iterator<Item = u64>, unloaded: impl Iterator<Item = u64>) -> Run {
+    let (mut loaded, mut baseline) = (LatencyHistogram::new(), LatencyHistogram::new());
+    latencies.for_each(|latency_ns| loaded.record(latency_ns));
+    unloaded.for_each(|latency_ns| baseline.record(latency_ns));
+    let mut run = disturbed("cpu_contended", ValidityLevel::Suspect);
+    run.latency.last_byte.response = loaded.summary();
+    run.baseline =
+        Some(record::run::Baseline { good: 100, hdr: baseline.encode(), ..record::run::Baseline::default() });
+    run
+}
+
+#[test]
+fn waiting_stretches_the_queueing_and_not_the_pauses() {
+    let pauses = || (0..10_000u64).map(|at| 2 * MS + at * 38 * MS / 10_000);
+    let judged = |unloaded: &mut dyn Iterator<Item = u64>| {
+        let mut run = with_latencies(pauses(), unloaded);
+        judge_conclusions(&mut run, Some(&beside_half_a_cpu(0.15, 5_000.0)));
+        verdict_of(&run, "p99")
+    };
+    // The server pauses for 2 to 40 ms with and without load; or a request alone takes 2 ms, and the rest is a queue.
+    assert_eq!(judged(&mut pauses()), ValidityLevel::Valid);
+    assert_eq!(judged(&mut (0..100).map(|_| 2 * MS)), ValidityLevel::Suspect);
+}
+
+#[test]
+fn a_wait_before_a_run_for_many_requests_delays_all_of_them() {
+    // A tenth of the requests take up to 3 ms longer than the others.
+    let latencies = || (0..10_000u64).map(|at| 10 * MS + if at % 10 == 0 { at * 300 } else { at });
+    let judged = |runs_per_s: f64| {
+        let mut run = with_latencies(latencies(), (0..100).map(|_| 10 * MS));
+        judge_conclusions(&mut run, Some(&beside_half_a_cpu(0.004, runs_per_s)));
+        verdict_of(&run, "p99")
+    };
+    assert_eq!(judged(5_000.0), ValidityLevel::Valid, "0.6 % of the requests: not the slowest hundredth");
+    assert_eq!(judged(20.0), ValidityLevel::Suspect, "10 % of the requests");
+}
