@@ -335,3 +335,73 @@ fn table_of_errors_and_power() {
     }
     println!("{table}");
 }
+
+/// Trials of one program on a real machine: the logarithm of a figure, and the fraction of the CPUs that others took.
+type Trace = Vec<(f64, f64)>;
+
+/// Reads a column of a file of `bench/run traces`.
+fn read_trace(text: &str, column: usize) -> Trace {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let numbers: Vec<f64> =
+                line.split_whitespace().map(|one| one.parse().expect("a number")).collect();
+            (numbers[column], numbers[numbers.len() - 1])
+        })
+        .collect()
+}
+
+/// Gives consecutive trials to a baseline, its second run and an arm, in random Latin squares.
+fn relabelled(trials: &[(f64, f64)], random: &mut fastrand::Rng) -> Vec<BlockValues> {
+    let mut rows = [0, 1, 2];
+    let blocks = trials.chunks_exact(3).zip(1u32..);
+    blocks
+        .map(|(block, number)| {
+            if (number - 1).is_multiple_of(3) {
+                random.shuffle(&mut rows);
+            }
+            let row = rows[(number as usize - 1) % 3];
+            let run = |symbol: usize| block[(symbol + 3 - row) % 3];
+            let ((baseline, first), (repeat, second), (arm, third)) = (run(0), run(1), run(2));
+            BlockValues { block: number, arm, baseline, repeat: Some(repeat), taken: [third, first, second] }
+        })
+        .collect()
+}
+
+/// Number of experiments with a conclusion other than that the arms are equivalent, of as many as the trace has in turn.
+fn false_conclusions(trace: &Trace, blocks_max: usize, random: &mut fastrand::Rng) -> (usize, usize) {
+    let experiments = trace.chunks_exact(3 * blocks_max).map(|trials| {
+        let judged = judge_claims(&[relabelled(trials, random)], QUESTION);
+        matches!(judged[0].conclusion, Some(Conclusion::Higher | Conclusion::Lower))
+    });
+    experiments.fold((0, 0), |(wrong, all), is_wrong| (wrong + usize::from(is_wrong), all + 1))
+}
+
+#[test]
+fn relabelled_trials_of_one_program_differ_rarely_also_if_the_machine_drifts() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut machine = Machine { random: random.fork(), speed: 0.0, noise: 0.0, burst_left: 0, burst: 0.0 };
+    let drifting = world("3 %, steps of 30 %");
+    let trace = (0..3600).map(|at| machine.trial(drifting, false, at % 3)).collect();
+    let (wrong, experiments) = false_conclusions(&trace, 12, &mut random);
+    assert_eq!(experiments, 100);
+    assert!(wrong <= 6, "{wrong} of {experiments}");
+}
+
+/// Judges the files of `bench/run traces`, if `TRACES` has their names: each is given to the arms 20 times.
+#[test]
+fn recorded_trials_of_one_program() {
+    let Ok(files) = std::env::var("TRACES") else { return };
+    for file in files.split(',') {
+        let text = std::fs::read_to_string(file).expect("a file of bench/run traces");
+        for (column, figure) in ["responses/s", "p99"].into_iter().enumerate() {
+            let trace = read_trace(&text, column);
+            for blocks_max in [8, 16, 30] {
+                let mut random = fastrand::Rng::with_seed(blocks_max as u64);
+                let counts = (0..20).map(|_| false_conclusions(&trace, blocks_max, &mut random));
+                let (wrong, all) = counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+                println!("{file}: {figure}, up to {blocks_max} blocks: {wrong} of {all} experiments differ");
+            }
+        }
+    }
+}
