@@ -97,6 +97,10 @@ pub(crate) const SELFTEST: CommandInfo = CommandInfo {
         switch("quick").doc("Run each case once, for 3 s"),
         flag("seed", "N").default("from the clock; printed").values(&["1"], &[]).doc("Seed of the order"),
         flag("keep", "DIR").values(&["records"], &[]).doc("Directory for the records of the loads"),
+        flag("load-prefix", "COMMAND").values(&["nice -n 0"], &["no-such-program-of-weir"]).doc(
+            "Command that starts each load; the path of weir and its arguments follow. It tests the diagnosis with \
+             less to observe, as an unprivileged user or in a container",
+        ),
         flag("json", "FILE|-")
             .values(&["selftest.json"], &[])
             .doc("Write the result as JSON; - writes it to stdout, and nothing else"),

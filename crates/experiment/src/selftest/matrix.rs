@@ -126,6 +126,9 @@ pub struct SelfTest {
     /// Part of the proving ground: `development`, `held-out` or `all`; absent for the induced set.
     #[serde(default)]
     pub part: Option<String>,
+    /// Command that started the loads (`--load-prefix`); absent: weir itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_prefix: Option<String>,
     /// True if it was stopped early.
     pub partial: bool,
     pub verdicts: Vec<MatrixRow>,

@@ -283,7 +283,14 @@ impl<'a> TrialStage<'a> {
             true => self.tools.weir.to_owned(),
             false => program_to_start(driver.program).map_err(|error| TrialError::Load(error.to_string()))?,
         };
-        let mut command = Command::new(&program);
+        let mut command = match (setup.tool, self.tools.load_prefix) {
+            (LoadTool::Weir, [wrapper, rest @ ..]) => {
+                let mut command = Command::new(wrapper);
+                command.args(rest).arg(&program);
+                command
+            }
+            _ => Command::new(&program),
+        };
         command.args(words).current_dir(self.testbed.directory()).stdin(Stdio::null());
         let mut all = vec![program.to_string_lossy().into_owned()];
         all.extend(words.iter().cloned());

@@ -74,6 +74,7 @@ fn run_trial(setup: &LabSetup) -> Result<TrialResult, TrialError> {
     run(
         setup,
         TrialTools {
+            load_prefix: &[],
             weir: Path::new("/no/such/weir"),
             build: &WeirVersion { version: "0".to_owned(), commit: "c".to_owned() },
             context: &context,

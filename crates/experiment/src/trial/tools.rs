@@ -13,6 +13,8 @@ use crate::scenario::testbed::TestbedContext;
 pub struct TrialTools<'a> {
     /// Path of the running weir, which is a load generator too.
     pub weir: &'a Path,
+    /// Command that starts `weir load`: its words come before the path of weir. Empty: weir is started itself.
+    pub load_prefix: &'a [String],
     pub build: &'a WeirVersion,
     /// Context of scenarios; its clock measures all times.
     pub context: &'a TestbedContext,

@@ -338,6 +338,7 @@ pub(in crate::commands) fn run_trials(
         }
     };
     let tools = TrialTools {
+        load_prefix: &[],
         weir: &weir,
         build: &build,
         context: &context,

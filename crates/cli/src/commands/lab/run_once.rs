@@ -38,6 +38,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let stopped = || stop.stage() > DrainStage::Running;
     let build = weir_version();
     let tools = TrialTools {
+        load_prefix: &[],
         weir: &weir,
         build: &build,
         context: &context,

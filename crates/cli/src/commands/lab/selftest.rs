@@ -10,8 +10,9 @@ use experiment::selftest::order::order;
 use experiment::selftest::{markdown, reliability};
 use experiment::trial::TrialTools;
 use record::invalid_value;
-use record::problem::InputProblem;
+use record::problem::{InputProblem, InvalidValue};
 use record::run::Run;
+use record::shell::split_words;
 use record::units::{DurationUnit, parse_count, parse_duration_ns};
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, SignalSet, block_signals};
@@ -40,6 +41,8 @@ pub(super) struct SelftestOptions {
     repetitions: u32,
     duration_ns: u64,
     seed: u64,
+    /// Words of the command that starts each load; empty: weir itself.
+    load_prefix: Vec<String>,
 }
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
@@ -86,6 +89,7 @@ fn run_cases(
     let build = weir_version();
     let tools = TrialTools {
         weir: &weir,
+        load_prefix: &options.load_prefix,
         build: &build,
         context: &context,
         wall_ns: record::file::wall_clock_ns,
@@ -121,6 +125,7 @@ fn run_cases(
         seed: options.seed,
         set: options.set.name().to_owned(),
         part,
+        load_prefix: args.text("load-prefix"),
         partial: outcomes.len() < order.len(),
         not_inducible: skipped,
         outcomes,
@@ -165,8 +170,10 @@ pub(super) fn show(result: &SelfTest, json: Option<&str>) -> Result<(), Failure>
     if json != Some("-") {
         let early = if result.partial { "stopped early; " } else { "" };
         let part = result.part.as_ref().map(|part| format!(", part {part}")).unwrap_or_default();
+        let prefix =
+            result.load_prefix.as_ref().map(|prefix| format!(", loads by {prefix}")).unwrap_or_default();
         print(&format!(
-            "{}\n{}\n{}\n{}{}set {}{part}; {early}took {:.0} s, seed {}: {}\n",
+            "{}\n{}\n{}\n{}{}set {}{part}{prefix}; {early}took {:.0} s, seed {}: {}\n",
             matrix_text(&result.verdicts),
             matrix_text(&result.cases),
             reliability::reliability_text(&result.reliability),
@@ -294,7 +301,17 @@ pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<SelftestOptions, Ve
     let duration_ns = duration_ns.map_err(|why| flags.add_problem("duration", why)).unwrap_or(0);
     let seed = flags.parse("seed", parse_count).unwrap_or_else(|| now_ns() % 1_000_000);
     let repetitions = repetitions.unwrap_or(if quick { 1 } else { REPETITIONS });
-    flags.finish(SelftestOptions { set, part, only, repetitions, duration_ns, seed })
+    let load_prefix = flags.parse("load-prefix", parse_load_prefix).unwrap_or_default();
+    flags.finish(SelftestOptions { set, part, only, repetitions, duration_ns, seed, load_prefix })
+}
+
+fn parse_load_prefix(text: &str) -> Result<Vec<String>, InvalidValue> {
+    let words = split_words(text)?;
+    let program = words.first().ok_or_else(|| invalid_value!("a command is needed"))?;
+    match program_file(program) {
+        Some(_) => Ok(words),
+        None => Err(invalid_value!("no program '{program}' in PATH")),
+    }
 }
 
 /// Parses the set of cases and its part; reports what is wrong with them.

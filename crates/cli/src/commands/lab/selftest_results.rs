@@ -41,6 +41,7 @@ fn sum_results(results: Vec<SelfTest>) -> SelfTest {
     let mut sum = SelfTest { schema: experiment::selftest::matrix::SCHEMA.to_owned(), ..SelfTest::default() };
     let mut sets: Vec<String> = Vec::new();
     let mut parts: Vec<String> = Vec::new();
+    let mut prefixes: Vec<String> = Vec::new();
     for result in results {
         if sum.started_at.is_empty() || result.started_at < sum.started_at {
             sum.started_at.clone_from(&result.started_at);
@@ -49,6 +50,7 @@ fn sum_results(results: Vec<SelfTest>) -> SelfTest {
         sum.partial |= result.partial;
         sets.push(result.set);
         parts.extend(result.part);
+        prefixes.extend(result.load_prefix);
         for one in result.not_inducible {
             if !sum.not_inducible.contains(&one) {
                 sum.not_inducible.push(one);
@@ -56,11 +58,12 @@ fn sum_results(results: Vec<SelfTest>) -> SelfTest {
         }
         sum.outcomes.extend(result.outcomes);
     }
-    for names in [&mut sets, &mut parts] {
+    for names in [&mut sets, &mut parts, &mut prefixes] {
         names.sort();
         names.dedup();
     }
     sum.set = sets.join("+");
     sum.part = (!parts.is_empty()).then(|| parts.join("+"));
+    sum.load_prefix = (!prefixes.is_empty()).then(|| prefixes.join("+"));
     sum.with_summaries()
 }
