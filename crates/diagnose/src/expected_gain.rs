@@ -3,7 +3,7 @@
 //! the record cannot give is not predicted, with the reason.
 
 use record::capacity_search::{Estimate, ExpectedGain, ProposedChange, TestedChange};
-use record::units::{format_count, format_rate};
+use record::units::{format_count, format_plural, format_rate};
 
 use crate::facts::{Facts, Slots, format_ns, format_number};
 use crate::figures as f;
@@ -149,9 +149,7 @@ impl Before<'_> {
 
     /// Raises the number of connections to the servers behind the subject.
     fn raise_pool(&self) -> ProposedChange {
-        let in_flight = self.facts.view.run.generator.in_flight_mean;
-        let pool = self.facts.value(&s::ORIGIN_CONNECTIONS).filter(|ratio| *ratio > 0.0);
-        let Some(pool) = pool.map(|ratio| in_flight / ratio).filter(|pool| *pool >= 1.0) else {
+        let Some(pool) = self.facts.pool().filter(|pool| *pool >= 1.0) else {
             return without("raise the limit of connections", reason_without("connection_limited"));
         };
         let text = format!(
@@ -164,12 +162,16 @@ impl Before<'_> {
 
     /// Doubles the servers behind the subject.
     fn more_servers(&self) -> ProposedChange {
-        let text = "double the servers behind your service, or make them twice as fast";
+        let text = match self.facts.origin_slots() {
+            Some((count, _)) => format!(
+                "double the servers behind your service, or the {} that they work on at a time",
+                format_plural(count as u64, "request")
+            ),
+            None => "double the servers behind your service, or make them twice as fast".to_owned(),
+        };
         match self.facts.slots() {
-            Some(Slots::Number { count, each_ns, .. }) => {
-                self.more_slots(text.to_owned(), count, each_ns / 1e9)
-            }
-            _ => without(text, "the number of requests that they work on at a time is not known"),
+            Some(Slots::Number { count, each_ns, .. }) => self.more_slots(text, count, each_ns / 1e9),
+            _ => without(&text, "the number of requests that they work on at a time is not known"),
         }
     }
 

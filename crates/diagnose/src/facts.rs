@@ -25,6 +25,10 @@ const TRANSFER_BYTES_MIN: f64 = 4096.0;
 const CLOSED_FROM: u64 = 4;
 /// Maximum number of requests per connection from which new connections are a cost worth a word.
 const CLOSED_REQUESTS_MAX: f64 = 4.0;
+/// Use of the CPUs of the servers behind the subject, or of their busiest thread, below which something else limits them.
+const ORIGIN_ROOM_MAX: f64 = 0.7;
+/// Latency of a request alone from which a connection of a full pool is never idle for a noticeable time.
+const LONG_REQUEST_NS: f64 = 2e6;
 /// Number of slots from which it is always "about".
 const ABOUT_MIN: f64 = 16.0;
 
@@ -123,11 +127,25 @@ impl Facts<'_> {
         };
         format!(
             "a request takes {} alone and {} with {} in flight: {:.0} % of that is waiting",
-            format_ns(alone_ns),
-            self.mean(),
+            format_ns(s::working_ns(self.view, alone_ns)),
+            format_ns(s::working_ns(self.view, self.loaded_ns())),
             self.in_flight(),
             fraction * 100.0
         )
+    }
+
+    /// Returns the number of connections to the servers behind the subject that carry requests at a time.
+    pub(crate) fn pool(&self) -> Option<f64> {
+        let in_flight = self.view.run.generator.in_flight_mean;
+        let open =
+            self.value(&s::ORIGIN_CONNECTIONS).filter(|ratio| *ratio > 0.0).map(|ratio| in_flight / ratio)?;
+        // A pool keeps a connection or two that it does not use. Between short requests it also leaves used ones idle.
+        let used = self.value(&s::POOL_BUSY).map(|busy| (busy * open).round());
+        let is_used = |used: &f64| {
+            let at_a_time = self.value(&s::PARALLELISM).map(f64::round);
+            *used >= 1.0 && at_a_time == Some(*used) && self.alone_ns() >= Some(LONG_REQUEST_NS)
+        };
+        Some(used.filter(is_used).unwrap_or(open))
     }
 
     /// Formats the mean latency under load.
@@ -178,6 +196,16 @@ impl Facts<'_> {
             is_about: count >= ABOUT_MIN || (deviation > WHOLE_DEVIATION_MAX && count > 1.0),
             each_ns: count * 1e9 / self.view.goodput(),
         })
+    }
+
+    /// Returns the number of requests that the servers behind the subject work on at a time, and the time of each in
+    /// ns, if their CPUs have room: a limit inside them.
+    pub(crate) fn origin_slots(&self) -> Option<(f64, f64)> {
+        self.value(&s::ORIGIN_AT_LIMIT).filter(|used| *used < ORIGIN_ROOM_MAX)?;
+        match self.slots()? {
+            Slots::Number { count, each_ns, .. } => Some((count, each_ns)),
+            Slots::ByTime { .. } => None,
+        }
     }
 
     /// Formats the CPUs that the subject uses: "1.80 of 2 CPUs".

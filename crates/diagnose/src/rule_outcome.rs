@@ -6,7 +6,7 @@ use crate::run_view::RunView;
 use crate::signals::SignalFamily;
 use crate::unit::format_value;
 use crate::verdicts::{Bound, Criterion, VerdictRule};
-use crate::window::GENERATOR;
+use crate::window::{GENERATOR, SUBJECT};
 
 /// Verdict that holds.
 pub(crate) struct RuleMatch {
@@ -122,7 +122,11 @@ pub(crate) fn evaluate_rule(rule: &VerdictRule, view: &RunView<'_>) -> RuleOutco
         return RuleOutcome::NotObservable(rule.not_observable.to_owned());
     }
     let (mut evidence, mut is_clear) = (Evidence::default(), true);
-    for criterion in rule.required {
+    let mut required = rule.required;
+    if !rule.required_of_client.is_empty() && view.machine(SUBJECT).is_none() {
+        (required, is_clear) = (rule.required_of_client, false);
+    }
+    for criterion in required {
         match Sign::read(criterion, view) {
             Some(sign) if sign.holds => {
                 evidence.add(&sign, view);

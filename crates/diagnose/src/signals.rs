@@ -35,7 +35,7 @@ pub use latency_range::LatencyRange;
 pub(crate) use latency_range::quota_pause;
 pub use load::*;
 pub use network::*;
-pub(crate) use queueing::unloaded_latency_ns;
+pub(crate) use queueing::{unloaded_latency_ns, working_ns};
 pub(crate) use rejections::admitted;
 pub use rejections::*;
 pub use resources::*;

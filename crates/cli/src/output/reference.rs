@@ -154,6 +154,7 @@ fn bottlenecks() -> String {
         }
         if row.not_observable.is_empty() {
             text.push_str(&evidence_list("Proven by", row.required));
+            text.push_str(&evidence_list("Without the server's processes also by", row.required_of_client));
             text.push_str(&evidence_list("And by at least 1 of", row.any_of));
             text.push_str(&evidence_list(
                 &format!("With at least {} of", row.supporting_min),

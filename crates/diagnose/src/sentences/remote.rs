@@ -71,8 +71,25 @@ fn next_command(run: &Run) -> String {
                  `weir fleet role`";
     match run.observed.is_empty() {
         true => format!("repeat it without `--no-watch` if the server runs here; if it does not, {watch}"),
+        false if is_on_this_machine(run) => {
+            "repeat it as root, and outside of a container (or in one with the host's processes, as with `--pid=host`): \
+             then weir reads the processes that listen there, and names the resource"
+                .to_owned()
+        }
         false => watch.to_owned(),
     }
+}
+
+/// Returns whether the server listens on this machine, so that only a missing permission hides its processes.
+fn is_on_this_machine(run: &Run) -> bool {
+    let url = run.plan["requests"][0]["url"].as_str().unwrap_or_default();
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next().unwrap_or_default();
+    let is_loopback = |host: &str| {
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse();
+        host == "localhost" || address.is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+    };
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    run.plan["unix"].is_string() || is_loopback(authority) || is_loopback(host)
 }
 
 /// Names the time until a connection is open, if it is a part of the latency that counts.

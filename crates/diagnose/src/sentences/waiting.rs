@@ -8,9 +8,26 @@ use crate::signals as s;
 use crate::sleep_evidence::main_sleep;
 use crate::sleeps::WaitsFor;
 
+/// Fraction of the latency from which the kernel's wait for an acknowledgement is named.
+const STALL_MIN: f64 = 0.1;
+
 pub(crate) fn origin_bound(facts: &Facts<'_>) -> Answer {
+    let slots = facts.origin_slots();
+    let next = match slots {
+        Some((count, _)) => format!(
+            "raise their number of workers, their pool or their semaphore (each slot is worth {}), or add servers; a \
+             cache in your service keeps requests away from them",
+            facts.rate_times(1.0 / count)
+        ),
+        None => "add servers or make them faster; `weir edge` on one of them alone shows its ceiling, and a cache in your \
+                 service keeps requests away from them"
+            .to_owned(),
+    };
     answer(
-        format!("the servers behind your service are full: {} is their ceiling, not that of your service", facts.rate()),
+        format!(
+            "the servers behind your service are full: {} is their ceiling, not that of your service",
+            facts.rate()
+        ),
         &[
             facts.phrase(&s::AT_ORIGIN, "{} of the requests in flight wait for them"),
             facts.phrase_from(
@@ -20,19 +37,18 @@ pub(crate) fn origin_bound(facts: &Facts<'_>) -> Answer {
             ),
             facts.phrase_from(0.05, &s::ORIGIN_AT_LIMIT, "their CPU or busiest thread is {} used"),
             facts.phrase_from(1.05, &s::ORIGIN_SLOWDOWN, "they take {} as long as without load"),
+            slots.map_or_else(String::new, |(count, each_ns)| {
+                let requests = record::units::format_plural(count as u64, "request");
+                format!("they work on {requests} at a time, {} each", format_ns(each_ns))
+            }),
             facts.cpu_phrase("your service uses only {}"),
         ],
-        &["add servers or make them faster; `weir edge` on one of them alone shows its ceiling, and a cache in your \
-           service keeps requests away from them"
-            .to_owned()],
+        &[next],
     )
 }
 
 pub(crate) fn connection_limited(facts: &Facts<'_>) -> Answer {
-    let pool = facts
-        .value(&s::ORIGIN_CONNECTIONS)
-        .filter(|ratio| *ratio > 0.0)
-        .map(|ratio| facts.view.run.generator.in_flight_mean / ratio);
+    let pool = facts.pool();
     let size = pool.map_or_else(|| "its".to_owned(), format_number);
     let each = pool.map_or_else(String::new, |pool| {
         format!(
@@ -114,9 +130,30 @@ pub(crate) fn subject_limited(facts: &Facts<'_>) -> Answer {
     };
     answer(
         ceiling(facts, "your service"),
-        &[facts.waiting(), facts.cpu_phrase("it uses only {}"), idle],
-        &[limit_to_raise(facts), worth, facts.next_limit()],
+        &[facts.waiting(), held_back(facts), facts.cpu_phrase("it uses only {}"), idle],
+        &[limit_to_raise(facts), worth, without_stall(facts), facts.next_limit()],
     )
+}
+
+/// Names the part of each response in which the kernel holds its body back; empty if there is none.
+fn held_back(facts: &Facts<'_>) -> String {
+    facts.phrase_from(
+        STALL_MIN,
+        &s::TRANSFER_STALL,
+        "each response also waits 40 ms for an acknowledgement between head and body, {} of the latency, which occupies \
+         no worker",
+    )
+}
+
+/// Names the change that takes the wait for the acknowledgement away.
+fn without_stall(facts: &Facts<'_>) -> String {
+    match facts.value(&s::TRANSFER_STALL) {
+        Some(stall) if stall >= STALL_MIN => {
+            "apart from that, TCP_NODELAY or one write for head and body makes each response 40 ms faster"
+                .to_owned()
+        }
+        _ => String::new(),
+    }
 }
 
 /// Describes the ceiling of a subject whose requests queue.

@@ -4,7 +4,7 @@
 use record::observed::ConnectionEnd;
 
 use crate::run_view::RunView;
-use crate::window::SUBJECT;
+use crate::window::{GENERATOR, SUBJECT};
 
 /// Returns the bytes that arrived per round trip and connection, as a fraction of the windows of the receiver: of
 /// responses at the generator, or of the bodies of requests at the server. `None` without HTTP/2.
@@ -63,11 +63,13 @@ fn request_window_fraction(view: &RunView<'_>, settings: &Http2Settings, round_t
     Some(bytes_per_s * round_trip_s / window)
 }
 
-/// Returns the minimum round trip of the subject's connections from the generator: without queues.
+/// Returns the minimum round trip of the subject's connections from the generator: without queues. The client's end
+/// measures it, too, if the subject's is not observable.
 pub(super) fn round_trip_ns(view: &RunView<'_>) -> Option<f64> {
-    view.ends_median(SUBJECT, ConnectionEnd::Server, |ends| {
-        (ends.rtt_min_us > 0.0).then_some(ends.rtt_min_us * 1e3)
-    })
+    let of = |role, end| {
+        view.ends_median(role, end, |ends| (ends.rtt_min_us > 0.0).then_some(ends.rtt_min_us * 1e3))
+    };
+    of(SUBJECT, ConnectionEnd::Server).or_else(|| of(GENERATOR, ConnectionEnd::Client))
 }
 
 /// Settings of the generator's connections with HTTP/2.

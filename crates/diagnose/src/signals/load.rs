@@ -66,6 +66,12 @@ signals! {
             let latency = &view.run.latency.last_byte.service;
             (latency.p50_ns > 0).then(|| latency.p90_ns as f64 / latency.p50_ns as f64)
         };
+    TRANSFER_PART: Latency, Fraction, "time from the first byte to the last, of the latency",
+        "means of the latency histograms", |view| {
+            let latency = &view.run.latency;
+            let total_ns = latency.last_byte.service.mean_ns;
+            (total_ns > 0.0).then(|| ((total_ns - latency.first_byte.service.mean_ns) / total_ns).max(0.0))
+        };
     LATENCY_OVER_CPU_TIME: Latency, Ratio, "latency of a request over its CPU time",
         "latency p50 / (subject and origin CPU time per response)", |view| {
             let used = cpus(view, SUBJECT)? + cpus(view, ORIGIN).unwrap_or(0.0);
@@ -76,6 +82,9 @@ signals! {
     QUEUEING: Latency, Fraction, "waiting time, of the latency under load",
         "1 - R(1) / R(N): latency of single requests before the load, and under load",
         queueing::queueing_fraction;
+    QUEUEING_BEFORE_STALL: Latency, Fraction,
+        "waiting before the first byte, of responses whose body waits for an acknowledgement",
+        "R(1) and the latency under load, both without 40 ms", queueing::queueing_before_stall;
     LATENCY_OVER_FASTEST: Latency, Ratio, "median latency over that of the fastest response",
         "the latency histogram, of a load without a baseline", queueing::latency_over_fastest;
     PARALLELISM: Latency, Count, "requests served at a time, from the latency without load",

@@ -8,6 +8,7 @@ use super::latency_range::LatencyRange;
 use super::signal::{Signal, SignalFamily};
 use super::{http2, link, loss};
 use crate::figures as f;
+use crate::run_view::RunView;
 use crate::unit::Unit;
 use crate::window::{GENERATOR, SUBJECT};
 
@@ -69,11 +70,8 @@ signals! {
         };
     TRANSFER_STALL: Latency, Fraction, "39 to 48 ms from the first byte to the last, of the latency",
         "medians of the latency histograms", |view| {
-            let latency = &view.run.latency;
-            let total_ns = latency.last_byte.service.p50_ns;
-            let transfer_ns = total_ns.saturating_sub(latency.first_byte.service.p50_ns);
-            let is_stall = (DELAYED_ACK.from_ns..DELAYED_ACK.to_ns).contains(&transfer_ns);
-            Some(if is_stall { transfer_ns as f64 / total_ns as f64 } else { 0.0 })
+            let total_ns = view.run.latency.last_byte.service.p50_ns as f64;
+            Some(acknowledgement_stall_ns(view).map_or(0.0, |stall_ns| stall_ns / total_ns))
         };
     ROUND_TRIP: Connections, Ratio, "round-trip time over its minimum",
         "TCP_INFO rtt / min_rtt of the sending end", |view| {
@@ -129,4 +127,13 @@ signals! {
         "interface and qdisc drops", link::drops;
     PACKET_SPREAD: Link, Fraction, "spread of the packets per second on the link with the most packets",
         "interface counters of each sample", link::packet_spread;
+}
+
+/// Returns the time from the first byte to the last, if it is that of a delayed acknowledgement: a response in two
+/// writes, of which Nagle's algorithm holds the second back.
+pub(super) fn acknowledgement_stall_ns(view: &RunView<'_>) -> Option<f64> {
+    let latency = &view.run.latency;
+    let (first_ns, last_ns) = (latency.first_byte.service.p50_ns, latency.last_byte.service.p50_ns);
+    let transfer_ns = last_ns.saturating_sub(first_ns);
+    (DELAYED_ACK.from_ns..DELAYED_ACK.to_ns).contains(&transfer_ns).then_some(transfer_ns as f64)
 }

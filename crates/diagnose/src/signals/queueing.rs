@@ -5,6 +5,7 @@
 use record::observed::{ConnectionEnd, EndQueues, QueueSnapshot};
 
 use super::compute::{connections_in_state, cpus};
+use super::network;
 use crate::figures as f;
 use crate::run_view::RunView;
 use crate::time_split::median_fraction_at;
@@ -38,9 +39,24 @@ pub(crate) fn unloaded_latency_ns(view: &RunView<'_>) -> Option<f64> {
 }
 
 pub(super) fn queueing_fraction(view: &RunView<'_>) -> Option<f64> {
-    let loaded_ns = view.run.latency.last_byte.service.mean_ns;
-    let unloaded_ns = unloaded_latency_ns(view)?;
+    let loaded_ns = working_ns(view, view.run.latency.last_byte.service.mean_ns);
+    let unloaded_ns = working_ns(view, unloaded_latency_ns(view)?);
     (loaded_ns > 0.0).then(|| (1.0 - unloaded_ns / loaded_ns).max(0.0))
+}
+
+/// Returns a latency without the part in which the server has written the head, and its kernel waits for the client's
+/// acknowledgement before it sends the body: no worker is occupied then.
+pub(crate) fn working_ns(view: &RunView<'_>, latency_ns: f64) -> f64 {
+    let working_ns = latency_ns - network::acknowledgement_stall_ns(view).unwrap_or(0.0);
+    // The first requests of a connection may be acknowledged at once, so that alone there is no such part.
+    if working_ns > 0.0 { working_ns } else { latency_ns }
+}
+
+/// Returns the waiting before the first byte, of the time until then, of responses that a delayed acknowledgement
+/// divides; `None` for others.
+pub(super) fn queueing_before_stall(view: &RunView<'_>) -> Option<f64> {
+    network::acknowledgement_stall_ns(view)?;
+    queueing_fraction(view)
 }
 
 /// Returns the median latency over that of the fastest response. Of a load without a baseline, only the fastest
@@ -60,8 +76,9 @@ pub(super) fn cycle_fraction(view: &RunView<'_>) -> Option<f64> {
     (loaded_ns > 0.0).then(|| (unloaded_ns + think_ns) / (loaded_ns + think_ns))
 }
 
+/// Returns rate × R(1).
 pub(super) fn parallelism(view: &RunView<'_>) -> Option<f64> {
-    Some(view.goodput() * unloaded_latency_ns(view)? / 1e9)
+    Some(view.goodput() * working_ns(view, unloaded_latency_ns(view)?) / 1e9)
 }
 
 /// Returns the number of established connections to the origins that carry requests, in each

@@ -83,6 +83,50 @@ pub(super) fn semaphore() -> Run {
     run
 }
 
+/// A pool of 5 threads that pause for 8 ms; the kernel holds each body back until the head is acknowledged.
+fn pool_behind_two_writes() -> Run {
+    let mut run = run(48, 76 * MS);
+    run.baseline = Some(Baseline {
+        good: 20,
+        requests: 20,
+        mean_ns: 49_000_000.0,
+        p50_ns: 49_000_000,
+        ..Baseline::default()
+    });
+    let first_byte = &mut run.latency.first_byte.service;
+    (first_byte.p50_ns, first_byte.mean_ns) = (35 * MS, 35e6);
+    run
+}
+
+#[test]
+fn a_body_that_waits_for_an_acknowledgement_occupies_no_worker() {
+    let run = pool_behind_two_writes();
+    assert_first(&run, "subject_limited");
+    let answer = crate::answer(&run);
+    // 632/s, of 49 ms alone, of which 41 ms are the wait.
+    assert!(answer.what.contains("works on 5 requests at a time, 7.92 ms each"), "{}", answer.what);
+    for (text, part) in
+        [(&answer.why, "between head and body, 54 % of the latency"), (&answer.next, "TCP_NODELAY")]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_whole(&answer);
+    let why = &answer.why;
+    assert!(why.contains("takes 7.98 ms alone and 35.0 ms with 48 in flight: 77 %"), "{why}");
+    // The bytes that wait are in its sockets, too; but without the stall requests would queue for as long.
+    let mut seen = run.clone();
+    change_ends(&mut seen, ConnectionEnd::Server, |_, ends| ends.not_sent_bytes = 40_000);
+    set_counter(&mut seen, "TcpExt.DelayedACKs", 600.0);
+    assert_first(&seen, "subject_limited");
+    let free = || Some(Baseline { mean_ns: 68e6, p50_ns: 68 * MS, ..run.baseline.clone().unwrap() });
+    assert_first(&Run { baseline: free(), ..seen }, "delayed_ack_stall");
+    // A body that takes as long for another reason is work.
+    let mut transfer = run.clone();
+    transfer.latency.first_byte.service.p50_ns = 20 * MS;
+    let what = crate::answer(&transfer).what;
+    assert!(!what.contains("works on 5 "), "{what}");
+}
+
 #[test]
 fn the_limit_of_a_semaphore_is_a_number_of_requests_at_a_time() {
     let mut run = semaphore();

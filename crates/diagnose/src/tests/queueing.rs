@@ -104,9 +104,13 @@ fn a_busy_origin_is_named_before_the_subject_that_waits_for_it() {
     observed.roles.push(Role { name: "origin".to_owned(), cpus_allowed: 2, ..Role::default() });
     change_samples(&mut run, |sample| sample.roles.push(role_use(0.9, 0.08)));
     assert_first(&run, "origin_bound");
-    // An idle origin that takes longer under more load has a limit of its own.
+    assert!(!crate::answer(&run).why.contains("at a time"), "its CPU is the limit");
+    // An idle origin that takes longer under more load has a limit of its own: 200/s of 5 ms each.
     change_samples(&mut run, |sample| sample.roles[2] = role_use(0.01, 0.01));
     assert_first(&run, "origin_bound");
+    let answer = crate::answer(&run);
+    assert!(answer.why.contains("they work on 1 request at a time, 5.00 ms each"), "{}", answer.why);
+    assert!(answer.next.contains("semaphore (each slot is worth 200/s)"), "{}", answer.next);
 }
 
 #[test]
@@ -223,4 +227,17 @@ fn circumstances_alone_are_never_sure() {
     errors.totals.status.insert(500, errors.totals.requests / 2);
     let diagnosis = diagnose(&errors);
     assert_eq!((diagnosis.verdict.as_str(), diagnosis.confidence), ("run_invalid", Confidence::Likely));
+}
+
+#[test]
+fn a_pool_is_as_large_as_the_connections_that_it_uses() {
+    let answer_of = |used: u64, alone_ms: u64| {
+        let mut run = with_baseline(run(48, 63 * MS), alone_ms * MS);
+        origin(&mut run, 9_001, 7, used, 1e5);
+        assert_first(&run, "connection_limited");
+        crate::answer(&run).what
+    };
+    // HAProxy keeps a connection beyond its maxconn of 6, which carries nothing: 762/s of 8 ms each.
+    assert!(answer_of(6, 8).contains("through only 6 connections"));
+    assert!(answer_of(7, 9).contains("through only 7 connections"));
 }

@@ -94,6 +94,52 @@ fn a_remote_answer_has_what_the_client_alone_knows() {
     assert!(why.contains("steady from the first to the last second"), "{why}");
 }
 
+#[test]
+fn a_remote_server_that_makes_nobody_wait_is_not_full() {
+    let with_baseline = |alone_ns: f64| {
+        let mut run = without_subject_machine(run(32, 60 * MS));
+        run.baseline = Some(record::run::Baseline {
+            good: 50,
+            requests: 50,
+            mean_ns: alone_ns,
+            p50_ns: alone_ns as u64,
+            ..Default::default()
+        });
+        run.latency.first_byte = run.latency.last_byte.clone();
+        run
+    };
+    let run = with_baseline(58e6);
+    let diagnosis = diagnose(&run);
+    assert_eq!(
+        (diagnosis.verdict.as_str(), diagnosis.confidence.to_string().as_str()),
+        ("latency_bound", "possible")
+    );
+    // Decoys: requests that wait for others, a stall of the transport, a window or a pace between first and last byte.
+    assert_first(&with_baseline(10e6), "unknown");
+    let mut stall = run.clone();
+    stall.latency.first_byte.service.p50_ns = 18 * MS;
+    assert_ne!(diagnose(&stall).verdict, "latency_bound");
+    let mut transfer = run.clone();
+    transfer.latency.first_byte.service.mean_ns = 1e6;
+    assert_ne!(diagnose(&transfer).verdict, "latency_bound");
+}
+
+#[test]
+fn a_server_of_another_user_of_this_machine_is_observed_by_root() {
+    let next = |url: &str| {
+        let mut run = without_subject_machine(run(32, 40 * MS));
+        run.plan["requests"] = serde_json::json!([{ "url": url }]);
+        run.diagnosis = Some(Diagnosis { verdict: "unknown".to_owned(), ..Diagnosis::default() });
+        crate::answer(&run).next
+    };
+    for url in ["http://127.0.0.1:8000/a", "http://localhost/", "https://[::1]:8443"] {
+        assert!(next(url).starts_with("Repeat it as root"), "{url}");
+    }
+    for url in ["http://10.1.2.3:8000/", "http://127.example.org/", "http://[fd00::1]:80/"] {
+        assert!(next(url).contains("weir watch --json"), "{url}");
+    }
+}
+
 fn value(signal: &Signal, run: &Run) -> Option<f64> {
     (signal.read)(&RunView::new(run))
 }

@@ -178,6 +178,9 @@ pub struct VerdictRule {
     pub class: LimitClass,
     /// Necessary conditions: all of these must hold.
     pub required: &'static [Criterion],
+    /// Conditions that replace the necessary ones if no process of the subject is observable: the client's figures prove
+    /// it as well, but never surely. Empty: they do not.
+    pub required_of_client: &'static [Criterion],
     /// Alternatives: one of these must hold as well; none is required if this is empty.
     pub any_of: &'static [Criterion],
     /// Required number of `supporting` signs.

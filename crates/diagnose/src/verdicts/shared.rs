@@ -50,6 +50,7 @@ pub(super) const DEFAULT_RULE: VerdictRule = VerdictRule {
     claim: "",
     class: LimitClass::Failure,
     required: &[],
+    required_of_client: &[],
     any_of: &[],
     supporting_min: 1,
     supporting: &[],

@@ -177,7 +177,9 @@ pub(super) const DELAYED_ACK_STALL: VerdictRule = VerdictRule {
     // Work before the first byte moves the latency, but not the time from there to the last.
     any_of: &[at_least(&s::DELAYED_ACK_MODE, 0.01), at_least(&s::TRANSFER_STALL, 0.5)],
     supporting: &[at_least(&s::DELAYED_ACKS, 0.01)],
-    confusions: "an origin that really takes 40 ms",
+    // Requests that queue before the first byte wait as long without the stall: it is a delay, and not the limit.
+    excluding: &[at_least(&s::QUEUEING_BEFORE_STALL, 0.5)],
+    confusions: "an origin that really takes 40 ms; a full pool whose responses stall as well (subject_limited)",
     remedy: "TCP_NODELAY; head and body in one write; TCP_QUICKACK",
     counter_test: (
         Perturbation::DoubleConnections,

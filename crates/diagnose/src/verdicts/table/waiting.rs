@@ -95,6 +95,17 @@ pub(super) const LATENCY_BOUND: VerdictRule = VerdictRule {
         at_most(&s::SUBJECT_THREAD, 0.7),
         at_most(&s::SUBJECT_SATURATION, SATURATED),
     ],
+    // A server that makes no request wait for another one is not full, whatever it does (utilization law). A stall of
+    // the transport, or a window of each connection, takes its time without load as well.
+    required_of_client: &[
+        at_most(&s::QUEUEING, 0.15),
+        at_most(&s::LATENCY_SPREAD, 1.5),
+        at_most(&s::TRANSFER_STALL, 0.2),
+        at_most(&s::DELAYED_ACK_MODE, 0.2),
+        at_most(&s::TRANSFER_PART, 0.5),
+        at_most(&s::RETRANSMISSION_MODE, 0.001),
+        at_most(&s::GENERATOR_THREAD, 0.7),
+    ],
     any_of: &[
         at_least(&s::IN_FLIGHT_FRACTION, 0.85),
         // A rate that is carried, but slower than an objective requires.
@@ -116,6 +127,8 @@ pub(super) const LATENCY_BOUND: VerdictRule = VerdictRule {
         at_least(&s::SUBJECT_UNREAD, 0.7),
         // The fastest responses may not have waited for others.
         at_least(&s::LATENCY_OVER_FASTEST, 1.0 / (1.0 - QUEUEING_MIN)),
+        // A window that takes a round trip for each of its fillings.
+        at_least(&s::HTTP2_WINDOW, 0.5),
         LOAD_CARRIED,
         NOTHING_VALID,
     ],
