@@ -30,6 +30,7 @@ import part_soak
 import part_tls
 import part_user_tcp
 import part_user_tcp_connections
+import part_traces
 import part_validity
 import peers
 
@@ -41,7 +42,7 @@ FAULTS = {"reload": part_reload, "churn": part_churn, "soak": part_soak, "edge":
           "fleet": part_fleet, "cache": part_cache, "cache-tests": part_cache_tests,
           "content": part_content, "addresses": part_addresses,
           "user-tcp-connections": part_user_tcp_connections, "instructions": part_instructions,
-          "validity": part_validity}
+          "validity": part_validity, "traces": part_traces}
 
 
 def options():
@@ -67,6 +68,7 @@ def options():
     parser.add_argument("--tools", type=_names(*peers.LOADS), default=list(peers.LOADS),
                         help="load: the generators [weir,wrk,ab,h2load]")
     parser.add_argument("--driver", choices=peers.LOADS, default="wrk", help="serve: driven by [wrk]")
+    parser.add_argument("--second", action="store_true", help="validity: subjects that played no part when its bounds were made")
     parser.add_argument("--before", metavar="PROGRAM",
                         help="serve, load, proxy, tls, h2, user-tcp, instructions: another build of weir, measured beside this one")
     parser.add_argument("--scenes", type=_names(*part_instructions.NAMES), default=list(part_instructions.SCENES),

@@ -1,6 +1,6 @@
 """Part `validity`: loads beside neighbours. How many right figures are called valid, and how many wrong ones?
 
-A subject takes part if its quiet runs agree. Then the seed chooses all loads and their order, before the first of them
+A subject takes part if the three of its five quiet runs that are nearest to the median agree. Then the seed chooses all loads and their order, before the first of them
 is measured. A figure is right if rate and p99 are within a tenth of the medians of the quiet runs."""
 
 import contextlib
@@ -19,7 +19,7 @@ import proxies
 
 ALL_CPUS = set(range(os.cpu_count() or 1))
 LOADS_MIN = 200
-QUIET_RUNS, AGREEMENT_MAX, RIGHT_MAX = 5, 0.05, 0.10
+QUIET_RUNS, AGREEING_RUNS, AGREEMENT_MAX, RIGHT_MAX = 5, 3, 0.05, 0.10
 # A program starts and reaches its usual load before the generator does.
 SETTLE_S = 1.0
 # Goals: fraction of the right ones that are valid; of the wrong ones none is.
@@ -43,6 +43,21 @@ async def main():
     server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]), backlog=1000)
     await server.serve_forever()
 asyncio.run(main())
+"""
+THREADS = """
+import sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        time.sleep(0.025)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+    def log_message(self, *ignored): pass
+ThreadingHTTPServer.request_queue_size = 1000
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
@@ -83,7 +98,7 @@ def _compilers(bench):
             process.wait()
 
 
-def _neighbour(bench, stack, setting):
+def start_neighbour(bench, stack, setting):
     if setting == "nice 19":
         for _ in ALL_CPUS:
             stack.enter_context(_python(SPIN, prefix=("nice", "-n", "19")))
@@ -93,18 +108,44 @@ def _neighbour(bench, stack, setting):
         stack.enter_context(_compilers(bench))
 
 
-def _subjects(bench, stack):
+def _python_server(stack, text):
+    port = harness.free_port()
+    process = stack.enter_context(_python(text, str(port)))
+    harness.wait_for_port(port, process)
+    return f"http://127.0.0.1:{port}/"
+
+
+def subjects(bench, stack):
     """Starts the servers; returns the URL and the flags of each subject, by name."""
+    return (_second_subjects if bench.options.second else _first_subjects)(bench, stack)
+
+
+def _second_subjects(bench, stack):
+    """Starts servers that played no part when the bounds were made."""
+    serve = stack.enter_context(peers.weir_serve(ALL_CPUS))
+    nginx = stack.enter_context(proxies.nginx(bench, ALL_CPUS, serve, logs=False))
+    haproxy = stack.enter_context(proxies.haproxy(bench, ALL_CPUS, serve, logs=False))
+    threads = _python_server(stack, THREADS)
+    return {
+        "threads 25 ms, open": (threads, ["-c", "40", "-R", "400"]),
+        "threads 25 ms, closed": (threads, ["-c", "8"]),
+        "nginx before serve 15 ms, open": (nginx.url("/?t=15"), ["-c", "40", "-R", "700"]),
+        "nginx before serve 15 ms, closed": (nginx.url("/?t=15"), ["-c", "12"]),
+        "HAProxy before serve 5 to 30 ms, open": (haproxy.url("/?t=5~30"), ["-c", "60", "-R", "600"]),
+        "HAProxy before serve 8 ms, closed": (haproxy.url("/?t=8"), ["-c", "16"]),
+        "serve 4 ms of CPU, open": (serve.url("/?cpu=4000"), ["-c", "20", "-R", "60"]),
+        "serve 50 ms, closed": (serve.url("/?t=50"), ["-c", "100"]),
+    }
+
+
+def _first_subjects(bench, stack):
     nginx = stack.enter_context(peers.nginx(bench, ALL_CPUS))
     serve = stack.enter_context(peers.weir_serve(ALL_CPUS))
-    slow = harness.free_port()
-    process = stack.enter_context(_python(ASYNCIO, str(slow)))
-    harness.wait_for_port(slow, process)
+    delayed = _python_server(stack, ASYNCIO)
     haproxy = stack.enter_context(proxies.haproxy(bench, ALL_CPUS, nginx, logs=False))
-    delayed = f"http://127.0.0.1:{slow}/"
     return {
         "serve 20 ms, open": (serve.url("/?t=20"), ["-c", "50", "-R", "500"]),
-        "asyncio 10 ms, open": (delayed, ["-c", "50", "-R", "200"]),
+        "asyncio 10 ms, open": (delayed, ["-c", "50", "-R", "600"]),
         "nginx, open": (nginx.url("/return"), ["-c", "20", "-R", "2000"]),
         "nginx, closed": (nginx.url("/return"), ["-c", "20"]),
         "serve 2 to 40 ms, open": (serve.url("/?t=2~40"), ["-c", "50", "-R", "500"]),
@@ -116,20 +157,25 @@ def _subjects(bench, stack):
     }
 
 
-def _load(bench, url, flags, seconds):
+def load_record(bench, url, flags, seconds):
+    """Runs a load; returns its record and its exit code."""
     record = os.path.join(bench.folder, "validity.json")
     argv = [peers.WEIR, "load", "-t", "1", "--quiet", "-d", f"{seconds}s", *flags, "--json", record, url]
     finished = harness.run(argv, ALL_CPUS, seconds + 60)
     if finished.status not in (0, 4):
         raise harness.Failed(f"weir load ended with {finished.status}:\n{finished.output}")
     with open(record) as file:
-        run = json.load(file)
+        return json.load(file), finished.status
+
+
+def _load(bench, url, flags, seconds):
+    run, status = load_record(bench, url, flags, seconds)
     validity = run["validity"]
     return {"rate": run["rates"]["responses_per_s"], "p99": run["latency"]["last_byte"]["response"]["p99_ns"],
             "verdict": validity["verdict"], "reasons": [reason["code"] for reason in validity["reasons"]],
             "conclusions": {one["conclusion"]: one["verdict"] for one in validity.get("conclusions", [])},
             "ranges": {one["conclusion"]: one.get("undisturbed") for one in validity.get("conclusions", [])},
-            "exit": finished.status}
+            "exit": status}
 
 
 def _is_near(value, quiet, bound):
@@ -143,7 +189,8 @@ def _quiet_figures(bench, subjects, seconds, runs):
         bench.patience.wait()
         all_runs = [_load(bench, url, flags, seconds) for _ in range(runs)]
         medians = {figure: statistics.median(run[figure] for run in all_runs) for figure in ("rate", "p99")}
-        spreads[name] = max(abs(run[figure] / medians[figure] - 1) for run in all_runs for figure in medians)
+        deviations = [sorted(abs(run[figure] / medians[figure] - 1) for run in all_runs) for figure in medians]
+        spreads[name] = max(sorted_ones[:AGREEING_RUNS][-1] for sorted_ones in deviations)
         if spreads[name] <= AGREEMENT_MAX or bench.options.quick:
             quiet[name] = medians
     return quiet, spreads
@@ -153,10 +200,10 @@ def measure(bench):
     quick = bench.options.quick
     seconds = 3 if quick else max(bench.options.seconds, 5)
     with contextlib.ExitStack() as stack:
-        subjects = _subjects(bench, stack)
+        all_subjects = subjects(bench, stack)
         if quick:
-            subjects = dict(list(subjects.items())[:2])
-        quiet, spreads = _quiet_figures(bench, subjects, seconds, 2 if quick else QUIET_RUNS)
+            all_subjects = dict(list(all_subjects.items())[:2])
+        quiet, spreads = _quiet_figures(bench, all_subjects, seconds, 2 if quick else QUIET_RUNS)
         print("\nquiet runs: " + ", ".join(
             f"{name} ±{spread:.1%}{'' if name in quiet else ' (left out)'}" for name, spread in spreads.items()))
         if not quiet:
@@ -168,7 +215,7 @@ def measure(bench):
         done = []
         for number, (name, setting) in enumerate(plan):
             done.append({"subject": name, "setting": setting,
-                         **bench.attempt(_beside, subjects[name], setting, seconds)})
+                         **bench.attempt(_beside, all_subjects[name], setting, seconds)})
             harness.progress(f"load {number + 1} of {len(plan)}")
         harness.progress("")
     bench.keep("validity", {"quiet": quiet, "spreads": spreads, "loads": done})
@@ -179,7 +226,7 @@ def _beside(bench, subject, setting, seconds):
     if setting == "nothing":
         bench.patience.wait()
     with contextlib.ExitStack() as stack:
-        _neighbour(bench, stack, setting)
+        start_neighbour(bench, stack, setting)
         time.sleep(SETTLE_S)
         return _load(bench, *subject, seconds)
 
