@@ -191,9 +191,12 @@ impl Facts<'_> {
         }
         let count = estimate.round().max(1.0);
         let deviation = (estimate - count).abs() / estimate;
+        // The time of a stall alone is not that under load.
+        let has_stall = self.value(&s::TRANSFER_STALL) > Some(0.0);
+        let is_inexact = deviation > WHOLE_DEVIATION_MAX || has_stall;
         Some(Slots::Number {
             count,
-            is_about: count >= ABOUT_MIN || (deviation > WHOLE_DEVIATION_MAX && count > 1.0),
+            is_about: count >= ABOUT_MIN || (is_inexact && count > 1.0),
             each_ns: count * 1e9 / self.view.goodput(),
         })
     }
