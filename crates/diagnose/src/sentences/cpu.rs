@@ -231,16 +231,22 @@ pub(crate) fn softirq_imbalance(facts: &Facts<'_>) -> Answer {
     )
 }
 
+/// CPU time that is left for a second worker, as a part of that of the first, from which it carries as much.
+const CPU_LEFT_MIN: f64 = 0.95;
+
 pub(crate) fn single_thread_bound(facts: &Facts<'_>) -> Answer {
     let cpus =
         facts.view.machine(SUBJECT).and_then(|machine| machine.cpus_by_affinity(SUBJECT)).unwrap_or(1.0);
     let workers = format_number(cpus.max(2.0));
-    let each = facts
-        .value(&s::SUBJECT_THREAD)
-        .filter(|_| facts.view.goodput() > 0.0)
-        .map_or_else(String::new, |busy| {
-            format!("each worker is worth about {}", facts.rate_times(1.0 / busy.max(0.01)))
-        });
+    let each = facts.value(&s::SUBJECT_THREAD).filter(|_| facts.view.goodput() > 0.0).map_or_else(
+        String::new,
+        |busy| {
+            let worth = facts.rate_times(1.0 / busy.max(0.01));
+            let left = facts.value(&s::IDLE_CPUS).filter(|idle| *idle < busy * CPU_LEFT_MIN);
+            let left = left.map_or_else(String::new, |idle| format!(", and {idle:.2} CPUs are left here"));
+            format!("each worker with a CPU of its own is worth about {worth}{left}")
+        },
+    );
     answer(
         format!("one thread of your service does the work, and is full: {} is its ceiling", facts.rate()),
         &[

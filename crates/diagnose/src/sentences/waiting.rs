@@ -192,7 +192,7 @@ fn limit_to_raise(facts: &Facts<'_>) -> String {
              a single worker, raise that, or add a process"
         ),
         Some(WaitsFor::Futex) => format!("raise the pool, semaphore or number of workers behind `{function}`, or add a process"),
-        Some(WaitsFor::Timer) => format!("shorten the sleep or timer in `{function}`, or raise the number of workers that sleep"),
+        Some(WaitsFor::Timer) => format!("shorten the sleep or the timer of its workers (in the kernel: `{function}`), or run more workers"),
         Some(WaitsFor::Socket) => {
             "raise the pool of connections to the database or service that it calls, or make that answer sooner".to_owned()
         }
