@@ -64,7 +64,11 @@ pub(crate) fn connection_limited(facts: &Facts<'_>) -> Answer {
         &[
             format!("{} requests are in flight, and the others queue", facts.in_flight()),
             facts.phrase(&s::POOL_BUSY, "{} of the connections wait for a response"),
-            facts.phrase_from(0.001, &s::ORIGIN_THREAD, "the busiest thread of the servers behind uses {} of a CPU"),
+            facts.phrase_from(
+                0.001,
+                &s::ORIGIN_THREAD,
+                "the busiest thread of the servers behind uses {} of a CPU",
+            ),
         ],
         &[format!("raise the limit of connections (maxconn, pool size) above {size}"), each],
     )
