@@ -116,15 +116,13 @@ fn run_cases(
     if let Some(error) = not_kept {
         warn!("weir: --keep: {error}");
     }
-    let part =
-        (options.set == CaseSet::Foreign).then(|| options.part.map_or("all", CasePart::name).to_owned());
     let result = SelfTest {
         schema: SCHEMA.to_owned(),
         started_at,
         duration_s: (now_ns() - begin_ns) as f64 / 1e9,
         seed: options.seed,
         set: options.set.name().to_owned(),
-        part,
+        part: part_name(options),
         load_prefix: args.text("load-prefix"),
         partial: outcomes.len() < order.len(),
         not_inducible: skipped,
@@ -132,6 +130,11 @@ fn run_cases(
         ..SelfTest::default()
     };
     Ok(result.with_summaries())
+}
+
+/// Returns the name of the part in the result; only the foreign set has parts.
+fn part_name(options: &SelftestOptions) -> Option<String> {
+    (options.set == CaseSet::Foreign).then(|| options.part.map_or("all", CasePart::name).to_owned())
 }
 
 fn announce(runs: usize, cases: usize, options: &SelftestOptions) {
