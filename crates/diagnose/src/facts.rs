@@ -192,7 +192,7 @@ impl Facts<'_> {
         let count = estimate.round().max(1.0);
         let deviation = (estimate - count).abs() / estimate;
         // The time of a stall alone is not that under load.
-        let has_stall = self.value(&s::TRANSFER_STALL) > Some(0.0);
+        let has_stall = self.value(&s::QUEUEING_BEFORE_STALL).is_some();
         let is_inexact = deviation > WHOLE_DEVIATION_MAX || has_stall;
         Some(Slots::Number {
             count,

@@ -139,25 +139,29 @@ pub(crate) fn subject_limited(facts: &Facts<'_>) -> Answer {
     )
 }
 
+/// Returns the fraction of the latency in which the kernel holds the body of a response back, if that is worth a word.
+fn stall_part(facts: &Facts<'_>) -> Option<f64> {
+    facts.value(&s::QUEUEING_BEFORE_STALL)?;
+    facts.value(&s::TRANSFER_STALL).filter(|part| *part >= STALL_MIN)
+}
+
 /// Names the part of each response in which the kernel holds its body back; empty if there is none.
 fn held_back(facts: &Facts<'_>) -> String {
-    facts.phrase_from(
-        STALL_MIN,
-        &s::TRANSFER_STALL,
-        "each response also waits 40 ms for an acknowledgement between head and body, {} of the latency, which occupies \
-         no worker",
-    )
+    stall_part(facts).map_or_else(String::new, |part| {
+        format!(
+            "each response also waits 40 ms for an acknowledgement between head and body, {:.0} % of the latency, which \
+             occupies no worker",
+            part * 100.0
+        )
+    })
 }
 
 /// Names the change that takes the wait for the acknowledgement away.
 fn without_stall(facts: &Facts<'_>) -> String {
-    match facts.value(&s::TRANSFER_STALL) {
-        Some(stall) if stall >= STALL_MIN => {
-            "apart from that, TCP_NODELAY or one write for head and body takes 40 ms from each response as soon as nothing queues"
-                .to_owned()
-        }
-        _ => String::new(),
-    }
+    stall_part(facts).map_or_else(String::new, |_| {
+        "apart from that, TCP_NODELAY or one write for head and body takes 40 ms from each response as soon as nothing queues"
+            .to_owned()
+    })
 }
 
 /// Describes the ceiling of a subject whose requests queue.

@@ -71,7 +71,7 @@ signals! {
     TRANSFER_STALL: Latency, Fraction, "39 to 48 ms from the first byte to the last, of the latency",
         "medians of the latency histograms", |view| {
             let total_ns = view.run.latency.last_byte.service.p50_ns as f64;
-            Some(acknowledgement_stall_ns(view).map_or(0.0, |stall_ns| stall_ns / total_ns))
+            Some(stall_long_transfer_ns(view).map_or(0.0, |stall_ns| stall_ns / total_ns))
         };
     ROUND_TRIP: Connections, Ratio, "round-trip time over its minimum",
         "TCP_INFO rtt / min_rtt of the sending end", |view| {
@@ -129,9 +129,15 @@ signals! {
         "interface counters of each sample", link::packet_spread;
 }
 
-/// Returns the time from the first byte to the last, if it is that of a delayed acknowledgement: a response in two
-/// writes, of which Nagle's algorithm holds the second back.
+/// Returns the time from the first byte to the last if it is a stall: a response in two writes, of which Nagle's
+/// algorithm holds the second back. A server that only takes as long between its parts has nothing to send meanwhile.
 pub(super) fn acknowledgement_stall_ns(view: &RunView<'_>) -> Option<f64> {
+    UNSENT_WITH_OPEN_WINDOW.value(view).filter(|bytes| *bytes >= 1.0)?;
+    stall_long_transfer_ns(view)
+}
+
+/// Returns the time from the first byte to the last, if it is as long as a delayed acknowledgement.
+fn stall_long_transfer_ns(view: &RunView<'_>) -> Option<f64> {
     let latency = &view.run.latency;
     let (first_ns, last_ns) = (latency.first_byte.service.p50_ns, latency.last_byte.service.p50_ns);
     let transfer_ns = last_ns.saturating_sub(first_ns);

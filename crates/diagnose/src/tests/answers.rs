@@ -95,6 +95,7 @@ fn pool_behind_two_writes() -> Run {
     });
     let first_byte = &mut run.latency.first_byte.service;
     (first_byte.p50_ns, first_byte.mean_ns) = (35 * MS, 35e6);
+    change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.not_sent_bytes = 40_000);
     run
 }
 
@@ -115,12 +116,15 @@ fn a_body_that_waits_for_an_acknowledgement_occupies_no_worker() {
     assert!(why.contains("takes 7.98 ms alone and 35.0 ms with 48 in flight: 77 %"), "{why}");
     // The bytes that wait are in its sockets, too; but without the stall requests would queue for as long.
     let mut seen = run.clone();
-    change_ends(&mut seen, ConnectionEnd::Server, |_, ends| ends.not_sent_bytes = 40_000);
     set_counter(&mut seen, "TcpExt.DelayedACKs", 600.0);
     assert_first(&seen, "subject_limited");
     let free = || Some(Baseline { mean_ns: 68e6, p50_ns: 68 * MS, ..run.baseline.clone().unwrap() });
     assert_first(&Run { baseline: free(), ..seen }, "delayed_ack_stall");
-    // A body that takes as long for another reason is work.
+    // A body that takes as long for another reason is work: of another length, or without bytes that wait.
+    let mut stream = run.clone();
+    change_ends(&mut stream, ConnectionEnd::Server, |_, ends| ends.not_sent_bytes = 0);
+    let streamed = crate::answer(&stream);
+    assert!(!streamed.what.contains("about 5 ") && !streamed.next.contains("TCP_NODELAY"), "{streamed:?}");
     let mut transfer = run.clone();
     transfer.latency.first_byte.service.p50_ns = 20 * MS;
     let what = crate::answer(&transfer).what;
