@@ -142,7 +142,7 @@ impl Before<'_> {
             }
             None => without(
                 "raise its number of workers, its pool or its semaphore",
-                "the number of requests that it works on at a time is not known without a baseline",
+                "the number of requests that it works on at a time is not known: without a baseline, or beside stalls of 40 ms",
             ),
         }
     }

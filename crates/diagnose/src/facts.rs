@@ -27,8 +27,11 @@ const CLOSED_FROM: u64 = 4;
 const CLOSED_REQUESTS_MAX: f64 = 4.0;
 /// Use of the CPUs of the servers behind the subject, or of their busiest thread, below which something else limits them.
 const ORIGIN_ROOM_MAX: f64 = 0.7;
-/// Latency of a request alone from which a connection of a full pool is never idle for a noticeable time.
-const LONG_REQUEST_NS: f64 = 2e6;
+/// Time for which a connection of a full pool is idle between two requests, at most. If a request takes longer by twice
+/// the size of the pool, fewer than half a connection is idle for that reason.
+const TURNAROUND_NS: f64 = 200_000.0;
+/// Least time of a request beside a delayed acknowledgement that tells slots: the latter varies by a timer's tick.
+const BESIDE_STALL_NS_MIN: f64 = 25e6;
 /// Number of slots from which it is always "about".
 const ABOUT_MIN: f64 = 16.0;
 
@@ -125,10 +128,17 @@ impl Facts<'_> {
         let (Some(alone_ns), Some(fraction)) = (self.alone_ns(), self.value(&s::QUEUEING)) else {
             return format!("{} requests are in flight, {} each", self.in_flight(), self.mean());
         };
+        if self.value(&s::QUEUEING_BEFORE_STALL).is_some() {
+            let in_flight = self.in_flight();
+            return format!(
+                "{:.0} % of the time until the first byte is waiting, with {in_flight} in flight",
+                fraction * 100.0
+            );
+        }
         format!(
             "a request takes {} alone and {} with {} in flight: {:.0} % of that is waiting",
-            format_ns(s::working_ns(self.view, alone_ns)),
-            format_ns(s::working_ns(self.view, self.loaded_ns())),
+            format_ns(alone_ns),
+            self.mean(),
             self.in_flight(),
             fraction * 100.0
         )
@@ -141,10 +151,7 @@ impl Facts<'_> {
             self.value(&s::ORIGIN_CONNECTIONS).filter(|ratio| *ratio > 0.0).map(|ratio| in_flight / ratio)?;
         // A pool keeps a connection or two that it does not use. Between short requests it also leaves used ones idle.
         let used = self.value(&s::POOL_BUSY).map(|busy| (busy * open).round());
-        let is_used = |used: &f64| {
-            let at_a_time = self.value(&s::PARALLELISM).map(f64::round);
-            *used >= 1.0 && at_a_time == Some(*used) && self.alone_ns() >= Some(LONG_REQUEST_NS)
-        };
+        let is_used = |used: &f64| *used >= 1.0 && self.alone_ns() >= Some(open * 2.0 * TURNAROUND_NS);
         Some(used.filter(is_used).unwrap_or(open))
     }
 
@@ -191,9 +198,11 @@ impl Facts<'_> {
         }
         let count = estimate.round().max(1.0);
         let deviation = (estimate - count).abs() / estimate;
-        // The time of a stall alone is not that under load.
-        let has_stall = self.value(&s::QUEUEING_BEFORE_STALL).is_some();
-        let is_inexact = deviation > WHOLE_DEVIATION_MAX || has_stall;
+        let working_ns = s::working_ns(self.view, self.alone_ns()?);
+        if self.value(&s::QUEUEING_BEFORE_STALL).is_some() && working_ns < BESIDE_STALL_NS_MIN {
+            return None;
+        }
+        let is_inexact = deviation > WHOLE_DEVIATION_MAX;
         Some(Slots::Number {
             count,
             is_about: count >= ABOUT_MIN || (is_inexact && count > 1.0),

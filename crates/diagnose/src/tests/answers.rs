@@ -104,8 +104,8 @@ fn a_body_that_waits_for_an_acknowledgement_occupies_no_worker() {
     let run = pool_behind_two_writes();
     assert_first(&run, "subject_limited");
     let answer = crate::answer(&run);
-    // 632/s, of 49 ms alone, of which 41 ms are the wait.
-    assert!(answer.what.contains("works on about 5 requests at a time, 7.92 ms each"), "{}", answer.what);
+    // Of 49 ms alone, about 41 ms are the wait: too inexact for the number of slots.
+    assert_eq!(answer.what, "Requests queue at your service: 632/s is its ceiling.");
     for (text, part) in
         [(&answer.why, "between head and body, 54 % of the latency"), (&answer.next, "TCP_NODELAY")]
     {
@@ -113,7 +113,7 @@ fn a_body_that_waits_for_an_acknowledgement_occupies_no_worker() {
     }
     assert_whole(&answer);
     let why = &answer.why;
-    assert!(why.contains("takes 7.98 ms alone and 35.0 ms with 48 in flight: 77 %"), "{why}");
+    assert!(why.contains("77 % of the time until the first byte is waiting"), "{why}");
     // The bytes that wait are in its sockets, too; but without the stall requests would queue for as long.
     let mut seen = run.clone();
     set_counter(&mut seen, "TcpExt.DelayedACKs", 600.0);
@@ -124,11 +124,14 @@ fn a_body_that_waits_for_an_acknowledgement_occupies_no_worker() {
     let mut stream = run.clone();
     change_ends(&mut stream, ConnectionEnd::Server, |_, ends| ends.not_sent_bytes = 0);
     let streamed = crate::answer(&stream);
-    assert!(!streamed.what.contains("about 5 ") && !streamed.next.contains("TCP_NODELAY"), "{streamed:?}");
+    assert!(
+        !streamed.what.contains("queue at your service") && !streamed.next.contains("TCP_NODELAY"),
+        "{streamed:?}"
+    );
     let mut transfer = run.clone();
     transfer.latency.first_byte.service.p50_ns = 20 * MS;
     let what = crate::answer(&transfer).what;
-    assert!(!what.contains("about 5 "), "{what}");
+    assert!(!what.contains("queue at your service"), "{what}");
 }
 
 #[test]
