@@ -68,7 +68,8 @@ def options():
     parser.add_argument("--tools", type=_names(*peers.LOADS), default=list(peers.LOADS),
                         help="load: the generators [weir,wrk,ab,h2load]")
     parser.add_argument("--driver", choices=peers.LOADS, default="wrk", help="serve: driven by [wrk]")
-    parser.add_argument("--second", action="store_true", help="validity: subjects that played no part when its bounds were made")
+    parser.add_argument("--subjects", choices=part_validity.SUBJECTS, default="first",
+                        help="validity: which set of servers; the second and the third played no part when its rules were made")
     parser.add_argument("--before", metavar="PROGRAM",
                         help="serve, load, proxy, tls, h2, user-tcp, instructions: another build of weir, measured beside this one")
     parser.add_argument("--scenes", type=_names(*part_instructions.NAMES), default=list(part_instructions.SCENES),

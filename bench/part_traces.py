@@ -17,7 +17,8 @@ TRIALS, TRIAL_S = 300, 1
 
 
 def _trial(bench, subject):
-    run, _ = part_validity.load_record(bench, *subject, TRIAL_S)
+    url, flags = subject
+    run, _ = part_validity.load_record(bench, url, [*flags, "--no-baseline"], TRIAL_S)
     taken = min((run["cpu"].get("foreign_cpus") or 0) / len(part_validity.ALL_CPUS), 0.99)
     return (math.log(run["rates"]["responses_per_s"]), math.log(run["latency"]["last_byte"]["response"]["p99_ns"]), taken)
 

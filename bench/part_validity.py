@@ -44,6 +44,29 @@ async def main():
     await server.serve_forever()
 asyncio.run(main())
 """
+# A pool of six workers, each busy for 35 ms with a request: others wait for one.
+WORKERS = """
+import sys, threading, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+workers = threading.Semaphore(6)
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        with workers:
+            time.sleep(0.035)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+    def log_message(self, *ignored): pass
+ThreadingHTTPServer.request_queue_size = 1000
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+NODE = """
+require("http").createServer((request, response) => {
+    setTimeout(() => { response.setHeader("content-length", 2); response.end("ok") }, 30)
+}).listen(Number(process.argv[1]), "127.0.0.1", 1000)
+"""
 THREADS = """
 import sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -115,9 +138,18 @@ def _python_server(stack, text):
     return f"http://127.0.0.1:{port}/"
 
 
+def _node_server(stack):
+    port = harness.free_port()
+    argv = ["node", "-e", NODE, str(port)]
+    process = harness.spawn(argv, ALL_CPUS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stack.callback(harness.stop, process)
+    harness.wait_for_port(port, process)
+    return f"http://127.0.0.1:{port}/"
+
+
 def subjects(bench, stack):
     """Starts the servers; returns the URL and the flags of each subject, by name."""
-    return (_second_subjects if bench.options.second else _first_subjects)(bench, stack)
+    return SUBJECTS[bench.options.subjects](bench, stack)
 
 
 def _second_subjects(bench, stack):
@@ -155,6 +187,28 @@ def _first_subjects(bench, stack):
         "asyncio 10 ms, closed": (delayed, ["-c", "10"]),
         "serve 100 kB, open": (serve.url("/?s=100k"), ["-c", "20", "-R", "500"]),
     }
+
+
+def _third_subjects(bench, stack):
+    """Starts servers that played no part when the shape of the latencies came in."""
+    serve = stack.enter_context(peers.weir_serve(ALL_CPUS))
+    weir = stack.enter_context(proxies.weir(bench, ALL_CPUS, serve, logs=False))
+    nginx = stack.enter_context(proxies.nginx(bench, ALL_CPUS, serve, logs=False))
+    workers = _python_server(stack, WORKERS)
+    timers = _node_server(stack)
+    return {
+        "weir before serve 12 ms, open": (weir.url("/?t=12"), ["-c", "30", "-R", "400"]),
+        "weir before serve 10 to 60 ms, closed": (weir.url("/?t=10~60"), ["-c", "24"]),
+        "nginx before serve 3 to 90 ms, open": (nginx.url("/?t=3~90"), ["-c", "60", "-R", "300"]),
+        "6 workers 35 ms, closed": (workers, ["-c", "18"]),
+        "6 workers 35 ms, open": (workers, ["-c", "40", "-R", "110"]),
+        "Node 30 ms, open": (timers, ["-c", "40", "-R", "350"]),
+        "Node 30 ms, closed": (timers, ["-c", "15"]),
+        "serve 80 ms in HTTP/2, closed": (serve.url("/?t=80"), ["--http", "2", "-c", "4", "--streams", "8"]),
+    }
+
+
+SUBJECTS = {"first": _first_subjects, "second": _second_subjects, "third": _third_subjects}
 
 
 def load_record(bench, url, flags, seconds):

@@ -370,6 +370,7 @@ fn undelayed(histogram: &LatencyHistogram) -> Option<UndelayedLatency> {
         p90_ns: histogram.value_at_quantile(0.9),
         p99_ns: histogram.value_at_quantile(0.99),
         p999_ns: histogram.value_at_quantile(0.999),
+        hdr: histogram.encode(),
     })
 }
 

@@ -83,7 +83,8 @@ pub const RULES: &[ValidityRule] = &[
         code: "send_lag",
         doc: "99 % of the sends (or wake-ups, in a closed loop) were within more than 1 ms and 10 % \
               of the median latency (suspect), or more than 10 ms and the whole median (invalid). Every \
-              due request counts; waiting for a free connection is not the generator's lag.",
+              due request counts; waiting for a free connection is not the generator's lag. Or over 1 ms \
+              and 10 % of the p99 were the generator's own, by the kernel's receive timestamps (suspect).",
         is_subject_fault: false,
         statistical: true,
         check: send_lag,
@@ -282,6 +283,8 @@ const CLIENT_BUSY_INVALID: f64 = 0.95;
 /// 99th percentile of the lag from which a result is suspect, or invalid, if the median latency is small.
 const LAG_SUSPECT_NS: u64 = 1_000_000;
 const LAG_INVALID_NS: u64 = 10_000_000;
+/// Minimum number of responses with a receive timestamp whose p99 counts.
+const UNDELAYED_RESPONSES_MIN: u64 = 1_000;
 
 type RuleResult = Option<(ValidityLevel, String)>;
 
@@ -321,7 +324,7 @@ fn send_lag(evidence: &Evidence<'_>) -> RuleResult {
     } else if lag_ns > LAG_SUSPECT_NS && lag_ns > median_ns / 10 {
         ValidityLevel::Suspect
     } else {
-        return None;
+        return own_part_of_p99(measured);
     };
     let text = format!(
         "1 % of the generator's {event} were later than {}, against a median latency of {}",
@@ -329,6 +332,20 @@ fn send_lag(evidence: &Evidence<'_>) -> RuleResult {
         format_duration_ns(median_ns)
     );
     Some((verdict, text))
+}
+
+/// Judges the generator's own part of the p99, which late wake-ups can make without a late one at each tick.
+fn own_part_of_p99(measured: &RunMeasurement) -> RuleResult {
+    let p99_ns = measured.latencies.last_byte.response.value_at_quantile(0.99);
+    let is_known = measured.undelayed.count() >= UNDELAYED_RESPONSES_MIN;
+    let own_ns = p99_ns.saturating_sub(measured.undelayed.value_at_quantile(0.99));
+    (is_known && own_ns > LAG_SUSPECT_NS && own_ns > p99_ns / 10).then(|| {
+        let (own, p99) = (format_duration_ns(own_ns), format_duration_ns(p99_ns));
+        (
+            ValidityLevel::Suspect,
+            format!("late sends and reads of the generator made {own} of the p99 of {p99}"),
+        )
+    })
 }
 
 fn connections_failed(evidence: &Evidence<'_>) -> RuleResult {

@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::SECOND_NS;
 
+mod delays;
+
+pub use delays::Delays;
+
 /// Longest latency that is distinguished; longer ones count as this.
 pub const LATENCY_NS_MAX: u64 = 3600 * SECOND_NS;
 /// Significant decimal digits, from 1 µs upwards; the resolution below is better than 1 ns.
@@ -161,35 +165,6 @@ impl LatencyHistogram {
         if self.is_empty() { 0.0 } else { self.inner.stdev() }
     }
 
-    /// Returns the latency at `quantile` (0 to 1) as it would be if a fraction of the values, whichever they are, had not
-    /// been delayed by times that are uniform up to `delay_max_ns`, in ns. The measured quantile at most; the smallest
-    /// value if half of the values were delayed, of which nothing else is known.
-    ///
-    /// The measured distribution is that of the undelayed values with a fraction of it smeared upwards: `M(x) =
-    /// (1 - f) U(x) + f mean(U(x - t))`. The mean is over values below x, so U follows in ascending order.
-    pub fn quantile_before_delays(&self, quantile: f64, fraction: f64, delay_max_ns: f64) -> f64 {
-        let measured_ns = self.value_at_quantile(quantile) as f64;
-        if self.is_empty() || fraction <= 0.0 || delay_max_ns <= 0.0 {
-            return measured_ns;
-        }
-        if fraction >= 0.5 {
-            return self.min_ns() as f64;
-        }
-        let mut undelayed = CumulativeSteps::default();
-        let (total, mut count) = (self.count() as f64, 0);
-        for step in self.inner.iter_recorded() {
-            let value_ns = step.value_iterated_to() as f64;
-            count += step.count_at_value();
-            let integral = undelayed.integral_to(value_ns) - undelayed.integral_to(value_ns - delay_max_ns);
-            let smeared = fraction * integral / delay_max_ns;
-            undelayed.push(value_ns, (count as f64 / total - smeared) / (1.0 - fraction));
-            if undelayed.last() >= quantile {
-                return value_ns.min(measured_ns);
-            }
-        }
-        measured_ns
-    }
-
     /// Encodes as HdrHistogram V2, deflated, in base64.
     ///
     /// # Panics
@@ -281,35 +256,6 @@ fn check_counts(bytes: &[u8]) -> Result<(), HistogramDecodeError> {
     Ok(())
 }
 
-/// Distribution function that grows in steps, with its integral.
-#[derive(Default)]
-struct CumulativeSteps {
-    /// Values in ascending order; the function from each of them on; its integral up to each of them.
-    values: Vec<f64>,
-    levels: Vec<f64>,
-    integrals: Vec<f64>,
-}
-
-impl CumulativeSteps {
-    /// Adds a step. The function never falls, and ends at 1.
-    fn push(&mut self, value: f64, level: f64) {
-        self.integrals.push(self.integral_to(value));
-        self.levels.push(level.clamp(self.last(), 1.0));
-        self.values.push(value);
-    }
-
-    fn last(&self) -> f64 {
-        self.levels.last().copied().unwrap_or(0.0)
-    }
-
-    fn integral_to(&self, value: f64) -> f64 {
-        let steps = self.values.partition_point(|step| *step <= value);
-        steps
-            .checked_sub(1)
-            .map_or(0.0, |at| self.integrals[at] + self.levels[at] * (value - self.values[at]))
-    }
-}
-
 /// Latencies as stored in a record: the usual figures, and the histogram that they came from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
@@ -348,51 +294,6 @@ mod tests {
             let error = latencies.value_at_quantile(0.5).abs_diff(value) as f64 / value as f64;
             assert!(error <= 0.001, "{value}: {error}");
         }
-    }
-
-    /// Returns the share of `quantile_before_delays` in the p99 of `values` before a fraction of them was delayed.
-    fn share_of_undelayed(values: &[u64], fraction: f64, delay_max_ns: u64) -> f64 {
-        let (mut before, mut after) = (LatencyHistogram::new(), LatencyHistogram::new());
-        for (at, value) in values.iter().enumerate() {
-            before.record(*value);
-            // Weyl's sequences: uniform, and independent of the order of the values.
-            let uniform = |step: f64| (at as f64 * step).fract();
-            let is_delayed = uniform(0.754_877_666) < fraction;
-            let delay = delay_max_ns as f64 * uniform(0.569_840_291);
-            after.record(value + if is_delayed { delay as u64 } else { 0 });
-        }
-        let estimated = after.quantile_before_delays(0.99, fraction, delay_max_ns as f64);
-        assert!(estimated <= after.value_at_quantile(0.99) as f64);
-        estimated / before.value_at_quantile(0.99) as f64
-    }
-
-    #[test]
-    fn delays_of_some_values_are_taken_out_of_a_quantile() {
-        let uniform = |from: u64, to: u64| -> Vec<u64> {
-            (0..40_000u64).map(|at| from + at * 7_919 % 40_000 * (to - from) / 40_000).collect()
-        };
-        let tailed = |median: f64, exponent: f64| -> Vec<u64> {
-            let u = |at: u64| (at * 7_919 % 40_000) as f64 / 40_000.0;
-            (0..40_000u64).map(|at| (median * (2.0 * (1.0 - u(at))).powf(-exponent)) as u64).collect()
-        };
-        let worlds = [
-            ("uniform", uniform(2_000_000, 40_000_000)),
-            ("narrow", uniform(9_500_000, 10_500_000)),
-            ("short", uniform(50_000, 400_000)),
-            ("long tail", tailed(5e6, 0.5)),
-            ("short tail", tailed(5e6, 0.1)),
-        ];
-        for (name, values) in worlds {
-            for fraction in [0.005, 0.02, 0.08, 0.25] {
-                let share = share_of_undelayed(&values, fraction, 4_000_000);
-                assert!((0.9..1.02).contains(&share), "{name}, {fraction}: {share}");
-            }
-        }
-        let mut constant = LatencyHistogram::new();
-        constant.record_count(5_000_000, 1_000);
-        assert!(constant.quantile_before_delays(0.99, 0.0, 4e6) >= 5e6);
-        assert_eq!(constant.quantile_before_delays(0.99, 0.5, 4e6), constant.min_ns() as f64);
-        assert_eq!(LatencyHistogram::new().quantile_before_delays(0.99, 0.1, 4e6), 0.0);
     }
 
     #[test]

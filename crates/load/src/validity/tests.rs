@@ -136,6 +136,21 @@ fn the_generator_was_the_limit() {
     assert_eq!(lagged(900_000), []);
     assert_eq!(lagged(2_000_000), one_reason("send_lag", ValidityLevel::Suspect));
     assert_eq!(lagged(20_000_000), one_reason("send_lag", ValidityLevel::Invalid));
+    // The p99 is 20 ms; what arrived in the kernel tells how much of it was the server's.
+    let undelayed = |p99_ns: u64, count: u64| {
+        reasons(
+            |m| {
+                m.latencies.last_byte.response = LatencyHistogram::new();
+                m.latencies.last_byte.response.record_count(20_000_000, 10_000);
+                m.undelayed = LatencyHistogram::new();
+                m.undelayed.record_count(p99_ns, count);
+            },
+            |_| (),
+        )
+    };
+    assert_eq!(undelayed(18_500_000, 2_000), []);
+    assert_eq!(undelayed(17_500_000, 2_000), one_reason("send_lag", ValidityLevel::Suspect));
+    assert_eq!(undelayed(17_500_000, 900), [], "too few for a p99");
     let calibrated = reasons(|_| (), |host| host.calibrated_fraction = Some(0.92));
     assert_eq!(calibrated, one_reason("near_calibrated_limit", ValidityLevel::Suspect));
 }

@@ -62,7 +62,7 @@ impl GeneratorStats {
 /// Response latency without the generator's own part, of a sample of the connections: each begins when the request was
 /// sent, or when it began to wait for a connection, and ends when the response arrived in the kernel (`SO_TIMESTAMPNS`,
 /// socket(7)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndelayedLatency {
     /// Good responses in the sample.
     pub requests: u64,
@@ -74,6 +74,9 @@ pub struct UndelayedLatency {
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,
+    /// The complete sample, as [`LatencySummary::hdr`]. Empty in an older record.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub hdr: String,
 }
 
 /// Latencies of a sample beyond a percentile that it needs to tell something about it.
@@ -154,7 +157,14 @@ mod tests {
 
     #[test]
     fn a_percentile_needs_latencies_beyond_it() {
-        let sample = |requests| UndelayedLatency { requests, p50_ns: 5, p90_ns: 9, p99_ns: 10, p999_ns: 11 };
+        let sample = |requests| UndelayedLatency {
+            requests,
+            p50_ns: 5,
+            p90_ns: 9,
+            p99_ns: 10,
+            p999_ns: 11,
+            hdr: String::new(),
+        };
         assert_eq!(
             [0.5, 0.9, 0.99, 0.999, 0.95].map(|at| sample(10_000).at(at)),
             [Some(5), Some(9), Some(10), Some(11), None]
