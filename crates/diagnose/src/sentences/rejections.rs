@@ -76,10 +76,10 @@ fn before_the_load(facts: &Facts<'_>) -> String {
     let baseline = facts.view.run.baseline.as_ref().filter(|baseline| baseline.requests > 0);
     baseline.map_or_else(String::new, |baseline| {
         format!(
-            "before the load, one at a time at {}, {} of {} were good",
-            format_rate(baseline.requests as f64 / baseline.duration_s.max(1e-3)),
+            "before the load, {} of {} requests sent one after the other ({}) were good",
             baseline.good,
-            baseline.requests
+            baseline.requests,
+            format_rate(baseline.requests as f64 / baseline.duration_s.max(1e-3))
         )
     })
 }

@@ -62,7 +62,7 @@ fn a_rate_limit_is_named_with_its_rate_its_status_and_the_place_of_its_setting()
             "Your service admits 300 requests/s and rejects the rest with 503.",
             "800/s were offered, and 62 % of the responses were rejections",
             "each second admitted 300",
-            "112 of 500 were good",
+            "112 of 500 requests sent one after the other",
             "`limit_req`",
             "`-R 270`",
         ],
