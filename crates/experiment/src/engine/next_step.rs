@@ -13,6 +13,7 @@ use super::blocks::{GroupAttempts, TrialGroup};
 use super::schedule::{ArmLoad, OrderDraw, trial_order};
 use crate::format::{bound_percent, count, frequency};
 use crate::scenario::keys::bound_key;
+use crate::trial::metrics::{longer_trials, requests_needed};
 
 /// Maximum number of failures in a row of an arm under a load.
 const FAILURES_IN_A_ROW_MAX: usize = 2;
@@ -141,6 +142,11 @@ fn next_in_blocks(input: StepInput<'_>, lines: &[TrialSummary]) -> NextStep {
         if concluded || complete >= plan.blocks_max {
             return NextStep::End(enough_blocks(complete, concluded));
         }
+        if complete > 0
+            && let Some(stopped) = too_few_requests(plan, lines)
+        {
+            return NextStep::End(stopped);
+        }
     }
     // The order of a block's loads is that of its first attempt, whichever of them run again.
     let loads = trial_order(plan, OrderDraw::for_block(block)).into_iter().map(|arm_load| arm_load.load);
@@ -175,6 +181,28 @@ fn enough_blocks(complete: u32, concluded: bool) -> StopReason {
         false => ("max_blocks", format!("the plan allows {blocks}")),
     };
     StopReason { code: code.to_owned(), text }
+}
+
+/// Returns the end of an experiment that compares a percentile of which no trial has enough requests: more trials of that
+/// length would have too few, too.
+fn too_few_requests(plan: &ExperimentPlan, lines: &[TrialSummary]) -> Option<StopReason> {
+    let primary = plan.primary()?;
+    let needed = requests_needed(&primary.name)?;
+    let counts = |line: &&TrialSummary| {
+        line.position.kind == TrialKind::Judged && line.failed.is_none() && line.discarded.is_none()
+    };
+    let counted: Vec<&TrialSummary> = lines.iter().filter(counts).collect();
+    let rates = counted.iter().filter_map(|line| line.metrics.get("responses_per_s"));
+    let requests = rates.copied().reduce(f64::max)? * plan.duration_s;
+    if requests >= needed || counted.iter().any(|line| line.metrics.contains_key(&primary.name)) {
+        return None;
+    }
+    let text = format!(
+        "{} decides and needs {needed:.0} requests in each trial; there were at most {requests:.0}: {}",
+        primary.name,
+        longer_trials(needed, requests, plan.duration_s)
+    );
+    Some(StopReason { code: "failed".to_owned(), text })
 }
 
 /// Returns the end of an experiment without cells.
@@ -270,6 +298,26 @@ mod tests {
     fn step(plan: &ExperimentPlan, lines: &mut [TrialSummary]) -> NextStep {
         mark_discarded(plan, lines, &[]);
         next_step(step_input(plan), lines)
+    }
+
+    #[test]
+    fn a_percentile_of_too_few_requests_ends_after_a_block() {
+        let mut plan = plan(&["base", "a"], &["c=8"]);
+        plan.duration_s = 2.0;
+        plan.metrics[0].name = "p99_ns".to_owned();
+        let rate = |rate: f64| {
+            move |line: &mut TrialSummary| {
+                line.metrics.insert("responses_per_s".to_owned(), rate);
+            }
+        };
+        let (lines, stopped) = all(step_input(&plan), &rate(400.0));
+        assert_eq!((lines.last().unwrap().position.block, stopped.code.as_str()), (1, "failed"));
+        assert!(
+            stopped.text.ends_with("at most 800: use trials of 28 s (-d 28s) or a higher rate"),
+            "{stopped:?}"
+        );
+        // With enough of them, a trial without the figure is another matter.
+        assert_eq!(all(step_input(&plan), &rate(6_000.0)).1.code, "max_blocks");
     }
 
     fn slot(step: NextStep) -> TrialSlot {

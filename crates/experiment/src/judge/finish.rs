@@ -13,6 +13,10 @@ pub(super) fn finish_step(input: &WarningInput<'_>) -> Option<FinishStep> {
     let plan = input.blocks.plan;
     let mut claims = primary_claims(input.comparisons).filter(|one| one.concluded_after.is_none()).peekable();
     claims.peek()?;
+    // More blocks have no figure either.
+    if input.blocks.block_count() > 0 && primary_claims(input.comparisons).all(|one| one.pairs.is_empty()) {
+        return None;
+    }
     let blocks = input.blocks.block_count() as u32;
     // Claims that no practical number of blocks decides are run to the end of the plan.
     let needed = claims.map(|one| one.blocks_needed.unwrap_or(plan.blocks_max)).max()?;

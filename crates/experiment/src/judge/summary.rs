@@ -14,7 +14,7 @@ use super::finish::finish_text;
 use super::ladder::describe_ladder;
 use super::phrases::{difference_phrase, explain_p, interval_text, noun};
 use super::sentence::{basis, blocks_beyond_text, list_up_to};
-use super::warnings::WarningInput;
+use super::warnings::{WarningInput, longer_trials_for};
 use crate::definition::changed_keys;
 use crate::format::{bound_percent, count, is_wide, percent};
 use stats::median;
@@ -55,7 +55,8 @@ pub(super) fn summary(
         sentences.push(missing_text(input));
     }
     sentences.extend(secondary_results(input));
-    sentences.extend(suggested_step(Some(headline), warnings, finish));
+    let longer = longer_trials_for(input).map(|advice| format!("{STEP_PREFIX}{advice}."));
+    sentences.extend(longer.or_else(|| suggested_step(Some(headline), warnings, finish)));
     sentences
 }
 
@@ -192,6 +193,9 @@ fn headline_text(
     headline: &Comparison,
 ) -> String {
     let plan = input.blocks.plan;
+    if claims.iter().all(|one| one.pairs.is_empty()) && input.blocks.block_count() > 0 {
+        return format!("No conclusion: no trial has the {}, which decides.", noun(metric));
+    }
     if claims.iter().all(|one| one.pairs.is_empty()) {
         return "No conclusion yet: no block has both an arm and the baseline.".to_owned();
     }

@@ -14,6 +14,7 @@ use record::sorted::CollectSorted;
 use super::JudgeExtras;
 use super::bottleneck;
 use super::judged_trials::JudgedTrials;
+pub(super) use figures::longer_trials_for;
 
 /// Maximum number of arms, or arms under loads, that a text names.
 const NAMED_MAX: usize = 6;

@@ -44,6 +44,27 @@ pub struct TrialMetric {
     read: fn(&TrialView<'_>) -> Option<f64>,
 }
 
+/// Returns the number of requests that a percentile needs in each trial, 100 beyond it: with fewer it would depend on a
+/// handful of them. `None` for a metric that is none, such as `p99` without its unit.
+pub(crate) fn requests_needed(name: &str) -> Option<f64> {
+    let digits = name.strip_prefix('p')?.strip_suffix("_ns")?;
+    let is_plain = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let quantile: f64 = is_plain.then(|| format!("0.{digits}").parse().ok())??;
+    Some(requests_for(quantile))
+}
+
+/// Returns the number of requests that a quantile needs in each trial.
+pub(super) fn requests_for(quantile: f64) -> f64 {
+    // Rounded so that 0.9 needs 1,000, whatever its binary fraction is.
+    (100.0 / (1.0 - quantile)).round()
+}
+
+/// Formats the advice for trials of `duration_s` with too few requests.
+pub(crate) fn longer_trials(needed: f64, requests: f64, duration_s: f64) -> String {
+    let seconds = (1.1 * duration_s * needed / requests.max(1.0)).ceil();
+    format!("use trials of {seconds:.0} s (-d {seconds:.0}s) or a higher rate")
+}
+
 impl std::fmt::Debug for TrialMetric {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)
@@ -386,6 +407,13 @@ mod tests {
             find_metric("generator_cpu_max_fraction").unwrap().unavailable_reason(&setup, None).is_some()
         );
         assert_eq!(find_metric("origin_cpus").unwrap().unavailable_reason(&setup, None), None);
+    }
+
+    #[test]
+    fn a_percentile_tells_how_many_requests_it_needs() {
+        let needed = ["p50_ns", "p90_ns", "p99_ns", "p999_ns"].map(requests_needed);
+        assert_eq!(needed, [200.0, 1_000.0, 10_000.0, 100_000.0].map(Some));
+        assert_eq!(["p_ns", "responses_per_s"].map(requests_needed), [None; 2]);
     }
 
     #[test]

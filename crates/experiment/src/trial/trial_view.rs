@@ -84,12 +84,9 @@ impl<'a> TrialView<'a> {
         }
     }
 
-    /// Returns a percentile, in ns. `None` with fewer than 100 / (1 - q) requests: it would depend
-    /// on a handful of them.
+    /// Returns a percentile, in ns. `None` with too few requests for it.
     pub(super) fn latency_ns(&self, quantile: f64, name: &str) -> Option<f64> {
-        // Rounded so that 0.9 needs 1000, whatever its binary fraction is.
-        let needed = (100.0 / (1.0 - quantile)).round();
-        if self.latency_count() < needed {
+        if self.latency_count() < super::metrics::requests_for(quantile) {
             return None;
         }
         match self.run() {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use record::experiment::{Comparison, ExperimentCell, ExperimentMetric, TrialSummary};
 
 use super::{NAMED_MAX, WarningFinding, WarningInput, merge_findings};
-use crate::format::{count, int_range, percent};
+use crate::format::{capitalized, count, int_range, percent};
 use crate::judge::judged_trials::log_ratios;
 use crate::judge::phrases::{interval_text as interval, join_list, noun};
 use crate::judge::sentence::list_up_to;
+use crate::trial::metrics::{longer_trials, requests_needed};
 use stats::{OUTLIER_Z, mean, median, modified_z_scores};
 
 /// Maximum difference between error fractions.
@@ -181,22 +182,14 @@ pub(super) fn closed_loop_latency(input: &WarningInput<'_>) -> Vec<WarningFindin
     vec![(None, text)]
 }
 
-/// Returns the quantile in a metric's name: 0.999 for `p999_ns`.
-fn quantile_of(name: &str) -> Option<f64> {
-    let digits = name.strip_prefix('p')?.strip_suffix("_ns")?;
-    let plain = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-    plain.then(|| format!("0.{digits}").parse().ok()).flatten()
-}
-
 /// Lists, for each percentile, the arms under loads in which it rests on too few requests.
 pub(super) fn few_requests(input: &WarningInput<'_>) -> Vec<WarningFinding> {
-    let quantiles = input.blocks.plan.metrics.iter();
-    let quantiles = quantiles.filter_map(|metric| Some((metric, quantile_of(&metric.name)?)));
-    quantiles.flat_map(|(metric, q)| few_requests_for(input, metric, q)).collect()
+    let percentiles = input.blocks.plan.metrics.iter();
+    let percentiles = percentiles.filter_map(|metric| Some((metric, requests_needed(&metric.name)?)));
+    percentiles.flat_map(|(metric, needed)| few_requests_for(input, metric, needed)).collect()
 }
 
-fn few_requests_for(input: &WarningInput<'_>, metric: &ExperimentMetric, q: f64) -> Vec<WarningFinding> {
-    let needed = (100.0 / (1.0 - q)).round();
+fn few_requests_for(input: &WarningInput<'_>, metric: &ExperimentMetric, needed: f64) -> Vec<WarningFinding> {
     let (mut cells, mut requests, mut without) = (Vec::new(), Vec::new(), 0);
     for cell in input.cells.iter().filter(|cell| cell.trials > 0) {
         let Some(rate) = cell.metrics.get(RATE_METRIC) else { continue };
@@ -217,7 +210,8 @@ fn few_requests_for(input: &WarningInput<'_>, metric: &ExperimentMetric, q: f64)
         all if all == cells.len() => "; that is too few for any figure".to_owned(),
         some => format!("; in {some} of {} that is too few for any figure", cells.len()),
     };
-    let follows = format!("{missing}. Use longer trials.");
+    let longer = longer_trials(needed, f64::from(*min), input.blocks.plan.duration_s);
+    let follows = format!("{missing}. {}.", capitalized(&longer));
     let about = int_range((*min, *max));
     let finding = |(arm, cells)| {
         let noun = noun(metric);
@@ -226,6 +220,18 @@ fn few_requests_for(input: &WarningInput<'_>, metric: &ExperimentMetric, q: f64)
         (arm, text)
     };
     merge_findings(cells, ", ", &follows).into_iter().map(finding).collect()
+}
+
+/// Returns the length of trials that would have the metric that decides, if it is a percentile and no trial has enough
+/// requests for it.
+pub(in crate::judge) fn longer_trials_for(input: &WarningInput<'_>) -> Option<String> {
+    let (plan, cells) = (input.blocks.plan, || input.cells.iter().filter(|cell| cell.trials > 0));
+    let primary = plan.primary()?;
+    let needed = requests_needed(&primary.name)?;
+    let rates = cells().filter_map(|cell| cell.metrics.get(RATE_METRIC));
+    let requests = rates.map(|rate| rate.median).reduce(f64::min)? * plan.duration_s;
+    let is_missing = cells().all(|cell| !cell.metrics.contains_key(&primary.name));
+    (is_missing && requests < needed).then(|| longer_trials(needed, requests, plan.duration_s))
 }
 
 pub(super) fn missing_metrics(input: &WarningInput<'_>) -> Vec<WarningFinding> {
@@ -270,18 +276,4 @@ pub(super) fn outliers(input: &WarningInput<'_>) -> Vec<WarningFinding> {
         ". It is not removed: no disturbance was observed, and removing misfits would make any difference \
          significant. It widens the interval.",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quantile_is_read_off_its_name() {
-        assert_eq!(quantile_of("p50_ns"), Some(0.5));
-        assert_eq!(quantile_of("p99_ns"), Some(0.99));
-        assert_eq!(quantile_of("p999_ns"), Some(0.999));
-        assert_eq!(quantile_of("p_ns"), None);
-        assert_eq!(quantile_of("responses_per_s"), None);
-    }
 }
