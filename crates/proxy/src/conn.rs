@@ -243,7 +243,7 @@ impl Conn {
                 }
                 let buffered = self.client.buffered.len();
                 let capacity = input.len() - buffered;
-                let read = match self.client.stream.poll_read(ctx.cx, &mut input[..capacity]) {
+                let read = match self.client.poll_read_head(ctx.cx, &mut input[..capacity]) {
                     Poll::Pending => return self.wait_for_data(ctx, reads > 0),
                     Poll::Ready(Ok(0) | Err(_)) => {
                         return Poll::Ready(self.handle_client_eof(ctx));

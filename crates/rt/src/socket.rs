@@ -72,6 +72,23 @@ impl Socket {
         }
     }
 
+    /// Does the same for a task whose last read of this socket was pending: without an event since then it waits already.
+    pub(crate) fn poll_read_again(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if let Self::Timestamped(_) = self {
+            return self.poll_read_timestamped(cx, buffer);
+        }
+        let mut is_event = false;
+        let result = self.attempt(Interest::READABLE, buffer.len(), |fd| {
+            is_event = true;
+            rustix::net::recv(fd, &mut *buffer, RecvFlags::empty()).map(|(bytes, _)| bytes)
+        });
+        match result {
+            Some(result) => Poll::Ready(result),
+            None if is_event => self.poll_read(cx, buffer),
+            None => Poll::Pending,
+        }
+    }
+
     /// Reads bytes that are known to be available; `None` if there are none. No task is registered.
     #[inline]
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
@@ -210,7 +227,7 @@ impl Socket {
 
     /// Polls for readable bytes, an end or an error, without reading.
     #[inline]
-    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(socket) | Self::Timestamped(socket) => socket.poll_read_ready(cx),
             Self::Unix(socket) => socket.poll_read_ready(cx),
