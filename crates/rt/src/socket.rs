@@ -360,3 +360,45 @@ fn read_tcp_byte_counts(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     };
     Some((number(RECEIVED_OFFSET)?, number(ACKED_OFFSET)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Write as _;
+
+    use super::*;
+    use crate::cores::block_on;
+
+    #[test]
+    fn a_read_that_is_repeated_is_still_woken() {
+        block_on(async {
+            let (own, mut peer) = std::os::unix::net::UnixStream::pair().unwrap();
+            own.set_nonblocking(true).unwrap();
+            let socket = Socket::from_fd(own.into(), SocketFamily::Unix).unwrap();
+            let mut buffer = [0; 8];
+            poll_fn(|cx| {
+                assert!(socket.poll_read(cx, &mut buffer).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            peer.write_all(b"abc").unwrap();
+            let read = poll_fn(|cx| socket.poll_read_again(cx, &mut buffer)).await.unwrap();
+            assert_eq!(&buffer[..read], b"abc");
+            // An event whose bytes are gone has used up the registration.
+            peer.write_all(b"d").unwrap();
+            poll_fn(|cx| socket.poll_read_ready(cx)).await.unwrap();
+            rustix::net::recv(socket.as_fd(), &mut [0; 8], RecvFlags::empty()).unwrap();
+            let mut is_first = true;
+            let read = poll_fn(|cx| {
+                let polled = socket.poll_read_again(cx, &mut buffer);
+                if std::mem::take(&mut is_first) {
+                    assert!(polled.is_pending());
+                    peer.write_all(b"ef").unwrap();
+                }
+                polled
+            });
+            let read = read.await.unwrap();
+            assert_eq!(&buffer[..read], b"ef");
+        });
+    }
+}
