@@ -87,8 +87,7 @@ pub(crate) fn write_request(
     out: &mut Vec<u8>,
 ) -> std::ops::Range<usize> {
     let head = view.head;
-    let mut lines = LineWriter::new(head.received);
-    write_start(head, &parts, &mut lines, out);
+    let mut lines = write_start(head, &parts, out);
     let mut id_range = 0..0;
     for header in head.headers {
         match field_disposition(header.name, view) {
@@ -142,14 +141,15 @@ pub(crate) fn write_request(
     id_range
 }
 
-/// Writes the request line and the host, which comes first, where a server looks for it (RFC 9110 §7.2).
+/// Writes the request line and the host, which comes first, where a server looks for it (RFC 9110 §7.2). Returns the
+/// writer of the other lines.
 #[inline]
-fn write_start(
-    head: &RequestHead<'_, '_>,
+fn write_start<'b>(
+    head: &RequestHead<'_, 'b>,
     parts: &RequestParts<'_>,
-    lines: &mut LineWriter<'_>,
     out: &mut Vec<u8>,
-) {
+) -> LineWriter<'b> {
+    let mut lines = LineWriter::new(head.received);
     lines.write_line(head.method.as_bytes(), b" ", parts.target, b" HTTP/1.1\r\n", out);
     let host = overridden_host(parts.changes, parts.values);
     let host = host.as_deref().unwrap_or_else(|| head.host.unwrap_or(parts.default_host));
@@ -157,6 +157,7 @@ fn write_start(
     let name = head.headers.first().map_or("", |header| header.name);
     let name = if name == "Host" { name } else { "Host" };
     lines.write_line(name.as_bytes(), b": ", host.as_bytes(), b"\r\n", out);
+    lines
 }
 
 fn overridden_value<'a>(changes: &'a [RouteChange], name: &str) -> Option<&'a Text> {
