@@ -4,6 +4,7 @@
 mod h2_client;
 mod tls;
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -53,6 +54,8 @@ pub(crate) struct ClientStream {
     /// True if `buffered` may contain a complete head, so that it is parsed before the next read.
     pub(crate) parses_buffered_first: bool,
     pub(crate) timeout_kind: TimeoutKind,
+    /// True if the last read was pending, so that the task is registered for the next bytes.
+    pub(crate) is_read_pending: bool,
     /// Result of watching the client since the request began.
     watch_state: WatchState,
     /// Rejection of the first request.
@@ -194,6 +197,7 @@ impl ClientStream {
             keep_alive_tick: 0,
             parses_buffered_first: false,
             timeout_kind: TimeoutKind::None,
+            is_read_pending: false,
             watch_state: WatchState::None,
             rejection: None,
             source_slot: SourceSlot::untracked(),
@@ -345,6 +349,7 @@ impl ClientStream {
             Some(client) => client.request_count.get(),
         };
         self.watch_state = WatchState::None;
+        self.is_read_pending = false;
         if let Some(rare) = &mut self.rare_state {
             rare.hang_up_watch = None;
         }
@@ -362,8 +367,13 @@ impl ClientStream {
             if capacity == 0 {
                 return self.check_hang_up(ctx.cx);
             }
-            match self.stream.poll_read(ctx.cx, &mut input[..capacity]) {
-                Poll::Pending => return ClientStatus::Present,
+            self.is_read_pending = false;
+            match self.stream.poll_read_later(ctx.cx, &mut input[..capacity]) {
+                Poll::Pending => {
+                    // Without a budget the task was woken instead.
+                    self.is_read_pending = rt::tokio::task::coop::has_budget_remaining();
+                    return ClientStatus::Present;
+                }
                 Poll::Ready(Ok(0)) => {
                     self.watch_state = WatchState::Eof;
                     return ClientStatus::Eof;
@@ -412,6 +422,19 @@ impl ClientStream {
             None | Some(Poll::Pending) => ClientStatus::Present,
             Some(Poll::Ready(HangUp::Closed)) => ClientStatus::Eof,
             Some(Poll::Ready(HangUp::Reset)) => ClientStatus::Gone,
+        }
+    }
+
+    /// Reads bytes of a request head.
+    #[inline]
+    pub(crate) fn poll_read_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        match std::mem::take(&mut self.is_read_pending) {
+            true => self.stream.poll_read_again(cx, buffer),
+            false => self.stream.poll_read(cx, buffer),
         }
     }
 

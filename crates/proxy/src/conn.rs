@@ -243,7 +243,7 @@ impl Conn {
                 }
                 let buffered = self.client.buffered.len();
                 let capacity = input.len() - buffered;
-                let read = match self.client.stream.poll_read(ctx.cx, &mut input[..capacity]) {
+                let read = match self.client.poll_read_head(ctx.cx, &mut input[..capacity]) {
                     Poll::Pending => return self.wait_for_data(ctx, reads > 0),
                     Poll::Ready(Ok(0) | Err(_)) => {
                         return Poll::Ready(self.handle_client_eof(ctx));
@@ -257,7 +257,8 @@ impl Conn {
                 }
                 let is_long = buffered + read >= self.client.settings.plan.limits.head_bytes_max;
                 let from = if buffered > 0 { HeadSource::Buffered } else { HeadSource::Input(read) };
-                (from, is_long || head_may_be_complete(input))
+                // The usual end of a read, without a search in it.
+                (from, is_long || input.ends_with(b"\r\n\r\n") || head_may_be_complete(input))
             };
             let is_worth_parsing = match self.detect_http2(input, from) {
                 PrefaceMatch::No => is_worth_parsing,

@@ -14,8 +14,8 @@ use rt::splice::Pipe;
 
 pub(crate) use hedge::{Hedge, HedgeAttempt, HedgeLink, HedgeState};
 use outcome_builder::OutcomeBuilder;
-use stages::{Attempt, ProgressTimers, RequestFacts, SlotTerms};
-pub(crate) use stages::{Connecting, DetachedNames};
+pub(crate) use stages::{Attempt, Connecting, DetachedNames};
+use stages::{ProgressTimers, RequestFacts, SlotTerms};
 
 use crate::accept::AcceptedForms;
 use crate::auth::core_state::{AuthWait, RequestAccess};

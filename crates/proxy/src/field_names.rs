@@ -28,8 +28,14 @@ pub(crate) const IDENTITY_FIELDS: [&str; 8] = [
 /// Returns whether only a trusted peer may send a field: `Forwarded`, all that start with
 /// `X-Forwarded`, other fields with a client's address, and fields that replace the request's
 /// target.
-#[inline]
+#[inline(always)]
 pub(crate) fn is_identity_field(name: &str) -> bool {
+    // The first letters of all of them: most fields begin with another one.
+    let first = name.as_bytes().first().map_or(0, |byte| byte | 0x20);
+    matches!(first, b'f' | b'x' | b't' | b'c') && is_name_of_identity(name)
+}
+
+fn is_name_of_identity(name: &str) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
     match name.len() {
         // By length first: most fields are none of these.
@@ -58,13 +64,15 @@ pub(crate) fn is_same_field(name: &str, other: &str) -> bool {
 pub(crate) fn has_underscore(name: &str) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let name = name.as_bytes();
-    let mut words = name.chunks_exact(8);
-    let has_match = words.by_ref().any(|word| {
+    let has_match = |word: &[u8; 8]| {
         // A byte is 0 where there is an underscore, and only then does the subtraction borrow.
-        let different = word.try_into().map_or(0, u64::from_ne_bytes) ^ (ONES * u64::from(b'_'));
+        let different = u64::from_ne_bytes(*word) ^ (ONES * u64::from(b'_'));
         different.wrapping_sub(ONES) & !different & (ONES << 7) != 0
-    });
-    has_match || words.remainder().contains(&b'_')
+    };
+    match name.last_chunk() {
+        Some(last) => has_match(last) || name.as_chunks().0.iter().any(has_match),
+        None => name.contains(&b'_'),
+    }
 }
 
 /// Returns whether a `Connection` field names this field, so that it is hop-by-hop (RFC 9110

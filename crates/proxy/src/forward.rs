@@ -1,6 +1,7 @@
 //! Rewriting of heads: hop-by-hop fields are removed, fields with the message's origin are added.
 //! Pure: fields in, bytes out. `relay` handles bodies, `route` handles routes.
 
+mod line_writer;
 mod request;
 mod response;
 mod trailers;

@@ -363,6 +363,7 @@ pub(crate) mod fixtures {
             expect_continue: false,
             upgrade: None,
             has_connection_options: true,
+            received: b"",
         }
     }
 

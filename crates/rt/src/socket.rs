@@ -72,6 +72,23 @@ impl Socket {
         }
     }
 
+    /// Does the same for a task whose last read of this socket was pending: without an event since then it waits already.
+    pub(crate) fn poll_read_again(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if let Self::Timestamped(_) = self {
+            return self.poll_read_timestamped(cx, buffer);
+        }
+        let mut is_event = false;
+        let result = self.attempt(Interest::READABLE, buffer.len(), |fd| {
+            is_event = true;
+            rustix::net::recv(fd, &mut *buffer, RecvFlags::empty()).map(|(bytes, _)| bytes)
+        });
+        match result {
+            Some(result) => Poll::Ready(result),
+            None if is_event => self.poll_read(cx, buffer),
+            None => Poll::Pending,
+        }
+    }
+
     /// Reads bytes that are known to be available; `None` if there are none. No task is registered.
     #[inline]
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
@@ -210,7 +227,7 @@ impl Socket {
 
     /// Polls for readable bytes, an end or an error, without reading.
     #[inline]
-    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(socket) | Self::Timestamped(socket) => socket.poll_read_ready(cx),
             Self::Unix(socket) => socket.poll_read_ready(cx),
@@ -342,4 +359,46 @@ fn read_tcp_byte_counts(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
         Some(u64::from_ne_bytes(bytes))
     };
     Some((number(RECEIVED_OFFSET)?, number(ACKED_OFFSET)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Write as _;
+
+    use super::*;
+    use crate::cores::block_on;
+
+    #[test]
+    fn a_read_that_is_repeated_is_still_woken() {
+        block_on(async {
+            let (own, mut peer) = std::os::unix::net::UnixStream::pair().unwrap();
+            own.set_nonblocking(true).unwrap();
+            let socket = Socket::from_fd(own.into(), SocketFamily::Unix).unwrap();
+            let mut buffer = [0; 8];
+            poll_fn(|cx| {
+                assert!(socket.poll_read(cx, &mut buffer).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            peer.write_all(b"abc").unwrap();
+            let read = poll_fn(|cx| socket.poll_read_again(cx, &mut buffer)).await.unwrap();
+            assert_eq!(&buffer[..read], b"abc");
+            // An event whose bytes are gone has used up the registration.
+            peer.write_all(b"d").unwrap();
+            poll_fn(|cx| socket.poll_read_ready(cx)).await.unwrap();
+            rustix::net::recv(socket.as_fd(), &mut [0; 8], RecvFlags::empty()).unwrap();
+            let mut is_first = true;
+            let read = poll_fn(|cx| {
+                let polled = socket.poll_read_again(cx, &mut buffer);
+                if std::mem::take(&mut is_first) {
+                    assert!(polled.is_pending());
+                    peer.write_all(b"ef").unwrap();
+                }
+                polled
+            });
+            let read = read.await.unwrap();
+            assert_eq!(&buffer[..read], b"ef");
+        });
+    }
 }

@@ -110,6 +110,24 @@ impl Stream {
         }
     }
 
+    /// Reads like [`Stream::poll_read`] where nothing is expected yet: a socket whose readiness is not known is not tried
+    /// first.
+    pub fn poll_read_later(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if let Self::Plain(socket) = self {
+            ready!(socket.poll_read_ready(cx))?;
+        }
+        self.poll_read(cx, buffer)
+    }
+
+    /// Reads like [`Stream::poll_read`] for a task whose last read of this stream was pending: without an event since then
+    /// it is registered already.
+    pub fn poll_read_again(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_read_again(cx, buffer),
+            Self::Tls(_) | Self::Channel(_) | Self::User(_) => self.poll_read(cx, buffer),
+        }
+    }
+
     /// Sends encrypted bytes of a TLS session that wait, such as its close_notify. Returns at once
     /// without TLS.
     ///

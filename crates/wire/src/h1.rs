@@ -33,6 +33,7 @@ mod tests_limits;
 mod tests_response;
 
 pub use body::{BodyDecoder, Decoded, Skipped};
+pub use fields::name_is;
 pub use head::{
     Framing, HEADERS_CAP, Header, HeaderSlots, Parsed, RequestHead, RequestKind, ResponseHead, Version,
     head_may_be_complete, header_slots,

@@ -44,6 +44,6 @@ pub mod websocket;
 pub use h1::{
     BodyDecoder, Decoded, Framing, HEADERS_CAP, Header, HeaderSlots, Limits, Parsed, Refusal, RefusalKind,
     RequestHead, RequestKind, ResponseHead, Skipped, Version, connection_options, encode, field_value,
-    head_may_be_complete, header_slots, is_hop_by_hop, known_field_value, parse_request, parse_response,
-    salvage_request_line,
+    head_may_be_complete, header_slots, is_hop_by_hop, known_field_value, name_is, parse_request,
+    parse_response, salvage_request_line,
 };

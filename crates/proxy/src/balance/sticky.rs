@@ -275,24 +275,22 @@ pub(crate) struct StickyCookie<'a> {
 }
 
 impl StickyCookie<'_> {
-    /// Writes a response field with a prefix if it sets the application's cookie. Returns whether
-    /// it did.
-    pub(crate) fn write_with_prefix(&self, header: &Header<'_>, out: &mut Vec<u8>) -> bool {
+    /// Returns whether a response field sets the application's cookie, and gets a prefix.
+    pub(crate) fn prefixes(&self, header: &Header<'_>) -> bool {
         let is_set_cookie = header.name.len() == 10 && header.name.eq_ignore_ascii_case("set-cookie");
-        if self.plan.mode != StickyMode::Prefix || !is_set_cookie {
-            return false;
-        }
-        let Some((name, rest)) = split_at_byte(header.value, b'=') else {
-            return false;
-        };
-        if name.trim_ascii() != self.plan.cookie.as_bytes() {
-            return false;
-        }
+        self.plan.mode == StickyMode::Prefix
+            && is_set_cookie
+            && split_at_byte(header.value, b'=')
+                .is_some_and(|(name, _)| name.trim_ascii() == self.plan.cookie.as_bytes())
+    }
+
+    /// Writes a response field that sets the application's cookie, with the prefix.
+    pub(crate) fn write_with_prefix(&self, header: &Header<'_>, out: &mut Vec<u8>) {
+        let (name, rest) = split_at_byte(header.value, b'=').unwrap_or((header.value, b""));
         for part in [header.name.as_bytes(), b": ", name, b"=", self.token, &[DELIMITER], rest] {
             out.extend_from_slice(part);
         }
         out.extend_from_slice(b"\r\n");
-        true
     }
 
     /// Writes the proxy's own cookie if one is due, and a field that forbids shared caches to store

@@ -359,6 +359,7 @@ impl Exchange {
             keep_alive: true,
             upgrade: None,
             has_connection_options: false,
+            received: b"",
         };
         self.outcome.status = head.status;
         self.outcome.end = EndReason::Done;

@@ -39,6 +39,7 @@ impl Exchange {
             keep_alive: true,
             upgrade: None,
             has_connection_options: false,
+            received: b"",
         };
         let varies: (&'static str, &'static [u8]) = ("Vary", b"Accept-Encoding");
         let unchanged = OwnCoding { fields: vec![varies], body: None };

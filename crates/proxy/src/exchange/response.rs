@@ -1,8 +1,10 @@
 //! Forwarding of an open exchange's response, from the server to the client.
 
-use std::task::Poll;
+use std::io;
+use std::task::{Context, Poll};
 
 use rt::clock::MonotonicTime;
+use rt::stream::Stream;
 use wire::{Framing, Header, Parsed, RequestKind, ResponseHead, Version};
 
 use super::server_selection::response_cookie;
@@ -10,7 +12,7 @@ use super::texts::write_with_values;
 use super::{ConnAction, Failure, StepResult, TunnelStart};
 use crate::client_stream::ClientStream;
 use crate::core::{Core, PollContext};
-use crate::exchange_state::{Exchange, ResponseProgress};
+use crate::exchange_state::{Attempt, Exchange, ResponseProgress};
 use crate::forward::{ClientFraming, Persistence, ResponseParts, client_framing, write_response};
 use crate::outcome::{EndPhase, EndReason};
 use crate::profile::ProfilePhase;
@@ -61,7 +63,7 @@ impl Exchange {
         let mut end = unprocessed;
         if !has_complete_bytes {
             let read_end = unprocessed + self.response_relay.read_bytes(input.len() - unprocessed);
-            match server.stream.poll_read(ctx.cx, &mut input[unprocessed..read_end]) {
+            match poll_read(&self.attempt, ctx.cx, &mut server.stream, &mut input[unprocessed..read_end]) {
                 Poll::Pending => return StepResult::Blocked,
                 Poll::Ready(Ok(0)) => {
                     return self.handle_server_eof(ctx, client, true);
@@ -468,6 +470,20 @@ impl Exchange {
             to_client,
             tunnel_timeout_ns,
         })))
+    }
+}
+
+/// Reads from a server. A request that has just been sent has no response yet.
+#[inline]
+fn poll_read(
+    attempt: &Attempt,
+    cx: &mut Context<'_>,
+    server: &mut Stream,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    match attempt.first_byte_wait_start {
+        MonotonicTime::ZERO => server.poll_read_later(cx, buffer),
+        _ => server.poll_read(cx, buffer),
     }
 }
 

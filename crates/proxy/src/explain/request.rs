@@ -137,6 +137,7 @@ impl ExplainRequest {
             expect_continue: is_chunked && wire::field_value(headers, "expect").is_some(),
             upgrade: upgrade.and_then(|value| std::str::from_utf8(value).ok()),
             has_connection_options: true,
+            received: b"",
         }
     }
 

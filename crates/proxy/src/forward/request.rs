@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use wire::{Framing, Header, RequestHead, encode, is_hop_by_hop};
 
-use super::{FieldAction, field_action, forwarded_value, write_set_and_added, writes_own_field};
+use super::line_writer::LineWriter;
+use super::{FieldAction, field_action, write_set_and_added, writes_own_field};
 use crate::balance::sticky::write_cookie_field;
 use crate::cookies::is_cookie_field;
 use crate::ipv4_fmt::Ipv4Text;
@@ -86,24 +87,18 @@ pub(crate) fn write_request(
     out: &mut Vec<u8>,
 ) -> std::ops::Range<usize> {
     let head = view.head;
-    out.extend_from_slice(head.method.as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(parts.target);
-    out.extend_from_slice(b" HTTP/1.1\r\n");
-    // First, where a server looks for it (RFC 9110 §7.2).
-    match overridden_host(parts.changes, parts.values) {
-        Some(host) => encode::field(out, "Host", host.as_bytes()),
-        None => encode::field(out, "Host", head.host.unwrap_or(parts.default_host).as_bytes()),
-    }
+    let mut lines = write_start(head, &parts, out);
     let mut id_range = 0..0;
     for header in head.headers {
         match field_disposition(header.name, view) {
             FieldDisposition::Drop => continue,
             FieldDisposition::DecrementMaxForwards => {
+                lines.flush(out);
                 write_max_forwards(header, parts.changes, out);
                 continue;
             }
             FieldDisposition::RequestId => {
+                lines.flush(out);
                 let end = out.len() + header.name.len() + 2 + header.value.len();
                 id_range = end - header.value.len()..end;
             }
@@ -111,12 +106,19 @@ pub(crate) fn write_request(
         }
         match field_action(parts.changes, header.name, true) {
             FieldAction::Keep => match parts.cookies {
-                Some(cookies) if is_cookie_field(header.name) => cookies.write_field(header, out),
-                _ => encode::field(out, header.name, forwarded_value(header)),
+                Some(cookies) if is_cookie_field(header.name) => {
+                    lines.flush(out);
+                    cookies.write_field(header, out);
+                }
+                _ => lines.write(header, out),
             },
-            FieldAction::Drop => id_range = if id_range.end > out.len() { 0..0 } else { id_range },
+            FieldAction::Drop => {
+                lines.flush(out);
+                id_range = if id_range.end > out.len() { 0..0 } else { id_range };
+            }
         }
     }
+    lines.flush(out);
     if head.framing == Framing::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
@@ -137,6 +139,25 @@ pub(crate) fn write_request(
     write_connection(view, out);
     encode::end_of_head(out);
     id_range
+}
+
+/// Writes the request line and the host, which comes first, where a server looks for it (RFC 9110 §7.2). Returns the
+/// writer of the other lines.
+#[inline]
+fn write_start<'b>(
+    head: &RequestHead<'_, 'b>,
+    parts: &RequestParts<'_>,
+    out: &mut Vec<u8>,
+) -> LineWriter<'b> {
+    let mut lines = LineWriter::new(head.received);
+    lines.write_line(head.method.as_bytes(), b" ", parts.target, b" HTTP/1.1\r\n", out);
+    let host = overridden_host(parts.changes, parts.values);
+    let host = host.as_deref().unwrap_or_else(|| head.host.unwrap_or(parts.default_host));
+    // Mostly it was received first, with this name.
+    let name = head.headers.first().map_or("", |header| header.name);
+    let name = if name == "Host" { name } else { "Host" };
+    lines.write_line(name.as_bytes(), b": ", host.as_bytes(), b"\r\n", out);
+    lines
 }
 
 fn overridden_value<'a>(changes: &'a [RouteChange], name: &str) -> Option<&'a Text> {
@@ -292,7 +313,10 @@ fn write_x_forwarded(
         write_x_forwarded_for(view, origin, out);
     }
     if !has("x-forwarded-proto") && writes_own_field(changes, "x-forwarded-proto", true) {
-        encode::field(out, "X-Forwarded-Proto", origin.scheme());
+        out.extend_from_slice(match origin.is_tls {
+            true => &b"X-Forwarded-Proto: https\r\n"[..],
+            false => b"X-Forwarded-Proto: http\r\n",
+        });
     }
     if let Some(host) = view.head.host
         && !has("x-forwarded-host")

@@ -2,7 +2,8 @@
 
 use wire::{Framing, Header, RequestKind, ResponseHead, Version, encode, is_hop_by_hop};
 
-use super::{FieldAction, field_action, forwarded_value, write_set_and_added, writes_own_field};
+use super::line_writer::LineWriter;
+use super::{FieldAction, field_action, write_set_and_added, writes_own_field};
 use crate::balance::sticky::StickyCookie;
 use crate::field_names::is_connection_option;
 use crate::plan::RouteChange;
@@ -61,7 +62,8 @@ pub(crate) struct ResponseParts<'a> {
 pub(crate) fn write_response(head: &ResponseHead<'_, '_>, parts: ResponseParts<'_>, out: &mut Vec<u8>) {
     let ResponseParts { version, kind, framing, persistence, changes, values, sticky_cookie, hsts } = parts;
     let hsts = hsts.filter(|_| !head.is_informational() && writes_own_field(changes, HSTS_FIELD, false));
-    write_status_line(head, out);
+    let mut lines = LineWriter::new(head.received);
+    write_status_line(head, &mut lines, out);
     for header in head.headers {
         if is_dropped(header, framing, kind, head.status)
             || head.has_connection_options && is_connection_option(head.headers, header.name)
@@ -69,12 +71,17 @@ pub(crate) fn write_response(head: &ResponseHead<'_, '_>, parts: ResponseParts<'
         {
             continue;
         }
-        if let FieldAction::Keep = field_action(changes, header.name, false)
-            && !sticky_cookie.is_some_and(|stamp| stamp.write_with_prefix(header, out))
-        {
-            encode::field(out, header.name, forwarded_value(header));
+        if let FieldAction::Drop = field_action(changes, header.name, false) {
+            continue;
+        }
+        if let Some(stamp) = sticky_cookie.filter(|stamp| stamp.prefixes(header)) {
+            lines.flush(out);
+            stamp.write_with_prefix(header, out);
+        } else {
+            lines.write(header, out);
         }
     }
+    lines.flush(out);
     if let Some(sticky_cookie) = sticky_cookie {
         sticky_cookie.write_own_cookie(head.headers, out);
     }
@@ -140,22 +147,23 @@ fn write_upgrade_offer(headers: &[Header<'_>], persistence: Persistence, out: &m
 
 /// Writes the status line. It is always HTTP/1.1, the proxy's version, whatever the server's (RFC
 /// 9112 §2.3), with the server's own reason phrase.
-fn write_status_line(head: &ResponseHead<'_, '_>, out: &mut Vec<u8>) {
+fn write_status_line(head: &ResponseHead<'_, '_>, lines: &mut LineWriter<'_>, out: &mut Vec<u8>) {
     let digit = |unit: u16| b'0' + (head.status / unit % 10) as u8;
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
-    out.extend_from_slice(head.reason.as_bytes());
-    out.extend_from_slice(b"\r\n");
+    let mut start = *b"HTTP/1.1 000 ";
+    start[9..12].copy_from_slice(&[digit(100), digit(10), digit(1)]);
+    // Mostly it was received so.
+    let received = head.received.get(..start.len()).filter(|received| *received == start);
+    lines.write_line(received.unwrap_or(&start), b"", head.reason.as_bytes(), b"\r\n", out);
 }
 
 fn is_dropped(header: &Header<'_>, framing: ClientFraming, kind: RequestKind, status: u16) -> bool {
     let name = header.name;
     match name.len() {
         // Trailers are forwarded in chunks, and so is their announcement.
-        7 if name.eq_ignore_ascii_case("trailer") => framing != ClientFraming::Chunked,
+        7 if wire::name_is(name, b"trailer") => framing != ClientFraming::Chunked,
         // A length of another body than this one frames nothing. It stays if HEAD or 304 is the
         // reason for the missing body: it is the length for GET (RFC 9110 §8.6).
-        14 if name.eq_ignore_ascii_case("content-length") => match framing {
+        14 if wire::name_is(name, b"content-length") => match framing {
             ClientFraming::Length => false,
             ClientFraming::None => kind == RequestKind::Connect || status < 200 || status == 204,
             ClientFraming::Chunked | ClientFraming::UntilClose => true,

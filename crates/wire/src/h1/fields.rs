@@ -39,7 +39,8 @@ impl<'b> FieldSemantics<'b> {
                 14 if matches!(header.value, [b'0', _, ..]) && name_is(header.name, b"content-length") => {
                     return Err(RefusalKind::ContentLengthInvalid);
                 }
-                _ => fields.handle_common(header)?,
+                length if is_common_length(length) => fields.handle_common(header)?,
+                _ => {}
             }
         }
         fields.check_framing(version)?;
@@ -50,7 +51,7 @@ impl<'b> FieldSemantics<'b> {
     #[inline]
     pub(super) fn from_response(headers: &[Header<'b>], version: Version) -> Result<Self, RefusalKind> {
         let mut fields = Self::default();
-        for header in headers {
+        for header in headers.iter().filter(|header| is_common_length(header.name.len())) {
             fields.handle_common(header)?;
         }
         fields.check_framing(version)?;
@@ -166,12 +167,18 @@ impl<'b> FieldSemantics<'b> {
     }
 }
 
-/// Returns true if a field name equals `lower`, ignoring case.
+/// Returns true if a field of requests and responses that this module interprets has a name of this length.
+#[inline]
+fn is_common_length(length: usize) -> bool {
+    matches!(length, 7 | 10 | 14 | 17)
+}
+
+/// Returns true if a field name equals `lower`, which is in lower case, ignoring case.
 ///
 /// Setting one bit makes a letter lower case, and makes no other byte of a token a letter or a
 /// hyphen. A known length lets the compiler compare words instead of bytes.
 #[inline]
-pub(super) fn name_is<const N: usize>(name: &str, lower: &[u8; N]) -> bool {
+pub fn name_is<const N: usize>(name: &str, lower: &[u8; N]) -> bool {
     let Ok(name) = <&[u8; N]>::try_from(name.as_bytes()) else {
         return false;
     };

@@ -92,6 +92,8 @@ pub struct RequestHead<'h, 'b> {
     pub upgrade: Option<&'b str>,
     /// True if a `Connection` field has an option besides `close` and `keep-alive`.
     pub has_connection_options: bool,
+    /// Bytes of the head as it was received; empty if it was not. A field may be one that they do not have.
+    pub received: &'b [u8],
 }
 
 /// Head of a response that passed every check.
@@ -112,6 +114,8 @@ pub struct ResponseHead<'h, 'b> {
     pub upgrade: Option<&'b str>,
     /// True if a `Connection` field has an option besides `close` and `keep-alive`.
     pub has_connection_options: bool,
+    /// Bytes of the head as it was received; empty if it was not. A field may be one that they do not have.
+    pub received: &'b [u8],
 }
 
 impl ResponseHead<'_, '_> {

@@ -76,6 +76,7 @@ pub fn parse_request<'h, 'b>(
         expect_continue: fields.expect_continue && has_body && version == Version::Http11,
         upgrade: fields.upgrade_to(version),
         has_connection_options: fields.has_connection_options,
+        received: &window[..head_len],
     };
     Ok(Parsed::Complete { head, bytes: empty_len + head_len })
 }

@@ -72,6 +72,7 @@ pub fn parse_response<'h, 'b>(
         keep_alive: status < 200 || (framing != Framing::UntilClose && fields.is_persistent(version)),
         upgrade: fields.upgrade_to(version),
         has_connection_options: fields.has_connection_options,
+        received: &window[..head_len],
     };
     Ok(Parsed::Complete { head, bytes: head_len })
 }

@@ -32,6 +32,7 @@ pub fn connection_options<'h, 'b: 'h>(headers: &'h [Header<'b>]) -> impl Iterato
 
 /// Returns true if a field with this name, in any case, is for this hop only and never forwarded as
 /// it is (RFC 9110 §7.6.1).
+#[inline]
 pub fn is_hop_by_hop(name: &str) -> bool {
     // By length first: this runs for each field of each forwarded message, and most lengths have no
     // match.

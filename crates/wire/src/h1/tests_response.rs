@@ -168,6 +168,7 @@ fn kinds_of_status() {
         keep_alive: true,
         upgrade: None,
         has_connection_options: false,
+        received: b"",
     };
     assert!(head(100).is_informational() && !head(100).is_switching_protocols());
     assert!(!head(101).is_informational() && head(101).is_switching_protocols());

@@ -145,8 +145,9 @@ fn response_fields(plan: &StickyPlan, is_due: bool, headers: &[Header<'_>]) -> S
     };
     let mut out = Vec::new();
     for header in headers {
-        if !cookie.write_with_prefix(header, &mut out) {
-            encode::field(&mut out, header.name, header.value);
+        match cookie.prefixes(header) {
+            true => cookie.write_with_prefix(header, &mut out),
+            false => encode::field(&mut out, header.name, header.value),
         }
     }
     cookie.write_own_cookie(headers, &mut out);
