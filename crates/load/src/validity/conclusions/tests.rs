@@ -504,3 +504,34 @@ fn a_wait_before_a_run_for_many_requests_delays_all_of_them() {
     assert_eq!(judged(5_000.0), ValidityLevel::Valid, "0.6 % of the requests: not the slowest hundredth");
     assert_eq!(judged(20.0), ValidityLevel::Suspect, "10 % of the requests");
 }
+
+#[test]
+fn a_program_with_longer_turns_has_the_larger_part_of_the_waiting() {
+    // Half a CPU each: the threads of the run in turns of 50 µs, or without a switch between them.
+    let waiting = |runs_per_s: f64| {
+        let mut run = disturbed("cpu_contended", ValidityLevel::Suspect);
+        run.cpu.foreign_cpus = Some(0.5);
+        let mut observed = beside_half_a_cpu(0.1, runs_per_s);
+        observed.samples.iter_mut().for_each(|sample| sample.roles[0].user_cpus = 0.5);
+        ForeignWaiting::new(&run, Some(&observed)).fraction(true)
+    };
+    assert!((waiting(10_000.0) - 0.1).abs() < 0.002, "{}", waiting(10_000.0));
+    assert!((waiting(0.0) - 0.05).abs() < 0.002, "{}", waiting(0.0));
+}
+
+#[test]
+fn a_wait_delays_all_requests_in_flight_of_a_closed_loop() {
+    // 15 ms, and every tenth request up to 4 ms more; 12 waits of 2 ms a second, and 800 runs.
+    let latencies = || (0..5_000u64).map(|at| 15 * MS + if at % 10 == 0 { at * 800 } else { at * 10 });
+    let judged = |offered: Option<f64>| {
+        let mut run = with_latencies(latencies(), (0..100).map(|_| 15 * MS));
+        (run.rates.offered_per_s, run.rates.responses_per_s) = (offered, 800.0);
+        judge_conclusions(&mut run, Some(&beside_half_a_cpu(0.024, 3_000.0)));
+        let p99 = run.validity.conclusion("p99").unwrap();
+        (p99.verdict, p99.undisturbed.unwrap().0)
+    };
+    let (verdict, low_ns) = judged(None);
+    assert_eq!(verdict, ValidityLevel::Suspect);
+    assert!((14.5e6..16.0e6).contains(&low_ns), "{low_ns}: as alone");
+    assert!(judged(Some(800.0)).1 > low_ns, "an open loop comes at its own times");
+}
