@@ -193,11 +193,8 @@ fn headline_text(
     headline: &Comparison,
 ) -> String {
     let plan = input.blocks.plan;
-    if claims.iter().all(|one| one.pairs.is_empty()) && input.blocks.block_count() > 0 {
-        return format!("No conclusion: no trial has the {}, which decides.", noun(metric));
-    }
     if claims.iter().all(|one| one.pairs.is_empty()) {
-        return "No conclusion yet: no block has both an arm and the baseline.".to_owned();
+        return no_figures_text(input, metric);
     }
     let settled = matches!(headline.outcome, ComparisonOutcome::Faster | ComparisonOutcome::Slower);
     if claims.len() > 1 && has_too_few_blocks(input) {
@@ -246,6 +243,13 @@ fn headline_text(
             )
         }
         _ => headline.text.clone(),
+    }
+}
+
+fn no_figures_text(input: &WarningInput<'_>, metric: &ExperimentMetric) -> String {
+    match input.blocks.block_count() {
+        0 => "No conclusion yet: no block has both an arm and the baseline.".to_owned(),
+        _ => format!("No conclusion: no trial has the {}, which decides.", noun(metric)),
     }
 }
 
