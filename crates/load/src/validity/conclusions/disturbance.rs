@@ -107,7 +107,9 @@ impl Disturbance {
         let mut all = vec![self.judge_rate(run.rates.responses_per_s, worst)];
         for (name, quantile, value_ns, lag_ns, at) in percentiles {
             let value = value_ns as f64;
-            let estimated = ((value - self.delay_ns(quantile, value, lag_ns)).max(0.0), value);
+            // No percentile is below the fastest response.
+            let fastest = self.distribution.as_ref().map_or(0.0, |all| all.min_ns() as f64).min(value);
+            let estimated = ((value - self.delay_ns(quantile, value, lag_ns)).max(fastest), value);
             let quiet = at.and_then(|at: usize| Some(self.quiet?[at]));
             let is_measured = self.own_ns(quantile, value).is_some();
             let range = match quiet {
