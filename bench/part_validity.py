@@ -44,36 +44,21 @@ async def main():
     await server.serve_forever()
 asyncio.run(main())
 """
-# A pool of six workers, each busy for 35 ms with a request: others wait for one.
-WORKERS = """
-import sys, threading, time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-workers = threading.Semaphore(6)
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_GET(self):
-        with workers:
-            time.sleep(0.035)
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"ok")
-    def log_message(self, *ignored): pass
-ThreadingHTTPServer.request_queue_size = 1000
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"""
 NODE = """
 require("http").createServer((request, response) => {
     setTimeout(() => { response.setHeader("content-length", 2); response.end("ok") }, 30)
 }).listen(Number(process.argv[1]), "127.0.0.1", 1000)
 """
+# A thread for each connection; a pool of workers, each of which takes a time for a request.
 THREADS = """
-import sys, time
+import sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+workers, seconds = threading.Semaphore(int(sys.argv[2])), float(sys.argv[3])
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
-        time.sleep(0.025)
+        with workers:
+            time.sleep(seconds)
         self.send_response(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -82,6 +67,8 @@ class Handler(BaseHTTPRequestHandler):
 ThreadingHTTPServer.request_queue_size = 1000
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
+# More workers than connections.
+UNLIMITED = 1000
 
 
 @contextlib.contextmanager
@@ -131,9 +118,9 @@ def start_neighbour(bench, stack, setting):
         stack.enter_context(_compilers(bench))
 
 
-def _python_server(stack, text):
+def _python_server(stack, text, *arguments):
     port = harness.free_port()
-    process = stack.enter_context(_python(text, str(port)))
+    process = stack.enter_context(_python(text, str(port), *map(str, arguments)))
     harness.wait_for_port(port, process)
     return f"http://127.0.0.1:{port}/"
 
@@ -157,7 +144,7 @@ def _second_subjects(bench, stack):
     serve = stack.enter_context(peers.weir_serve(ALL_CPUS))
     nginx = stack.enter_context(proxies.nginx(bench, ALL_CPUS, serve, logs=False))
     haproxy = stack.enter_context(proxies.haproxy(bench, ALL_CPUS, serve, logs=False))
-    threads = _python_server(stack, THREADS)
+    threads = _python_server(stack, THREADS, UNLIMITED, 0.025)
     return {
         "threads 25 ms, open": (threads, ["-c", "40", "-R", "400"]),
         "threads 25 ms, closed": (threads, ["-c", "8"]),
@@ -194,7 +181,7 @@ def _third_subjects(bench, stack):
     serve = stack.enter_context(peers.weir_serve(ALL_CPUS))
     weir = stack.enter_context(proxies.weir(bench, ALL_CPUS, serve, logs=False))
     nginx = stack.enter_context(proxies.nginx(bench, ALL_CPUS, serve, logs=False))
-    workers = _python_server(stack, WORKERS)
+    workers = _python_server(stack, THREADS, 6, 0.035)
     timers = _node_server(stack)
     return {
         "weir before serve 12 ms, open": (weir.url("/?t=12"), ["-c", "30", "-R", "400"]),
