@@ -13,6 +13,10 @@ const FUNCTIONS_SHOWN: usize = 3;
 /// Minimum mean number of threads of a function in a text.
 const THREADS_SHOWN_MIN: f64 = 0.05;
 
+/// Minimum fraction of the threads asleep that is more than a thread which did nothing for a moment, such as the first
+/// one of a server of event loops.
+const MAIN_SLEEP_FRACTION_MIN: f64 = 0.2;
+
 /// Function in which threads of the subject sleep.
 pub(crate) struct Sleep<'a> {
     pub(crate) event: WaitsFor,
@@ -32,9 +36,16 @@ pub(crate) fn describe_sleeps(view: &RunView<'_>) -> Option<String> {
         .then(|| format!("working threads of the subject asleep: {} (PID/task/wchan)", texts.join(", ")))
 }
 
-/// Returns the function in which most of the subject's threads sleep that have work.
+/// Returns the function in which most of the subject's threads sleep that have work. `None` if nearly all wait for
+/// events.
 pub(crate) fn main_sleep<'a>(view: &RunView<'a>) -> Option<Sleep<'a>> {
-    sleeps(view)?.into_iter().next().filter(|sleep| sleep.event != WaitsFor::Work)
+    let sleeps = sleeps(view)?;
+    let all: f64 = sleeps.iter().map(|sleep| sleep.threads).sum();
+    let has_work = |sleep: &Sleep<'_>| sleep.event != WaitsFor::Work;
+    sleeps
+        .into_iter()
+        .next()
+        .filter(|sleep| has_work(sleep) && sleep.threads >= MAIN_SLEEP_FRACTION_MIN * all)
 }
 
 /// Returns the functions in which the subject's threads sleep, those with most threads first, and those without

@@ -7,7 +7,7 @@ mod merged;
 mod stalls;
 mod transport;
 
-use record::run::Interval;
+use record::run::{Interval, UndelayedLatency};
 use record::units::{format_count, format_duration_ns, format_plural};
 use record::validity::{CPU_CONTENDED, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityLevel, ValidityReason};
 use stats::median;
@@ -283,8 +283,6 @@ const CLIENT_BUSY_INVALID: f64 = 0.95;
 /// 99th percentile of the lag from which a result is suspect, or invalid, if the median latency is small.
 const LAG_SUSPECT_NS: u64 = 1_000_000;
 const LAG_INVALID_NS: u64 = 10_000_000;
-/// Minimum number of responses with a receive timestamp whose p99 counts.
-const UNDELAYED_RESPONSES_MIN: u64 = 1_000;
 
 type RuleResult = Option<(ValidityLevel, String)>;
 
@@ -337,7 +335,7 @@ fn send_lag(evidence: &Evidence<'_>) -> RuleResult {
 /// Judges the generator's own part of the p99, which late wake-ups can make without a late one at each tick.
 fn own_part_of_p99(measured: &RunMeasurement) -> RuleResult {
     let p99_ns = measured.latencies.last_byte.response.value_at_quantile(0.99);
-    let is_known = measured.undelayed.count() >= UNDELAYED_RESPONSES_MIN;
+    let is_known = measured.undelayed.count() >= UndelayedLatency::requests_needed(0.99);
     let own_ns = p99_ns.saturating_sub(measured.undelayed.value_at_quantile(0.99));
     (is_known && own_ns > LAG_SUSPECT_NS && own_ns > p99_ns / 10).then(|| {
         let (own, p99) = (format_duration_ns(own_ns), format_duration_ns(p99_ns));

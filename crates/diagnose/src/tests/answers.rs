@@ -135,6 +135,20 @@ fn a_body_that_waits_for_an_acknowledgement_occupies_no_worker() {
 }
 
 #[test]
+fn a_first_thread_that_waits_for_event_loops_is_not_what_they_sleep_on() {
+    let asleep_for_a_lock = |threads: f64| {
+        let mut run = semaphore();
+        change_samples(&mut run, |sample| {
+            let sleeps = [("do_epoll_wait".to_owned(), 1.9), ("futex_do_wait".to_owned(), threads)];
+            sample.roles[1].threads_asleep = Some(sleeps.into());
+        });
+        crate::answer(&run).why.contains("futex_do_wait")
+    };
+    assert!(!asleep_for_a_lock(0.1));
+    assert!(asleep_for_a_lock(2.0));
+}
+
+#[test]
 fn the_limit_of_a_semaphore_is_a_number_of_requests_at_a_time() {
     let mut run = semaphore();
     assert_first(&run, "subject_limited");

@@ -1,6 +1,6 @@
 //! Step that finishes an experiment: the command line, and its estimated time. Does not decide what to run.
 
-use record::experiment::{FinishStep, primary_claims};
+use record::experiment::{Comparison, FinishStep, primary_claims};
 
 use super::warnings::WarningInput;
 use crate::format::{count, duration_estimate};
@@ -18,8 +18,13 @@ pub(super) fn finish_step(input: &WarningInput<'_>) -> Option<FinishStep> {
         return None;
     }
     let blocks = input.blocks.block_count() as u32;
-    // Claims that no practical number of blocks decides are run to the end of the plan.
-    let needed = claims.map(|one| one.blocks_needed.unwrap_or(plan.blocks_max)).max()?;
+    // Claims that no practical number of blocks decides are run to the end of the plan; before the first look none is
+    // known to be one.
+    let unknown = |one: &Comparison| match one.pairs.len() < BLOCKS_MIN {
+        true => BLOCKS_MIN as u32,
+        false => plan.blocks_max,
+    };
+    let needed = claims.map(|one| one.blocks_needed.unwrap_or_else(|| unknown(one))).max()?;
     let needed = needed.max(BLOCKS_MIN as u32);
     let is_over = stopped == "max_blocks" || blocks >= plan.blocks_max;
     let needed = if is_over && needed <= blocks { 2 * blocks.max(BLOCKS_MIN as u32) } else { needed };

@@ -244,6 +244,12 @@ fn an_open_claim_has_its_estimate_and_the_command_that_finishes_it() {
     let plan = ExperimentPlan { blocks_max: BLOCKS, ..plan };
     let finish = judge(&plan, &lines, &extras("max_blocks")).finish.unwrap();
     assert_eq!(finish.command, format!("weir lab run --resume kept --blocks 10..{needed}"));
+    // A block tells nothing about the spread: the first look is next, as the estimate says.
+    let few = ExperimentPlan { blocks_min: 4, ..plan.clone() };
+    let first = judge(&few, &swinging_trials(&few, 1), &extras("interrupted"));
+    let decisive = comparison_of(&first, "jemalloc", "subject_us_per_response");
+    assert!(decisive.text.contains("possible from block 4 on"), "{}", decisive.text);
+    assert_eq!(first.finish.unwrap().blocks, 3);
     // Nothing is left to do after a conclusion.
     let done = judge(&plan, &trials(&plan, BLOCKS, jemalloc(0.5)), &extras("interrupted"));
     assert_eq!(done.finish, None);

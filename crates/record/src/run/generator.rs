@@ -89,7 +89,14 @@ impl UndelayedLatency {
     pub fn at(&self, quantile: f64) -> Option<u64> {
         let known = [(0.5, self.p50_ns), (0.9, self.p90_ns), (0.99, self.p99_ns), (0.999, self.p999_ns)];
         let (quantile, value_ns) = known.into_iter().find(|(known, _)| (known - quantile).abs() < 1e-9)?;
-        (self.requests as f64 >= (SAMPLES_BEYOND_MIN / (1.0 - quantile)).round()).then_some(value_ns)
+        (self.requests >= Self::requests_needed(quantile)).then_some(value_ns)
+    }
+
+    /// Returns the minimum number of latencies in a sample that tells something about a quantile.
+    #[must_use]
+    pub fn requests_needed(quantile: f64) -> u64 {
+        // Rounded so that 0.9 needs 100, whatever its binary fraction is.
+        (SAMPLES_BEYOND_MIN / (1.0 - quantile)).round() as u64
     }
 
     /// Returns the largest part of median and 99th percentile that was the generator's own, as a fraction of them.
