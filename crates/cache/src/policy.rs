@@ -253,7 +253,7 @@ impl ResponseControl {
     fn read(&mut self, directive: Directive<'_>) {
         let mut read_lifetime = |current: Option<u64>| match (current, directive.seconds()) {
             // Of two lifetimes, the shorter one counts.
-            (Some(one), Some(other)) => Some(one.min(other)),
+            (Some(current), Some(seconds)) => Some(current.min(seconds)),
             (None, Some(seconds)) => Some(seconds),
             (current, None) => {
                 self.has_invalid_lifetime = true;

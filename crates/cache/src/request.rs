@@ -75,7 +75,8 @@ impl RequestPolicy {
                     policy.read_directives(header.value);
                 }
                 6 if is("pragma") && !ignores_cache_control => {
-                    has_pragma |= directives::Directives { rest: header.value }.any(|one| one.is("no-cache"));
+                    has_pragma |= directives::Directives { rest: header.value }
+                        .any(|directive| directive.is("no-cache"));
                 }
                 13 if is("authorization") => policy.has_authorization = true,
                 5 if is("range") => policy.has_range = true,
@@ -103,8 +104,8 @@ impl RequestPolicy {
     fn read_directives(&mut self, value: &[u8]) {
         for directive in (directives::Directives { rest: value }) {
             let shortest = |current: Option<u64>| match (current, directive.seconds()) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
+                (Some(current), Some(seconds)) => Some(current.min(seconds)),
+                (current, seconds) => current.or(seconds),
             };
             match directive.name.to_ascii_lowercase().as_slice() {
                 b"max-age" => self.max_age_s = shortest(self.max_age_s),

@@ -18,7 +18,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn note_not_stored(&self, reason: NotStored) {
-        let index = NotStored::ALL.iter().position(|one| *one == reason).unwrap_or(0);
+        let index = NotStored::ALL.iter().position(|known| *known == reason).unwrap_or(0);
         self.not_stored[index].fetch_add(1, Ordering::Relaxed);
     }
 

@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn the_exit_code_is_the_worst_of_what_was_asked() {
         let (met, missed, errors) = (("p99<5ms", true), ("p99<1ms", false), ("errors<1%", false));
-        let one = |(text, met): (&'static str, bool), validity| vec![(text, met, validity)];
+        let one_objective = |(text, met): (&'static str, bool), validity| vec![(text, met, validity)];
         let both = |a: ValidityLevel, b: ValidityLevel| {
             vec![(missed.0, false, Some(a)), ("p50<1ms", false, Some(b))]
         };
@@ -179,23 +179,23 @@ mod tests {
             (vec![], note, 0, 0),
             (vec![], contended, 0, 0),
             (vec![], stalled, 4, 0),
-            (one(met, Some(Valid)), &[], 0, 0),
-            (one(met, Some(Valid)), note, 0, 0),
-            (one(met, Some(Suspect)), contended, 0, 0),
-            (one(met, Some(Invalid)), stalled, 4, 0),
-            (one(missed, Some(Valid)), &[], 3, 3),
-            (one(missed, Some(Valid)), note, 3, 3),
-            (one(missed, Some(Suspect)), contended, 4, 3),
-            (one(missed, Some(Invalid)), stalled, 4, 3),
+            (one_objective(met, Some(Valid)), &[], 0, 0),
+            (one_objective(met, Some(Valid)), note, 0, 0),
+            (one_objective(met, Some(Suspect)), contended, 0, 0),
+            (one_objective(met, Some(Invalid)), stalled, 4, 0),
+            (one_objective(missed, Some(Valid)), &[], 3, 3),
+            (one_objective(missed, Some(Valid)), note, 3, 3),
+            (one_objective(missed, Some(Suspect)), contended, 4, 3),
+            (one_objective(missed, Some(Invalid)), stalled, 4, 3),
             (both(Valid, Valid), note, 3, 3),
             (both(Valid, Suspect), contended, 4, 3),
             // Errors of the server prove that an objective of errors was missed, and nothing about others.
-            (one(errors, Some(Valid)), failed, 3, 3),
-            (one(missed, Some(Valid)), failed, 4, 3),
+            (one_objective(errors, Some(Valid)), failed, 3, 3),
+            (one_objective(missed, Some(Valid)), failed, 4, 3),
             // Records from older versions have no validity of an objective.
-            (one(missed, None), &[], 3, 3),
-            (one(missed, None), contended, 3, 3),
-            (one(missed, None), stalled, 4, 3),
+            (one_objective(missed, None), &[], 3, 3),
+            (one_objective(missed, None), contended, 3, 3),
+            (one_objective(missed, None), stalled, 4, 3),
         ] {
             let run = run(&objectives, reasons);
             let codes = [OnInvalid::Fail, OnInvalid::Warn].map(|on| Exit::from_run(&run, on).code());

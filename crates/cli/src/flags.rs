@@ -329,7 +329,7 @@ struct FlagNames(&'static str);
 
 impl FlagNames {
     fn contains(self, name: &str) -> bool {
-        self.0.split(' ').any(|one| one == name)
+        self.0.split(' ').any(|flag| flag == name)
     }
 
     /// Returns those that were given.

@@ -129,25 +129,25 @@ mod tests {
         let none = [""; 0];
         assert_eq!(problem_texts(&[("--json", "-"), ("--csv", &at("a"))], &[("--hdr", &at("b"))]), none);
         assert_eq!(problem_texts(&[("--json", "/dev/null"), ("--csv", "/dev/null")], &[]), none);
-        let one = |texts: &[(&str, &str)], files: &[(&str, &str)]| {
+        let single_problem = |texts: &[(&str, &str)], files: &[(&str, &str)]| {
             let problems = problem_texts(texts, files);
             assert_eq!(problems.len(), 1, "{problems:?}");
             problems[0].clone()
         };
-        let taken = one(&[("--json", "-"), ("--csv", "-")], &[]);
+        let taken = single_problem(&[("--json", "-"), ("--csv", "-")], &[]);
         assert!(taken.starts_with("--csv:") && taken.contains("--json"), "{taken}");
-        let binary = one(&[], &[("--hdr", "-")]);
+        let binary = single_problem(&[], &[("--hdr", "-")]);
         assert!(binary.starts_with("--hdr:") && binary.contains("stdout"), "{binary}");
         for (left, right) in [("a", "a"), ("a", "same/a"), ("there", "link")] {
-            let problem = one(&[("--json", &at(left))], &[("--hdr", &at(right))]);
+            let problem = single_problem(&[("--json", &at(left))], &[("--hdr", &at(right))]);
             let (flag, text) = problem.split_once(':').unwrap();
             assert!(flag == "--hdr" && text.contains("--json") && text.contains(&at(right)), "{problem}");
         }
         for path in ["no/such", "same", "there/x"] {
-            let problem = one(&[("--json", &at(path))], &[]);
+            let problem = single_problem(&[("--json", &at(path))], &[]);
             assert!(problem.starts_with("--json:") && problem.contains(&at(path)), "{problem}");
             assert!(problem.contains("directory"), "{problem}");
         }
-        assert!(one(&[("--json", "")], &[]).starts_with("--json:"));
+        assert!(single_problem(&[("--json", "")], &[]).starts_with("--json:"));
     }
 }

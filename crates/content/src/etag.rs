@@ -146,9 +146,9 @@ mod tests {
 
     #[test]
     fn a_coded_file_differs_from_its_original() {
-        let one = identity(1_000, 0, 16);
+        let identity = identity(1_000, 0, 16);
         let tags = [&b"a.js"[..], b"a.js.gz", b"a.js.br", b"a.js.zst"]
-            .map(|path| from_properties(EtagSource::MtimeSize, &one, path, NOW_S));
+            .map(|path| from_properties(EtagSource::MtimeSize, &identity, path, NOW_S));
         let distinct: std::collections::BTreeSet<&String> = tags.iter().collect();
         assert_eq!(distinct.len(), 4, "{tags:?}");
     }

@@ -111,10 +111,10 @@ impl FollowedRoot {
     /// Returns the directory that the path names now, and the name of a single file.
     fn names_now(&self) -> Result<(DirectoryIdentity, Option<Vec<u8>>), Errno> {
         if !self.is_file {
-            return Ok((DirectoryIdentity::of_path(&self.path)?, None));
+            return Ok((DirectoryIdentity::from_path(&self.path)?, None));
         }
         let (directory, name) = resolve_file(&self.path)?;
-        Ok((DirectoryIdentity::of_path(&directory)?, Some(name)))
+        Ok((DirectoryIdentity::from_path(&directory)?, Some(name)))
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct DirectoryIdentity {
 
 impl DirectoryIdentity {
     /// Returns the identity of the directory that a path names now.
-    pub(crate) fn of_path(path: &Path) -> Result<Self, Errno> {
+    pub(crate) fn from_path(path: &Path) -> Result<Self, Errno> {
         stat(path).map(|stat| Self { device: stat.st_dev, inode: stat.st_ino })
     }
 }

@@ -91,7 +91,7 @@ pub fn earlier_confirmation(earlier: Diagnosis) -> Option<Confirmation> {
 /// Combines several counter-tests of one verdict. The verdict is confirmed if all of them confirm
 /// it.
 pub fn combine(tests: Vec<Confirmation>) -> Option<Confirmation> {
-    let join = |one: String, other: &str| format!("{one}; {other}");
+    let join = |first: String, second: &str| format!("{first}; {second}");
     tests.into_iter().reduce(|all, test| Confirmation {
         verdict: all.verdict,
         perturbation: join(all.perturbation, &test.perturbation),

@@ -81,7 +81,7 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     };
     // Failed requests explain nothing else, and nothing else is judged by them.
     let others = if [RUN_INVALID, RATE_LIMITED].contains(&rule.code) { &[] } else { others };
-    let alternatives = others.iter().map(|(rule, one)| alternative(rule, one)).collect();
+    let alternatives = others.iter().map(|(rule, rule_match)| alternative(rule, rule_match)).collect();
     let mut evidence = first.evidence.clone();
     if matches!(rule.class, LimitClass::Limit | LimitClass::Delay) {
         evidence.extend(sleep_evidence::describe_sleeps(view));
@@ -91,7 +91,7 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     }
     let hidden = hidden_cause(rule, view);
     evidence.extend(hidden.clone());
-    let rival = others.iter().find(|(other, one)| other.class != rule.class && one.is_clear);
+    let rival = others.iter().find(|(other, rule_match)| other.class != rule.class && rule_match.is_clear);
     Diagnosis {
         verdict: rule.code.to_owned(),
         claim: rule.claim.to_owned(),
@@ -160,16 +160,17 @@ fn distinguishing_change(rule: &VerdictRule, rival: &VerdictRule) -> String {
         );
     }
     let change = Perturbation::ALL.iter().find_map(|&change| {
-        let (one, other) = (rule.class.predicted_change(change)?, rival.class.predicted_change(change)?);
-        (one != other).then_some((change, one, other))
+        let (rule_change, rival_change) =
+            (rule.class.predicted_change(change)?, rival.class.predicted_change(change)?);
+        (rule_change != rival_change).then_some((change, rule_change, rival_change))
     });
     match change {
-        Some((change, one, other)) => format!(
+        Some((change, rule_change, rival_change)) => format!(
             "{}: the throughput {} if it is {}, and {} if it is {}",
             change.description(),
-            one.description(),
+            rule_change.description(),
             rule.code,
-            other.description(),
+            rival_change.description(),
             rival.code
         ),
         None => format!(
@@ -201,8 +202,13 @@ fn without_bottleneck(view: &RunView<'_>, common: Diagnosis) -> Diagnosis {
     let is_mostly_idle =
         has_think_time && (signals::IN_FLIGHT_FRACTION.read)(view).is_some_and(|fraction| fraction < 0.5);
     let is_carried = carried.map_or(is_mostly_idle, |fraction| fraction >= signals::CARRIED_MIN);
-    let missed_objectives: Vec<&str> =
-        view.run.objectives.iter().filter(|one| !one.met).map(|one| one.text.as_str()).collect();
+    let missed_objectives: Vec<&str> = view
+        .run
+        .objectives
+        .iter()
+        .filter(|objective| !objective.met)
+        .map(|objective| objective.text.as_str())
+        .collect();
     let goodput_text = match rates.offered_per_s {
         Some(offered) => format!(
             "good responses: {} of {} offered",

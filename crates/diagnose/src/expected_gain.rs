@@ -116,7 +116,7 @@ impl Before<'_> {
     /// service, and make a run suspect.
     fn machine(&self) -> Option<s::MachineCpus> {
         let load = s::machine_cpus(self.facts.view)?.load;
-        let available = self.facts.of_machine(f::AVAILABLE_CPUS.read)?;
+        let available = self.facts.read_machine_median(f::AVAILABLE_CPUS.read)?;
         Some(s::MachineCpus { load, available: available.max(1e-9) })
     }
 
@@ -221,9 +221,10 @@ impl Before<'_> {
     /// Halves the cost of the busiest function.
     fn cheaper_function(&self) -> ProposedChange {
         let functions = self.facts.view.run.observed.iter().flat_map(|machine| &machine.functions);
-        let own = functions.filter(|one| one.role == SUBJECT && !one.function.starts_with('['));
-        let busiest = own.max_by(|one, other| one.self_fraction.total_cmp(&other.self_fraction));
-        match busiest.filter(|one| one.self_fraction >= PART_MIN) {
+        let own =
+            functions.filter(|function| function.role == SUBJECT && !function.function.starts_with('['));
+        let busiest = own.max_by(|left, right| left.self_fraction.total_cmp(&right.self_fraction));
+        match busiest.filter(|function| function.self_fraction >= PART_MIN) {
             Some(function) => {
                 self.halved(format!("halve the cost of `{}`", function.function), function.self_fraction)
             }
@@ -291,8 +292,9 @@ impl Before<'_> {
     fn room(&self, factor: f64, without: &[&str]) -> f64 {
         let rate = self.facts.view.goodput().max(1e-9);
         let next = measure_headroom(self.facts.view).into_iter();
-        let next = next.filter(|one| !without.contains(&one.resource) && one.resource != "all CPUs");
-        let full = next.filter_map(|one| Some(one.full_at?.rate_per_s / rate));
+        let next =
+            next.filter(|headroom| !without.contains(&headroom.resource) && headroom.resource != "all CPUs");
+        let full = next.filter_map(|headroom| Some(headroom.full_at?.rate_per_s / rate));
         let machine = self.machine().map(|machine| machine.available / machine.load.max(1e-9));
         full.chain(machine).fold(factor, f64::min).max(1.0)
     }
@@ -338,7 +340,7 @@ impl Before<'_> {
 
 /// Returns the resource of the subject or its machine that is full first.
 fn next_full(facts: &Facts<'_>) -> Option<String> {
-    let first = measure_headroom(facts.view).into_iter().find(|one| one.full_at.is_some())?;
+    let first = measure_headroom(facts.view).into_iter().find(|headroom| headroom.full_at.is_some())?;
     Some(first.resource.replace("subject's", "your service's"))
 }
 
@@ -346,7 +348,9 @@ fn next_full(facts: &Facts<'_>) -> Option<String> {
 fn has_interpreter_lock(command: &str) -> bool {
     let program = command.split_whitespace().next().unwrap_or_default();
     let name = program.rsplit('/').next().unwrap_or_default();
-    ["python", "node", "ruby", "gunicorn", "uvicorn", "puma"].iter().any(|one| name.starts_with(one))
+    ["python", "node", "ruby", "gunicorn", "uvicorn", "puma"]
+        .iter()
+        .any(|interpreter| name.starts_with(interpreter))
 }
 
 /// CPUs of the subject.

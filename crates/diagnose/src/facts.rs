@@ -253,10 +253,10 @@ impl Facts<'_> {
 
     /// Formats the rate at which the next resource of the subject is full: "your service's CPUs are full at about 9.80 k/s".
     pub(crate) fn next_limit(&self) -> String {
-        let next = measure_headroom(self.view).into_iter().find_map(|one| {
-            let full = one.full_at.filter(|full| full.bound != RateBound::AtMost)?;
-            let is_subject = one.resource.starts_with("subject's") || one.resource == "all CPUs";
-            (is_subject && full.rate_per_s > 1.05 * self.view.goodput()).then_some((one.resource, full))
+        let next = measure_headroom(self.view).into_iter().find_map(|headroom| {
+            let full = headroom.full_at.filter(|full| full.bound != RateBound::AtMost)?;
+            let is_subject = headroom.resource.starts_with("subject's") || headroom.resource == "all CPUs";
+            (is_subject && full.rate_per_s > 1.05 * self.view.goodput()).then_some((headroom.resource, full))
         });
         next.map_or_else(String::new, |(resource, full)| {
             let verb = if resource.ends_with('s') { "are" } else { "is" };
@@ -268,15 +268,22 @@ impl Facts<'_> {
     /// Formats the busiest function of the subject: "`parse_json` takes 23 % of that".
     pub(crate) fn busiest_function(&self) -> String {
         let functions = self.view.run.observed.iter().flat_map(|machine| &machine.functions);
-        let own = functions.filter(|one| one.role == SUBJECT && !one.function.starts_with('['));
-        own.max_by(|one, other| one.self_fraction.total_cmp(&other.self_fraction))
-            .map_or_else(String::new, |one| {
-                format!("`{}` takes {:.0} % of its CPU time", one.function, one.self_fraction * 100.0)
-            })
+        let own =
+            functions.filter(|function| function.role == SUBJECT && !function.function.starts_with('['));
+        own.max_by(|left, right| left.self_fraction.total_cmp(&right.self_fraction)).map_or_else(
+            String::new,
+            |function| {
+                format!(
+                    "`{}` takes {:.0} % of its CPU time",
+                    function.function,
+                    function.self_fraction * 100.0
+                )
+            },
+        )
     }
 
     /// Returns a median over the samples of the subject's machine.
-    pub(crate) fn of_machine(&self, figure: fn(&MachineSample) -> Option<f64>) -> Option<f64> {
+    pub(crate) fn read_machine_median(&self, figure: fn(&MachineSample) -> Option<f64>) -> Option<f64> {
         self.view.sample_median(SUBJECT, figure)
     }
 

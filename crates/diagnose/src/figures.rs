@@ -152,7 +152,7 @@ figures! {
             "interface bytes; tbf rate or speed", |link| {
                 let (sent, received) = (link_use_sent(link), link_use_received(link));
                 let uses = [sent, received].into_iter().flatten();
-                uses.map(|one| one.used_fraction()).reduce(f64::max)
+                uses.map(|direction| direction.used_fraction()).reduce(f64::max)
             };
         LINK_PACKETS: PerSecond, "packets of both directions", "interface counters",
             |link| Some(link.rx_packets_per_s + link.tx_packets_per_s);

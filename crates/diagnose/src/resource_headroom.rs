@@ -127,7 +127,7 @@ pub(super) fn measure_headroom(view: &RunView<'_>) -> Vec<ResourceHeadroom> {
                 demand_ns: demand_ns(row.kind, used_fraction, view),
             })
         })
-        .filter(|one| one.used_fraction.is_finite() && one.used_fraction > 0.0)
+        .filter(|headroom| headroom.used_fraction.is_finite() && headroom.used_fraction > 0.0)
         .collect();
     let in_order = |a: &ResourceHeadroom, b: &ResourceHeadroom| {
         let (a_at, b_at) = (a.limiting_rate_per_s(rate_per_s), b.limiting_rate_per_s(rate_per_s));
@@ -198,23 +198,23 @@ fn demand_ns(kind: ResourceKind, used_fraction: f64, view: &RunView<'_>) -> Opti
 pub(super) fn resources(view: &RunView<'_>) -> Vec<ResourceUse> {
     measure_headroom(view)
         .into_iter()
-        .map(|one| ResourceUse {
-            resource: one.resource.to_owned(),
-            utilisation: one.used_fraction,
-            demand_ns: one.demand_ns,
-            full_at: one.full_at,
+        .map(|headroom| ResourceUse {
+            resource: headroom.resource.to_owned(),
+            utilisation: headroom.used_fraction,
+            demand_ns: headroom.demand_ns,
+            full_at: headroom.full_at,
         })
         .collect()
 }
 
 pub(super) fn next_limits(view: &RunView<'_>) -> Vec<String> {
-    let line = |one: ResourceHeadroom| {
-        let digits = if one.used_fraction >= 0.01 { 0 } else { 2 };
-        let mut used = format!("{}: {:.*} % used", one.resource, digits, one.used_fraction * 100.0);
-        if one.resource == ALL_CPUS {
+    let line = |headroom: ResourceHeadroom| {
+        let digits = if headroom.used_fraction >= 0.01 { 0 } else { 2 };
+        let mut used = format!("{}: {:.*} % used", headroom.resource, digits, headroom.used_fraction * 100.0);
+        if headroom.resource == ALL_CPUS {
             used += &used_by_others(view);
         }
-        match one.full_at {
+        match headroom.full_at {
             Some(full) => format!("{used}, full at {full}"),
             None => used,
         }

@@ -74,7 +74,8 @@ impl<'a> RunView<'a> {
 
     pub(crate) fn calls_per_s(&self, role: &str, call: &str) -> Option<f64> {
         let counts = self.calls(role, call);
-        let (count, length_s) = counts.fold((0, 0.0), |sum, one| (sum.0 + one.count, sum.1 + one.length_s));
+        let (count, length_s) =
+            counts.fold((0, 0.0), |sum, call_count| (sum.0 + call_count.count, sum.1 + call_count.length_s));
         (length_s > 0.0).then(|| count as f64 / length_s)
     }
 

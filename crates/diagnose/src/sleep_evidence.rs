@@ -30,7 +30,7 @@ pub(crate) fn describe_sleeps(view: &RunView<'_>) -> Option<String> {
     let texts: Vec<String> = sleeps(view)?
         .iter()
         .take(FUNCTIONS_SHOWN)
-        .map(|one| format!("{:.1} for {} ({})", one.threads, one.event.description(), one.function))
+        .map(|sleep| format!("{:.1} for {} ({})", sleep.threads, sleep.event.description(), sleep.function))
         .collect();
     (!texts.is_empty())
         .then(|| format!("working threads of the subject asleep: {} (PID/task/wchan)", texts.join(", ")))
@@ -65,9 +65,9 @@ fn sleeps<'a>(view: &RunView<'a>) -> Option<Vec<Sleep<'a>>> {
         threads: sum / length_s,
     });
     let mut sleeps: Vec<_> = sleeps.filter(|sleep| sleep.threads >= THREADS_SHOWN_MIN).collect();
-    sort_by(&mut sleeps, |one, other| {
+    sort_by(&mut sleeps, |left, right| {
         let idle = |sleep: &Sleep<'_>| sleep.event == WaitsFor::Work;
-        idle(one).cmp(&idle(other)).then(other.threads.total_cmp(&one.threads))
+        idle(left).cmp(&idle(right)).then(right.threads.total_cmp(&left.threads))
     });
     Some(sleeps)
 }

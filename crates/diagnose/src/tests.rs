@@ -450,7 +450,9 @@ fn disk_waits_are_distinguished_from_lack_of_memory() {
         let sleeps = [("anon_pipe_write".to_owned(), 1.0), ("hrtimer_nanosleep".to_owned(), 15.0)];
         sample.roles[1].threads_asleep = Some(sleeps.into());
     });
-    assert!(!diagnose(&workers).alternatives.iter().any(|one| one.verdict == "log_write_bound"));
+    assert!(
+        !diagnose(&workers).alternatives.iter().any(|alternative| alternative.verdict == "log_write_bound")
+    );
     let mut memory = run(16, 100 * MS);
     change_samples(&mut memory, |sample| {
         sample.roles[1].threads_in_disk_sleep = 15.0;

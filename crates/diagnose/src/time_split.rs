@@ -33,17 +33,17 @@ pub(super) fn time_split(view: &RunView<'_>) -> Vec<TimeFraction> {
             Some(TimeFraction { location: (*location).to_owned(), fraction })
         })
         .collect();
-    let located: f64 = fractions.iter().map(|one| one.fraction).sum();
+    let located: f64 = fractions.iter().map(|fraction| fraction.fraction).sum();
     if located <= 0.0 {
         return Vec::new();
     }
     // The snapshots may have more requests than were in flight on average.
-    fractions.iter_mut().for_each(|one| one.fraction /= located.max(1.0));
+    fractions.iter_mut().for_each(|fraction| fraction.fraction /= located.max(1.0));
     let remainder = TimeFraction {
         location: "other (kernel, link, or too short to sample)".to_owned(),
         fraction: (1.0 - located).max(0.0),
     };
-    fractions.into_iter().chain([remainder]).filter(|one| one.fraction >= FRACTION_MIN).collect()
+    fractions.into_iter().chain([remainder]).filter(|fraction| fraction.fraction >= FRACTION_MIN).collect()
 }
 
 pub(super) fn median_fraction_at(view: &RunView<'_>, count: fn(&InFlightByLocation) -> u64) -> Option<f64> {
@@ -60,6 +60,7 @@ fn fraction_at(
     let machine = view.machine(SUBJECT)?;
     let in_flight = view.run.generator.in_flight_mean;
     let snapshots = machine.snapshots().into_iter();
-    let counts: Vec<f64> = snapshots.map(|one| count(&machine.observed.in_flight(one)) as f64).collect();
+    let counts: Vec<f64> =
+        snapshots.map(|snapshot| count(&machine.observed.in_flight(snapshot)) as f64).collect();
     (in_flight > 0.0).then_some(average(&counts)? / in_flight)
 }

@@ -16,16 +16,19 @@ const IDLE_BYTES_PER_S: f64 = 1_000.0;
 /// snapshot sees their bytes.
 pub(super) fn request_ports(snapshots: &[&QueueSnapshot], ports: Vec<u16>) -> Vec<u16> {
     let used: Vec<PortTraffic> = ports.iter().map(|port| port_traffic(snapshots, *port)).collect();
-    let Some(busiest) = used.iter().filter_map(|one| one.bytes_per_s).reduce(f64::max) else {
+    let Some(busiest) = used.iter().filter_map(|traffic| traffic.bytes_per_s).reduce(f64::max) else {
         return ports;
     };
-    let carries_requests = |one: &PortTraffic| match one.bytes_per_s {
+    let carries_requests = |traffic: &PortTraffic| match traffic.bytes_per_s {
         None => true,
-        Some(bytes) if bytes < IDLE_BYTES_PER_S && one.active_fraction < ACTIVE_FRACTION_MIN => false,
-        Some(bytes) => bytes >= busiest * BYTES_FRACTION_MIN || one.active_fraction >= ACTIVE_FRACTION_MIN,
+        Some(bytes) if bytes < IDLE_BYTES_PER_S && traffic.active_fraction < ACTIVE_FRACTION_MIN => false,
+        Some(bytes) => {
+            bytes >= busiest * BYTES_FRACTION_MIN || traffic.active_fraction >= ACTIVE_FRACTION_MIN
+        }
     };
     let pairs = ports.iter().zip(&used);
-    let busy: Vec<u16> = pairs.filter(|(_, one)| carries_requests(one)).map(|(port, _)| *port).collect();
+    let busy: Vec<u16> =
+        pairs.filter(|(_, traffic)| carries_requests(traffic)).map(|(port, _)| *port).collect();
     if busy.is_empty() { ports } else { busy }
 }
 
@@ -36,13 +39,13 @@ struct PortTraffic {
 }
 
 fn port_traffic(snapshots: &[&QueueSnapshot], port: u16) -> PortTraffic {
-    let ends = snapshots.iter().flat_map(|one| &one.ends);
+    let ends = snapshots.iter().flat_map(|snapshot| &snapshot.ends);
     let ends: Vec<&EndQueues> =
-        ends.filter(|one| one.port == port && one.end == ConnectionEnd::Client).collect();
+        ends.filter(|end| end.port == port && end.end == ConnectionEnd::Client).collect();
     let rates: Vec<f64> =
-        ends.iter().filter_map(|one| Some(one.bytes_received_per_s? + one.bytes_acked_per_s?)).collect();
-    let established: u64 = ends.iter().map(|one| one.count_in_state("established")).sum();
-    let active: u64 = ends.iter().map(|one| one.active).sum();
+        ends.iter().filter_map(|end| Some(end.bytes_received_per_s? + end.bytes_acked_per_s?)).collect();
+    let established: u64 = ends.iter().map(|end| end.count_in_state("established")).sum();
+    let active: u64 = ends.iter().map(|end| end.active).sum();
     PortTraffic {
         bytes_per_s: (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64),
         active_fraction: active as f64 / established.max(1) as f64,

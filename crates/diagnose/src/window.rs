@@ -55,9 +55,10 @@ impl<'a> View<'a> {
     pub(crate) fn path_machines(&self) -> Vec<MachineWindow<'a>> {
         let mut linked = self.machines(GENERATOR);
         let subject = self.machine(SUBJECT);
-        let is_included =
-            |one: &MachineWindow<'_>| linked.iter().any(|other| std::ptr::eq(one.observed, other.observed));
-        linked.extend(subject.filter(|one| !is_included(one)));
+        let is_included = |machine: &MachineWindow<'_>| {
+            linked.iter().any(|other| std::ptr::eq(machine.observed, other.observed))
+        };
+        linked.extend(subject.filter(|machine| !is_included(machine)));
         linked
     }
 
@@ -174,15 +175,15 @@ impl<'a> View<'a> {
         is_included: impl Fn(&FunctionUse) -> bool,
     ) -> Option<f64> {
         let observed = self.machine(role)?.observed;
-        let mut of_role = observed.functions.iter().filter(|one| one.role == role).peekable();
+        let mut of_role = observed.functions.iter().filter(|function| function.role == role).peekable();
         of_role.peek()?;
-        Some(of_role.filter(|one| is_included(one)).map(|one| one.self_fraction).sum())
+        Some(of_role.filter(|function| is_included(function)).map(|function| function.self_fraction).sum())
     }
 
     pub fn calls(&self, role: &str, call: &str) -> impl Iterator<Item = &'a CallCount> {
         let observed = self.machine(role).map(|machine| machine.observed);
         let counts = observed.into_iter().flat_map(|observed| &observed.calls);
-        counts.filter(move |one| one.role == role && one.call == call)
+        counts.filter(move |count| count.role == role && count.call == call)
     }
 }
 
@@ -240,7 +241,7 @@ impl<'a> MachineWindow<'a> {
     /// Returns the number of CPUs that a role may use by its affinity: so many of its threads can run at a
     /// time.
     pub(crate) fn cpus_by_affinity(&self, role: &str) -> Option<f64> {
-        let role = self.observed.roles.iter().find(|one| one.name == role)?;
+        let role = self.observed.roles.iter().find(|candidate| candidate.name == role)?;
         Some(f64::from(role.cpus_allowed.clamp(1, self.observed.cpus.max(1))))
     }
 
@@ -332,7 +333,7 @@ impl<'a, P> Series<'a, P> {
 
     /// Returns the lengths and finite figures of the values that have it.
     fn figures(&self, figure: impl Fn(&P) -> Option<f64>) -> Vec<(f64, f64)> {
-        let known = self.0.iter().filter_map(|(length_s, one)| Some((*length_s, figure(one)?)));
+        let known = self.0.iter().filter_map(|(length_s, value)| Some((*length_s, figure(value)?)));
         known.filter(|(_, value)| value.is_finite()).collect()
     }
 
@@ -351,12 +352,12 @@ impl<'a, P> Series<'a, P> {
 
     /// Returns the mean by time of a figure that every value has; 0 without values.
     pub(crate) fn mean_of(&self, figure: impl Fn(&P) -> f64) -> f64 {
-        self.mean(|one| Some(figure(one))).unwrap_or(0.0)
+        self.mean(|value| Some(figure(value))).unwrap_or(0.0)
     }
 
     /// Returns the median of a figure that every value has; 0 without values.
     pub(crate) fn median_of(&self, figure: impl Fn(&P) -> f64) -> f64 {
-        self.median(|one| Some(figure(one))).unwrap_or(0.0)
+        self.median(|value| Some(figure(value))).unwrap_or(0.0)
     }
 
     pub(crate) fn max(&self, figure: impl Fn(&P) -> Option<f64>) -> Option<f64> {
@@ -372,7 +373,7 @@ impl<'a, P> Series<'a, P> {
 }
 
 pub fn namespace<'a>(sample: &'a MachineSample, role: &str) -> Option<&'a NamespaceUse> {
-    sample.namespaces.iter().find(|space| space.roles.iter().any(|one| one == role))
+    sample.namespaces.iter().find(|space| space.roles.iter().any(|name| name == role))
 }
 
 /// Returns the sum of some counters of a namespace, per second. Samples omit counters that did not change.

@@ -116,14 +116,14 @@ pub type NamedRun = (PathBuf, Run);
 /// A directory has no experiment, or cannot be read.
 pub fn compare_experiments(a: &Path, b: &Path, effect: f64) -> Result<ComparisonReport, ExperimentDirError> {
     let (first, second) = (ExperimentDir::read(a)?, ExperimentDir::read(b)?);
-    let (one, other) = (lines_with_discards(&first), lines_with_discards(&second));
+    let (first_lines, second_lines) = (lines_with_discards(&first), lines_with_discards(&second));
     let (plan_a, plan_b) = (&first.start().plan, &second.start().plan);
     let (mut rows, mut sets) = (Vec::new(), Vec::new());
     for load in plan_a.loads.iter().map(|load| load.name.as_str()) {
         for arm in plan_a.arms.iter().filter(|arm| arm.repeats.is_none()) {
             for metric in &plan_a.metrics {
                 let values = |lines: &[TrialSummary]| values(lines, &arm.name, load, &metric.name);
-                let (a, b) = (values(&one), values(&other));
+                let (a, b) = (values(&first_lines), values(&second_lines));
                 if a.is_empty() || b.is_empty() {
                     continue;
                 }
@@ -141,7 +141,7 @@ pub fn compare_experiments(a: &Path, b: &Path, effect: f64) -> Result<Comparison
     let mut summary = fill_rows(&mut rows, &sets, effect);
     let mut notes = Vec::new();
     if rows.is_empty() {
-        summary = vec![no_common_trials([(plan_a, &one), (plan_b, &other)])];
+        summary = vec![no_common_trials([(plan_a, &first_lines), (plan_b, &second_lines)])];
     } else {
         notes.extend([TIME_CAVEAT, MULTIPLE_COMPARISONS_CAVEAT].map(str::to_owned));
     }
@@ -224,7 +224,7 @@ pub fn compare_runs(a: &[NamedRun], b: &[NamedRun], effect: f64) -> ComparisonRe
     let mut sets = Vec::new();
     for metric in &all {
         let values = |figures: &[BTreeMap<String, f64>]| -> Vec<f64> {
-            figures.iter().filter_map(|one| one.get(&metric.name).copied()).collect()
+            figures.iter().filter_map(|run_figures| run_figures.get(&metric.name).copied()).collect()
         };
         let (a, b) = (values(&first), values(&second));
         if a.is_empty() || b.is_empty() {
@@ -341,8 +341,8 @@ mod tests {
         };
         let mut line = TrialSummary::default();
         line.position.block = 1;
-        let (one, other) = (plan(&["x", "y"]), plan(&["z"]));
-        let sentence = no_common_trials([(&one, &[line]), (&other, &[])]);
+        let (plan_a, plan_b) = (plan(&["x", "y"]), plan(&["z"]));
+        let sentence = no_common_trials([(&plan_a, &[line]), (&plan_b, &[])]);
         let (_, sides) = sentence.split_once("A: ").unwrap();
         let (a, b) = sides.split_once("B: ").unwrap();
         for (side, parts) in [(a, ["x, y", ONLY_LOAD, "1 trial "]), (b, ["z ", ONLY_LOAD, "0 trials"])] {

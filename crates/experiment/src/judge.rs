@@ -127,5 +127,5 @@ pub fn is_concluded(plan: &ExperimentPlan, trials: &[TrialSummary], cpus: f64) -
     let metrics = &plan.metrics[..plan.metrics.len().min(1)];
     let comparisons = compare::compare_all(&blocks, metrics, &[], None);
     let mut claims = primary_claims(&comparisons).peekable();
-    claims.peek().is_some() && claims.all(|one| one.concluded_after.is_some())
+    claims.peek().is_some() && claims.all(|claim| claim.concluded_after.is_some())
 }

@@ -128,9 +128,11 @@ fn closed_loads(file: &ExperimentFile, plan: &ExperimentPlan) -> BTreeSet<String
 /// Lists the unreadable records of a directory, which are in no figure, with the reason.
 pub fn unreadable_note(directory: &ExperimentDir) -> Option<String> {
     let broken = directory.broken_files();
-    let named = broken.iter().take(NAMES_SHOWN_MAX).map(|one| match one.problem.contains(&one.file) {
-        true => one.problem.clone(),
-        false => format!("{} ({})", one.file, one.problem),
+    let named = broken.iter().take(NAMES_SHOWN_MAX).map(|broken_file| {
+        match broken_file.problem.contains(&broken_file.file) {
+            true => broken_file.problem.clone(),
+            false => format!("{} ({})", broken_file.file, broken_file.problem),
+        }
     });
     let named: Vec<String> = named.collect();
     let more = match broken.len().saturating_sub(NAMES_SHOWN_MAX) {

@@ -155,16 +155,17 @@ fn fill_plan(row: &mut ExperimentRow, plan: &ExperimentPlan) {
 
 /// Returns the outcome of each arm in the primary metric.
 fn arm_outcomes(experiment: &Experiment) -> Vec<ArmOutcome> {
-    let comparisons = experiment.comparisons.iter().filter(|one| one.primary && !one.noise);
+    let comparisons =
+        experiment.comparisons.iter().filter(|comparison| comparison.primary && !comparison.noise);
     let unit = experiment.plan.primary().map_or("", |metric| metric.unit.as_str());
-    let outcomes = comparisons.map(|one| ArmOutcome {
-        label: match one.load == ONLY_LOAD {
-            true => one.arm.clone(),
-            false => format!("{} under {}", one.arm, one.load),
+    let outcomes = comparisons.map(|comparison| ArmOutcome {
+        label: match comparison.load == ONLY_LOAD {
+            true => comparison.arm.clone(),
+            false => format!("{} under {}", comparison.arm, comparison.load),
         },
-        outcome: one.outcome,
-        word: one.outcome.as_str_for_unit(unit),
-        ratio: one.ratio,
+        outcome: comparison.outcome,
+        word: comparison.outcome.as_str_for_unit(unit),
+        ratio: comparison.ratio,
     });
     outcomes.collect()
 }

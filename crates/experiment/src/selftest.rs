@@ -85,7 +85,9 @@ fn case_outcome(
         reported,
         confidence: diagnosis.map(|diagnosis| diagnosis.confidence.to_string()),
         also: diagnosis
-            .map(|diagnosis| diagnosis.alternatives.iter().map(|one| one.verdict.clone()).collect())
+            .map(|diagnosis| {
+                diagnosis.alternatives.iter().map(|alternative| alternative.verdict.clone()).collect()
+            })
             .unwrap_or_default(),
         error: result.as_ref().err().map(ToString::to_string),
         length_s,

@@ -102,7 +102,7 @@ impl FleetLoad {
         for (slice, _) in &division.slices {
             let sliced = LoadFlags { slice: Some(slice.clone()), ..self.text.clone() };
             if RunPlan::parse(&sliced, 1)
-                .is_err_and(|problems| problems.iter().any(|one| one.location == "--slice"))
+                .is_err_and(|problems| problems.iter().any(|problem| problem.location == "--slice"))
             {
                 let text = format!(
                     "{} cannot share this load: an agent would have no connection or no request; use fewer agents, \

@@ -212,7 +212,8 @@ mod tests {
             "lod = 1\n[machine.a]\nagent = 3\nserv = []\n[machine.b]\nserve = \"-l :80\"\nproxy = [1]\n";
         let problems = parse("p.toml", text).unwrap_err();
         let has = |location: &str, part: &str| {
-            let found = problems.iter().any(|one| one.location == location && one.text.contains(part));
+            let found =
+                problems.iter().any(|problem| problem.location == location && problem.text.contains(part));
             assert!(found, "{location} {part}: {problems:#?}");
         };
         has("p.toml:1:1", "'load'");

@@ -60,7 +60,10 @@ pub fn merge(
         .into_iter()
         .filter_map(|member| {
             let mut record = member.run?;
-            record.observed.iter_mut().for_each(|one| one.host = member.result.name.to_string());
+            record
+                .observed
+                .iter_mut()
+                .for_each(|observation| observation.host = member.result.name.to_string());
             // The agent's wall clock may be wrong; its start is known by the coordinator's clock.
             if let (Some(start_ns), [identity]) = (member.result.start_ns, record.identities.as_mut_slice()) {
                 identity.start_unix_ns = clocks.to_wall(start_ns);
@@ -91,7 +94,8 @@ pub fn add_observation(
 
 fn fleet(run: &RunId, members: &[MemberRecord]) -> Fleet {
     let has_record = |member: &&MemberRecord| member.run.is_some();
-    let starts: Vec<u64> = members.iter().filter(has_record).filter_map(|one| one.result.start_ns).collect();
+    let starts: Vec<u64> =
+        members.iter().filter(has_record).filter_map(|member| member.result.start_ns).collect();
     let first_ns = starts.iter().copied().min().unwrap_or(0);
     let last_ns = starts.iter().copied().max().unwrap_or(0);
     let mut errors: Vec<u64> =

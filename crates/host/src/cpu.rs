@@ -349,9 +349,9 @@ intr 257990
 
     #[test]
     fn a_cpu_that_was_offline_is_left_out() {
-        let one = parse("cpu  5 0 0 5\ncpu3 5 0 0 5\n");
-        let two = parse("cpu  9 0 0 9\ncpu1 4 0 0 4\ncpu3 7 0 0 6\n");
-        let between = two.delta(&one);
+        let before = parse("cpu  5 0 0 5\ncpu3 5 0 0 5\n");
+        let after = parse("cpu  9 0 0 9\ncpu1 4 0 0 4\ncpu3 7 0 0 6\n");
+        let between = after.delta(&before);
         assert_eq!(between.cpu_ids, [3]);
         assert_eq!(between.per_cpu[0].user, 2);
     }

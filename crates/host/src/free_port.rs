@@ -40,10 +40,10 @@ mod tests {
     fn a_free_port_is_outside_the_ephemeral_range() {
         let range = fs::read_to_string(EPHEMERAL_RANGE_FILE).unwrap();
         let first: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
-        let (one, other) = (free_port().unwrap(), free_port().unwrap());
-        assert_ne!(one, other);
+        let (first_port, second_port) = (free_port().unwrap(), free_port().unwrap());
+        assert_ne!(first_port, second_port);
         if first > PORT_MIN {
-            assert!((PORT_MIN..first).contains(&one) && (PORT_MIN..first).contains(&other));
+            assert!((PORT_MIN..first).contains(&first_port) && (PORT_MIN..first).contains(&second_port));
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct ProcessIdentity {
 
 impl ProcessIdentity {
     #[must_use]
-    pub fn of_this_process() -> Self {
+    pub fn from_current_process() -> Self {
         let pid = i32::try_from(std::process::id()).unwrap_or(0);
         Self { pid, start_ticks: start_ticks(pid).unwrap_or(0) }
     }
@@ -284,7 +284,7 @@ mod tests {
     fn journals_of_older_versions_are_listed_by_names_that_only_weir_gives() {
         let path = std::env::temp_dir().join(format!("host-old-journals-{}", std::process::id()));
         fs::create_dir(&path).unwrap();
-        let ProcessIdentity { pid, start_ticks } = ProcessIdentity::of_this_process();
+        let ProcessIdentity { pid, start_ticks } = ProcessIdentity::from_current_process();
         let (dead, alive) = (format!("{pid}-{:x}", start_ticks + 1), format!("{pid}-{start_ticks:x}"));
         let expected = [format!("{dead}.journal"), format!("weir-{dead}-0.journal")];
         let others = [
@@ -299,7 +299,7 @@ mod tests {
         expected.iter().chain(&others).for_each(|name| fs::write(path.join(name), "").unwrap());
         let listed = old_journals_in(&path, Path::new("/new"));
         let names: Vec<_> =
-            listed.iter().map(|one| one.path.file_name().unwrap().to_str().unwrap()).collect();
+            listed.iter().map(|journal| journal.path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, expected);
         assert_eq!(listed[0].new_path, Path::new("/new").join(&expected[0]));
         fs::remove_dir_all(&path).unwrap();
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn processes_are_told_apart_by_their_start() {
-        let own = ProcessIdentity::of_this_process();
+        let own = ProcessIdentity::from_current_process();
         assert!(own.is_alive());
         assert_eq!(ProcessIdentity::from_file_stem(&own.file_stem()), Some(own));
         assert_eq!(ProcessIdentity::from_file_stem("7-x"), None);

@@ -120,7 +120,7 @@ impl NetlinkSocket {
             let Some(bytes) = self.buffer.get(..length) else {
                 return Err(io::Error::other(format!("invalid message of {length} bytes")));
             };
-            for message in NetlinkMessages::new(bytes).filter(|one| one.sequence == self.sequence) {
+            for message in NetlinkMessages::new(bytes).filter(|message| message.sequence == self.sequence) {
                 if message.flags & NLM_F_DUMP_INTR != 0 {
                     outcome = DumpOutcome::Interrupted;
                 }

@@ -280,10 +280,10 @@ pub fn fd_tables(pid: i32) -> Vec<i32> {
 
 /// Returns true if two threads have different tables (kcmp(2)); false if the kernel does not report it.
 #[allow(unsafe_code)]
-fn has_different_fd_table(one: i32, other: i32) -> bool {
+fn has_different_fd_table(first_tid: i32, second_tid: i32) -> bool {
     const KCMP_FILES: libc::c_int = 2;
     // SAFETY: the call compares two numbers of threads in the kernel and touches no memory of ours.
-    let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILES, 0, 0) };
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, first_tid, second_tid, KCMP_FILES, 0, 0) };
     order > 0
 }
 
@@ -302,7 +302,7 @@ fn set_name(current: &mut String, name: &str) {
     if current != name {
         current.clear();
         // Control characters as in [`printable`].
-        current.extend(name.chars().map(|one| if one.is_control() { '?' } else { one }));
+        current.extend(name.chars().map(|character| if character.is_control() { '?' } else { character }));
     }
 }
 

@@ -39,9 +39,9 @@ impl ObservedValue {
 /// Returns the file of a sysctl. As in sysctl(8), `.` and `/` separate the parts, and the other of
 /// the two stands for a dot within a part. `None` for an invalid name.
 pub fn sysctl_path(name: &str) -> Option<PathBuf> {
-    let separator = name.chars().find(|one| "./".contains(*one))?;
-    let is_valid = |one: char| one.is_ascii_alphanumeric() || "._-/:@+".contains(one);
-    let swap = |one: char| match one {
+    let separator = name.chars().find(|character| "./".contains(*character))?;
+    let is_valid = |character: char| character.is_ascii_alphanumeric() || "._-/:@+".contains(character);
+    let swap = |character: char| match character {
         '.' => '/',
         '/' => '.',
         other => other,
@@ -255,13 +255,13 @@ pub fn sysctl_names() -> BTreeMap<String, bool> {
             if is_directory {
                 directories.push(path);
             } else if let Ok(relative) = path.strip_prefix("/proc/sys") {
-                let swap = |one: char| {
-                    if one == '/' {
+                let swap = |character: char| {
+                    if character == '/' {
                         '.'
-                    } else if one == '.' {
+                    } else if character == '.' {
                         '/'
                     } else {
-                        one
+                        character
                     }
                 };
                 let name = relative.to_string_lossy().chars().map(swap).collect();

@@ -155,7 +155,7 @@ impl Section {
         Self { kind, name: name.to_owned(), origins, ..Self::default() }
     }
 
-    pub(crate) fn of_array(kind: &'static str, origins: Origins) -> Self {
+    pub(crate) fn new_array(kind: &'static str, origins: Origins) -> Self {
         Self { kind, origins, ..Self::default() }
     }
 

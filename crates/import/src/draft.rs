@@ -258,7 +258,7 @@ impl<'a> Draft<'a> {
     }
 
     fn route_section(&mut self, route: CompiledRoute, is_single_listener: bool) -> Section {
-        let mut section = Section::of_array("route", route.origins);
+        let mut section = Section::new_array("route", route.origins);
         if let Some(note) = route.note {
             section.note(note);
         }
@@ -283,7 +283,7 @@ impl<'a> Draft<'a> {
             Change::Refuse | Change::Mark(_) | Change::FileRoot(_) => return,
             Change::ResponseOf(field) => return self.write_status_field(field, origins, section),
             Change::Page(page) => {
-                let mut table = Section::of_array("route.error-page", origins.to_vec());
+                let mut table = Section::new_array("route.error-page", origins.to_vec());
                 page.write(&mut table);
                 return section.push_table(table);
             }
@@ -326,7 +326,7 @@ impl<'a> Draft<'a> {
             let reason = "a route of weir has up to 6 rules for responses, each with one line of a field";
             return origins.iter().for_each(|origin| self.report.not_supported(origin, reason));
         }
-        let mut table = Section::of_array(RESPONSE, Vec::new());
+        let mut table = Section::new_array(RESPONSE, Vec::new());
         table.set("status", Value::text(*status), &[]);
         table.set_in(key, &name, Value::text(text), origins);
         section.push_table(table);

@@ -189,7 +189,7 @@ fn add_log(scope: &Scope, draft: &mut Draft<'_>) {
             }
         },
     };
-    let mut section = Section::of_array("log", vec![Rc::clone(origin)]);
+    let mut section = Section::new_array("log", vec![Rc::clone(origin)]);
     section.set("to", Value::text(target), &[]);
     set_log_format(scope, &mut section, draft);
     match draft.document.logs.first() {

@@ -170,7 +170,8 @@ pub(crate) fn is_aligned(text: &str) -> bool {
             }
             '.' | '[' if letter == '.' || letters.peek() == Some(&'^') => {
                 let is_segment = letter == '.'
-                    || [Some('^'), Some('/'), Some(']')].map(|one| letters.next() == one) == [true; 3];
+                    || [Some('^'), Some('/'), Some(']')].map(|expected| letters.next() == expected)
+                        == [true; 3];
                 if !is_segment || letters.next_if(|next| matches!(next, '*' | '+')).is_none() {
                     return false;
                 }

@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn within_one_second_only_the_queue_is_missing() {
-        let one = Backlog { at_second_end: vec![210], in_flight: 10, rate_per_s: 400.0, latency_p1_s: 0.02 };
-        assert_eq!(one.growth(), 200.0);
+        let fast = Backlog { at_second_end: vec![210], in_flight: 10, rate_per_s: 400.0, latency_p1_s: 0.02 };
+        assert_eq!(fast.growth(), 200.0);
         let slow = Backlog { at_second_end: vec![15], in_flight: 15, rate_per_s: 50.0, latency_p1_s: 0.3 };
         assert_eq!(slow.growth(), 0.0);
     }

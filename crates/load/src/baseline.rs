@@ -102,13 +102,13 @@ mod tests {
         assert!(is_needed(&plan(|_| ())));
         assert!(!is_needed(&plan(|text| text.requests = Some("1000".to_owned()))));
         assert!(!is_needed(&plan(|text| text.duration = Some("2s".to_owned()))));
-        let one = |text: &mut LoadFlags| {
+        let single_connection = |text: &mut LoadFlags| {
             text.connections = Some("1".to_owned());
             text.threads = Some("1".to_owned());
         };
-        assert!(!is_needed(&plan(one)), "one connection is its own baseline");
+        assert!(!is_needed(&plan(single_connection)), "one connection is its own baseline");
         let open = |text: &mut LoadFlags| {
-            one(text);
+            single_connection(text);
             text.rate = Some("10".to_owned());
         };
         assert!(is_needed(&plan(open)));
@@ -116,11 +116,11 @@ mod tests {
 
     #[test]
     fn it_is_bounded_in_every_direction() {
-        let one = baseline_plan(&plan(|text| text.timeout = Some("30s".to_owned())));
-        assert_eq!((one.connections, one.threads), (1, 1));
-        assert_eq!((one.end.duration_ns, one.end.requests), (SECOND_NS, Some(500)));
-        assert!(one.timeout_ns <= 2 * SECOND_NS && one.drain_ns <= 2 * SECOND_NS);
-        assert_eq!(one.pace, Pace::Closed { think_ns: 0 });
+        let baseline = baseline_plan(&plan(|text| text.timeout = Some("30s".to_owned())));
+        assert_eq!((baseline.connections, baseline.threads), (1, 1));
+        assert_eq!((baseline.end.duration_ns, baseline.end.requests), (SECOND_NS, Some(500)));
+        assert!(baseline.timeout_ns <= 2 * SECOND_NS && baseline.drain_ns <= 2 * SECOND_NS);
+        assert_eq!(baseline.pace, Pace::Closed { think_ns: 0 });
     }
 
     #[test]

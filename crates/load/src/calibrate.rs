@@ -260,8 +260,9 @@ fn median_and_spread(values: Vec<f64>) -> (f64, Option<f64>) {
 /// Returns the stored calibration that is nearest to `profile`, if one is near enough to compare
 /// with.
 pub fn find_nearest<'a>(stored: &'a [Calibration], profile: &LoadProfile) -> Option<&'a Calibration> {
-    let references = stored.iter().filter(|one| one.is_reference());
-    let near = references.filter_map(|one| Some((one.profile.distance(profile)?, one)));
+    let references = stored.iter().filter(|calibration| calibration.is_reference());
+    let near =
+        references.filter_map(|calibration| Some((calibration.profile.distance(profile)?, calibration)));
     near.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, calibration)| calibration)
 }
 
@@ -352,10 +353,13 @@ mod tests {
             let trial = CalibrationTrial { threads: 1, responses_per_s: 50e3, generator_cpus: 0.5 };
             summarise(vec![trial; count], 2, profile(100, 10, None), trial_s, Default::default())
         };
-        let one = of(1, 2.0);
-        assert_eq!((one.per_core_spread, one.all_spread, one.max_spread()), (None, None, None));
+        let single_trial = of(1, 2.0);
+        assert_eq!(
+            (single_trial.per_core_spread, single_trial.all_spread, single_trial.max_spread()),
+            (None, None, None)
+        );
         // Without trials of all CPUs, the trials of one are used.
-        assert_eq!((one.per_core_per_s, one.all_per_s), (100e3, 200e3));
+        assert_eq!((single_trial.per_core_per_s, single_trial.all_per_s), (100e3, 200e3));
         assert_eq!(of(3, 2.0).per_core_spread, Some(0.0));
         let selected = [(1, 2.0), (3, 1.0), (3, 2.0)]
             .map(|(count, trial_s)| find_nearest(&[of(count, trial_s)], &profile(100, 10, None)).is_some());

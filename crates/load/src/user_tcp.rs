@@ -232,25 +232,25 @@ mod tests {
 
     #[test]
     fn each_connection_needs_a_port_between_its_two_addresses() {
-        let (one, two) = (&["http://10.0.0.1/"][..], &["http://10.0.0.1/", "http://10.0.0.2/"][..]);
+        let (one_url, two_urls) = (&["http://10.0.0.1/"][..], &["http://10.0.0.1/", "http://10.0.0.2/"][..]);
         for (connections, threads, urls, sources, ports, fits) in [
-            ("1000", "1", one, "", 1_000, true),
-            ("1001", "1", one, "", 1_000, false),
-            ("3000", "1", one, "10.0.0.3-10.0.0.5", 1_000, true),
-            ("3001", "1", one, "10.0.0.3-10.0.0.5", 1_000, false),
-            ("2000", "1", two, "", 1_000, true),
-            ("2001", "1", two, "", 1_000, false),
+            ("1000", "1", one_url, "", 1_000, true),
+            ("1001", "1", one_url, "", 1_000, false),
+            ("3000", "1", one_url, "10.0.0.3-10.0.0.5", 1_000, true),
+            ("3001", "1", one_url, "10.0.0.3-10.0.0.5", 1_000, false),
+            ("2000", "1", two_urls, "", 1_000, true),
+            ("2001", "1", two_urls, "", 1_000, false),
             // Sources and targets in turns: with three and two there are six pairs, with two and two there are two.
-            ("6000", "1", two, "10.0.0.3-10.0.0.5", 1_000, true),
-            ("2001", "1", two, "10.0.0.3-10.0.0.4", 1_000, false),
-            ("1000", "2", one, "", 1_000, true),
-            ("1001", "2", one, "", 1_000, false),
-            ("64000", "1", one, "10.0.0.3-10.0.0.5", 22_768, true),
+            ("6000", "1", two_urls, "10.0.0.3-10.0.0.5", 1_000, true),
+            ("2001", "1", two_urls, "10.0.0.3-10.0.0.4", 1_000, false),
+            ("1000", "2", one_url, "", 1_000, true),
+            ("1001", "2", one_url, "", 1_000, false),
+            ("64000", "1", one_url, "10.0.0.3-10.0.0.5", 22_768, true),
         ] {
             let result = check(connections, threads, urls, sources, ports);
             assert_eq!(result.is_ok(), fits, "{connections} {urls:?} {sources}: {result:?}");
         }
-        let error = check("65537", "1", one, "10.0.0.3-10.0.0.6", 22_768).unwrap_err();
+        let error = check("65537", "1", one_url, "10.0.0.3-10.0.0.6", 22_768).unwrap_err();
         assert_eq!(error, ConnectionsError::TooMany(65_536));
     }
 }

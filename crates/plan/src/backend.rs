@@ -39,7 +39,9 @@ impl Backend {
             Some((name, size)) => (name.trim().to_owned(), size.trim()),
             None => (format!("backend{number}"), size),
         };
-        if name.is_empty() || !name.chars().all(|one| one.is_ascii_alphanumeric() || "-_".contains(one)) {
+        if name.is_empty()
+            || !name.chars().all(|character| character.is_ascii_alphanumeric() || "-_".contains(character))
+        {
             return Err(invalid_value!("a name has letters, digits, '-' and '_': app=18x2"));
         }
         let (servers, maxconn) = match size.split_once(['x', '*']) {

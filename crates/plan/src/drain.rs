@@ -30,11 +30,11 @@ impl Stall {
     /// seconds drain, if the latency does not fall, and if even the first wait is less than half of ρS: then
     /// requests overtook the backlog, or the subject dropped it.
     pub fn drain_by_latency(&self, intervals: &[Interval]) -> Option<f64> {
-        let waits = intervals.iter().filter_map(|one| {
-            let start_s = one.time_s - one.length_s;
-            let wait_s = one.p50_ns? as f64 / 1e9 - self.service_s;
-            (start_s >= self.resumed_s && one.responses > 0)
-                .then_some((start_s + one.length_s / 2.0 - self.resumed_s, wait_s))
+        let waits = intervals.iter().filter_map(|interval| {
+            let start_s = interval.time_s - interval.length_s;
+            let wait_s = interval.p50_ns? as f64 / 1e9 - self.service_s;
+            (start_s >= self.resumed_s && interval.responses > 0)
+                .then_some((start_s + interval.length_s / 2.0 - self.resumed_s, wait_s))
         });
         let waits: Vec<(f64, f64)> = waits.collect();
         let max_s = waits.first()?.1;
@@ -112,16 +112,16 @@ mod tests {
                 if waiting.is_empty() {
                     break;
                 }
-                let one = if self.order == Order::Newest { waiting.len() - 1 } else { 0 };
-                let one = waiting.remove(one);
-                let start = at.max(to_server(arrivals[one]));
+                let position = if self.order == Order::Newest { waiting.len() - 1 } else { 0 };
+                let request = waiting.remove(position);
+                let start = at.max(to_server(arrivals[request]));
                 let random_s =
                     if self.service_cv > 0.0 { exponential(self.service_s) } else { self.service_s };
                 if self.order != Order::None {
                     free[slot] = start + random_s;
                 }
-                let latency_s = to_wall(start + random_s) - arrivals[one];
-                latencies[arrivals[one] as usize].push((latency_s * 1e9) as u64);
+                let latency_s = to_wall(start + random_s) - arrivals[request];
+                latencies[arrivals[request] as usize].push((latency_s * 1e9) as u64);
                 backlog = backlog.max(waiting.len());
                 if drained_s == 0.0 && start > STALL_AT_S && waiting.len() * 10 <= backlog {
                     drained_s = (to_wall(start) - resumed_s) / 0.9;

@@ -74,7 +74,7 @@ mod tests {
     fn all_problems_have_their_position() {
         let text = "rat = 1\nservice = \"x\"\nbackend = 3\nslo = [1]\nx =\n";
         let problems = read("p.toml", text, &mut Inputs::default()).unwrap_err();
-        let locations: Vec<_> = problems.iter().map(|one| one.location.as_str()).collect();
+        let locations: Vec<_> = problems.iter().map(|problem| problem.location.as_str()).collect();
         // The key without a value is one problem.
         assert_eq!(locations, ["p.toml:1:1", "p.toml:2:11", "p.toml:3:11", "p.toml:4:7", "p.toml:5:4"]);
         assert!(problems[0].text.contains("'rate'"), "{}", problems[0].text);

@@ -377,7 +377,7 @@ mod tests {
     fn problems_of_the_inputs_together_are_reported_at_once() {
         let mut inputs = given("servers", "2").unwrap();
         inputs.give_texts("backend", &["a=1x1".to_owned(), "a=2x2".to_owned()], "test").unwrap();
-        let locations: Vec<_> = inputs.problems().into_iter().map(|one| one.location).collect();
+        let locations: Vec<_> = inputs.problems().into_iter().map(|problem| problem.location).collect();
         assert_eq!(locations, ["--rate", "--servers", "--backend"]);
     }
 }

@@ -106,8 +106,8 @@ mod tests {
     const POOL: SlotPool =
         SlotPool { slots: 10, rate_per_s: 400.0, service_s: 0.02, arrival_cv: 1.0, service_cv: 1.0 };
 
-    fn near(one: f64, other: f64) -> bool {
-        (one - other).abs() <= 1e-4 * other.abs().max(1e-9)
+    fn near(value: f64, expected: f64) -> bool {
+        (value - expected).abs() <= 1e-4 * expected.abs().max(1e-9)
     }
 
     #[test]

@@ -138,7 +138,7 @@ mod tests {
         inputs.give_number("maxconn", 100.0, "test");
         let sizing = crate::sizing::Sizing::compute(&inputs);
         assert!(
-            sizing.findings.iter().any(|one| one.code == "limit_above_capacity"),
+            sizing.findings.iter().any(|finding| finding.code == "limit_above_capacity"),
             "{:?}",
             sizing.findings
         );

@@ -83,7 +83,7 @@ impl Sizing {
 }
 
 fn words(formula: &str) -> impl Iterator<Item = &str> {
-    formula.split(|one: char| !(one.is_ascii_alphanumeric() || one == '-'))
+    formula.split(|character: char| !(character.is_ascii_alphanumeric() || character == '-'))
 }
 
 /// Plan that is being computed.

@@ -135,7 +135,7 @@ impl VerifiedPlan {
             invalid_value!("needs servers with a limit: --servers and --maxconn, or --backend")
         })?;
         if let Some(own) =
-            sizing.backends.iter().find(|one| one.rate_per_s.is_some() || one.service_s.is_some())
+            sizing.backends.iter().find(|backend| backend.rate_per_s.is_some() || backend.service_s.is_some())
         {
             return Err(invalid_value!(
                 "backend '{}' has a rate or a service time of its own, and a verification has one pool of servers: \
@@ -149,8 +149,12 @@ impl VerifiedPlan {
             return Err(invalid_value!("the plan is overloaded: nothing drains"));
         }
         let scale = (RATE_PER_S_MAX / rate).min(BACKLOG_MAX / (rate * stall_s)).min(1.0);
-        let all: u64 =
-            sizing.backends.iter().filter(|one| one.maxconn.is_some()).map(|one| one.servers).sum();
+        let all: u64 = sizing
+            .backends
+            .iter()
+            .filter(|backend| backend.maxconn.is_some())
+            .map(|backend| backend.servers)
+            .sum();
         let wanted = (slots * scale).round().max(1.0) as u64;
         let servers = match scale < 1.0 || sizing.backends.len() > 1 {
             true => all.min(SERVERS_MAX).min(wanted),
@@ -278,7 +282,7 @@ mod tests {
         let measured = Measured { busy_connections: Ok(24.0), drain_s: Ok(0.1), ..Measured::default() };
         let comparisons = plan.compare(SubjectQueue::Bounded, &measured);
         assert_eq!(
-            comparisons[..3].iter().map(|one| one.holds).collect::<Vec<_>>(),
+            comparisons[..3].iter().map(|comparison| comparison.holds).collect::<Vec<_>>(),
             [Some(true), None, Some(false)]
         );
         assert_eq!((comparisons[1].measured, comparisons[1].not_observable), (None, Some("not measured")));

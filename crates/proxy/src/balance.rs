@@ -117,8 +117,10 @@ fn random_of_two(
     rng: &mut fastrand::Rng,
 ) -> Option<ServerId> {
     let usable_candidate = |id| Some(candidate(id)).filter(Candidate::is_usable);
-    let total: u64 =
-        ServerId::first(servers).filter_map(usable_candidate).map(|one| u64::from(one.weight)).sum();
+    let total: u64 = ServerId::first(servers)
+        .filter_map(usable_candidate)
+        .map(|candidate| u64::from(candidate.weight))
+        .sum();
     let first = pick_by_weight(servers, usable_candidate, None, rng.u64(..total.max(1)))?;
     let rest = total.saturating_sub(u64::from(candidate(first).weight));
     if rest == 0 {
@@ -139,9 +141,9 @@ fn pick_by_weight(
 ) -> Option<ServerId> {
     let mut last = None;
     for id in ServerId::first(servers).filter(|id| Some(*id) != excluded) {
-        let Some(one) = usable_candidate(id) else { continue };
+        let Some(candidate) = usable_candidate(id) else { continue };
         last = Some(id);
-        match offset.checked_sub(u64::from(one.weight)) {
+        match offset.checked_sub(u64::from(candidate.weight)) {
             Some(rest) => offset = rest,
             None => return last,
         }
@@ -185,12 +187,12 @@ fn least_connections(
     let mut best: Option<(ServerId, Candidate)> = None;
     let mut tied = 0;
     for id in ServerId::first(servers) {
-        let one = candidate(id);
-        if !one.is_usable() {
+        let candidate = candidate(id);
+        if !candidate.is_usable() {
             continue;
         }
-        let weight = u64::from(one.weight);
-        let is_better = match best.map_or(Ordering::Less, |(_, best)| one.compare_load(&best)) {
+        let weight = u64::from(candidate.weight);
+        let is_better = match best.map_or(Ordering::Less, |(_, best)| candidate.compare_load(&best)) {
             Ordering::Less => {
                 tied = weight;
                 true
@@ -202,7 +204,7 @@ fn least_connections(
             Ordering::Greater => false,
         };
         if is_better {
-            best = Some((id, one));
+            best = Some((id, candidate));
         }
     }
     best.map(|(id, _)| id)
@@ -212,8 +214,8 @@ fn least_connections(
 /// filled up only if no other has a free slot.
 fn first_available(servers: usize, candidate: impl Fn(ServerId) -> Candidate) -> Option<ServerId> {
     let is_selectable = |id: &ServerId, ignores_slow_start: bool| {
-        let one = candidate(*id);
-        one.is_usable() && (ignores_slow_start || one.is_below_slow_start_limit)
+        let candidate = candidate(*id);
+        candidate.is_usable() && (ignores_slow_start || candidate.is_below_slow_start_limit)
     };
     ServerId::first(servers)
         .find(|id| is_selectable(id, false))

@@ -288,7 +288,7 @@ mod tests {
         let sum: u64 = moved.iter().sum();
         let expected = 20 << 20;
         assert!(sum.abs_diff(expected) < 1 << 20, "{sum} of {expected}");
-        assert!(moved.iter().all(|one| one.abs_diff(sum / 50) <= sum / 50 / 4), "{moved:?}");
+        assert!(moved.iter().all(|bytes| bytes.abs_diff(sum / 50) <= sum / 50 / 4), "{moved:?}");
         // Short messages reserve more than they have.
         let mut count: u64 = 0;
         let mut now_ns = 100 * SECOND_NS;

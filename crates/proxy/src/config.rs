@@ -211,7 +211,7 @@ fn build_routes(
             && let Some(pool) = listeners::pool_of_listener(section, names.pools)
         {
             let route = routes::listener_route(index, &section.name, pool, names.error_pages);
-            let settings = route_settings::of_others(names, (&route.action, names.error_pages));
+            let settings = route_settings::inherit_settings(names, (&route.action, names.error_pages));
             routes.push(with_settings(route, settings));
             offsets.push(section.value_offset("pool"));
         }

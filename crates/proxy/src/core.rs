@@ -261,7 +261,8 @@ impl Core {
     /// Puts `generation` into force for new requests. Connections keep their listener's settings
     /// from their accept.
     pub(crate) fn activate(self: &Rc<Self>, generation: ConfigGeneration) {
-        let index_of = |name: &str| generation.plan.listeners.iter().position(|one| &*one.name == name);
+        let index_of =
+            |name: &str| generation.plan.listeners.iter().position(|listener| &*listener.name == name);
         for settings in self.listener_settings.borrow().iter() {
             settings.apply_generation(&self.current_generation(), index_of(&settings.plan.name));
         }
@@ -302,7 +303,7 @@ impl Core {
     pub(crate) fn settings(&self, listener: usize) -> Option<Rc<ListenerSettings>> {
         let settings = self.listener_settings.borrow();
         // The newest are first.
-        settings.iter().find(|one| one.index.get() == Some(listener)).cloned()
+        settings.iter().find(|listener_settings| listener_settings.index.get() == Some(listener)).cloned()
     }
 
     /// Does the periodic work: once every [`TICK_NS`].
@@ -416,8 +417,8 @@ impl Core {
             .listener_settings
             .borrow()
             .iter()
-            .find(|one| is_of_listener(one))
-            .map_or(0, |one| one.open_connections.get());
+            .find(|settings| is_of_listener(settings))
+            .map_or(0, |settings| settings.open_connections.get());
         let pool = outcome.pool.map(|index| &generation.pools[index]);
         LoadCounts {
             actconn: self.connection_limit.active_count() as u32,

@@ -24,7 +24,8 @@ fn parse(field: &str, value: &[u8]) -> Option<u64> {
 
 /// Parses `5`, `0.5`, `500ms`, `5s`.
 fn parse_plain(text: &str) -> Option<u64> {
-    let digits = text.find(|one: char| !one.is_ascii_digit() && one != '.').unwrap_or(text.len());
+    let digits =
+        text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit_ns = match unit.trim_start() {
         "" | "s" => 1e9,

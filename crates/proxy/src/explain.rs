@@ -525,7 +525,7 @@ timeouts = { first-byte = "8s", idle = "7s" }
             "setting     timeouts.idle 9s (pool)",
             "pool        b, random-of-two",
         ] {
-            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+            assert!(text.lines().any(|text_line| text_line == line), "{line}: {text}");
         }
     }
 

@@ -384,8 +384,9 @@ mod tests {
         // Rejected before it was dispatched.
         profile.record_times(&Times { start: at(1), head: at(2), end: at(9), ..Times::default() });
         let totals = profile.apply(ProfileCommand::Read);
-        let requests_and_time =
-            |one: ProfilePhase| (phase(&totals, one).requests, phase(&totals, one).request_ns);
+        let requests_and_time = |profile_phase: ProfilePhase| {
+            (phase(&totals, profile_phase).requests, phase(&totals, profile_phase).request_ns)
+        };
         assert_eq!(requests_and_time(ProfilePhase::ReadHead), (2, 2));
         assert_eq!(requests_and_time(ProfilePhase::Queue), (1, 2));
         assert_eq!(requests_and_time(ProfilePhase::Connect), (1, 3));

@@ -300,7 +300,9 @@ impl<'a> RequestView<'a> {
 /// Returns whether a list of protocols contains HTTP/2 in any form. Recipients compare protocol
 /// names without case.
 pub(crate) fn contains_http2(protocols: &str) -> bool {
-    protocols.split(',').any(|one| one.trim().get(..2).is_some_and(|start| start.eq_ignore_ascii_case("h2")))
+    protocols
+        .split(',')
+        .any(|protocol| protocol.trim().get(..2).is_some_and(|start| start.eq_ignore_ascii_case("h2")))
 }
 
 /// Requests of tests.

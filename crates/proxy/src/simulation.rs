@@ -586,7 +586,10 @@ impl Simulation {
         let last_start = self.arrivals_at.iter().position(|&time| time > LOAD_END - 1_000 * MS);
         let last = &self.requests[last_start.unwrap_or(0)..];
         let served = last.iter().all(|request| matches!(request.state, RequestState::Ended(EndReason::Done)));
-        assert!(served || last.iter().any(|one| one.deadline != NO_DEADLINE), "seed {seed}: not served");
+        assert!(
+            served || last.iter().any(|request| request.deadline != NO_DEADLINE),
+            "seed {seed}: not served"
+        );
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct TraceContext {
 impl TraceContext {
     /// Continues the trace of the caller if it `is_continued`, or begins one. Of the traces whose caller is not trusted,
     /// or that begin here, the fraction `sample` is chosen.
-    pub(crate) fn of_request(
+    pub(crate) fn from_request(
         view: &RequestView<'_>,
         replaces_fields: bool,
         is_continued: bool,
@@ -206,7 +206,7 @@ mod tests {
         let wire::Parsed::Complete { head, .. } = parsed.unwrap() else { panic!("incomplete") };
         let view = RequestView { is_trusted, ..crate::request_view::fixtures::view(&head) };
         let has_fields = view.noted_fields().has_trace_context;
-        TraceContext::of_request(
+        TraceContext::from_request(
             &view,
             has_fields,
             is_continued,

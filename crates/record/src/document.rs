@@ -299,7 +299,7 @@ mod tests {
         }
         document.report_syntax_errors(&mut problems);
         let found = problems.into_input_problems("f.toml", text);
-        let lines: Vec<&str> = found.iter().map(|one| &one.location[..8]).collect();
+        let lines: Vec<&str> = found.iter().map(|problem| &problem.location[..8]).collect();
         assert_eq!(lines, ["f.toml:1", "f.toml:2", "f.toml:3", "f.toml:4"], "{found:?}");
         let document = TomlDocument::parse("a = 1\na = 2\n");
         assert!(document.is_readable() && !document.is_valid());

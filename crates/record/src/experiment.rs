@@ -64,15 +64,15 @@ impl Experiment {
     /// Returns true if every arm has a conclusion in the primary metric under every load.
     pub fn is_concluded(&self) -> bool {
         let mut claims = primary_claims(&self.comparisons).peekable();
-        claims.peek().is_some() && claims.all(|one| one.outcome != ComparisonOutcome::Inconclusive)
+        claims.peek().is_some() && claims.all(|claim| claim.outcome != ComparisonOutcome::Inconclusive)
     }
 }
 
 /// Returns the comparisons in the primary metric that an experiment has to conclude: of every arm, and of the baseline
 /// with itself if there is no other.
 pub fn primary_claims(comparisons: &[Comparison]) -> impl Iterator<Item = &Comparison> {
-    let has_arms = comparisons.iter().any(|one| one.primary && !one.noise);
-    comparisons.iter().filter(move |one| one.primary && one.noise != has_arms)
+    let has_arms = comparisons.iter().any(|comparison| comparison.primary && !comparison.noise);
+    comparisons.iter().filter(move |comparison| comparison.primary && comparison.noise != has_arms)
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -500,10 +500,10 @@ mod tests {
             write_atomically(&own, b"newest").unwrap();
             assert_eq!(fs::read(&path).unwrap(), b"newest");
         }
-        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
-        symlink(&one, &other).unwrap();
-        symlink(&other, &one).unwrap();
-        assert!(write_atomically(&one, b"new").is_err());
+        let (first, second) = (directory.path().join("one"), directory.path().join("other"));
+        symlink(&first, &second).unwrap();
+        symlink(&second, &first).unwrap();
+        assert!(write_atomically(&first, b"new").is_err());
         assert_eq!(fs::read(&victim).unwrap(), b"kept");
     }
 

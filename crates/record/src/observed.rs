@@ -96,7 +96,10 @@ pub struct Neighbour {
 
 /// Names programs with their CPUs: `cc1 1.10, make 0.05`. Empty without any.
 pub fn format_neighbours(all: &[Neighbour]) -> String {
-    all.iter().map(|one| format!("{} {:.2}", one.name, one.cpus)).collect::<Vec<_>>().join(", ")
+    all.iter()
+        .map(|neighbour| format!("{} {:.2}", neighbour.name, neighbour.cpus))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn is_zero(count: &u64) -> bool {

@@ -20,7 +20,7 @@ impl InputProblem {
     }
 
     /// Creates a problem of which the text begins with the position, as errors of files do.
-    pub fn of_file(text: impl fmt::Display) -> Self {
+    pub fn from_file_error(text: impl fmt::Display) -> Self {
         Self::new("", text)
     }
 }

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Sorts as [`slice::sort_by`] does: equal items keep their order.
 pub fn sort_by<T>(items: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) {
-    let sources = sorted_positions(items.len(), &mut |one, other| compare(&items[one], &items[other]));
-    rearrange(sources, &mut |one, other| items.swap(one, other));
+    let sources = sorted_positions(items.len(), &mut |left, right| compare(&items[left], &items[right]));
+    rearrange(sources, &mut |position, source| items.swap(position, source));
 }
 
 /// Sorts as [`slice::sort_by_key`] does: equal items keep their order.
 pub fn sort_by_key<T, K: Ord>(items: &mut [T], mut key: impl FnMut(&T) -> K) {
-    sort_by(items, |one, other| key(one).cmp(&key(other)));
+    sort_by(items, |left, right| key(left).cmp(&key(right)));
 }
 
 /// Collects as [`Iterator::collect`] does, by insertions.
@@ -45,7 +45,7 @@ impl<I: Iterator> CollectSorted for I {}
 #[inline(never)]
 fn sorted_positions(count: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<usize> {
     let mut positions: Vec<usize> = (0..count).collect();
-    positions.sort_by(|&one, &other| compare(one, other));
+    positions.sort_by(|&left, &right| compare(left, right));
     positions
 }
 
@@ -82,8 +82,8 @@ mod tests {
                 sort_by_key(&mut actual, |item| item.0);
                 expected.sort_by_key(|item| item.0);
                 assert_eq!(actual, expected);
-                sort_by(&mut actual, |one, other| other.cmp(one));
-                expected.sort_by(|one, other| other.cmp(one));
+                sort_by(&mut actual, |left, right| right.cmp(left));
+                expected.sort_by(|left, right| right.cmp(left));
                 assert_eq!(actual, expected);
             }
         }

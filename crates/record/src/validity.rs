@@ -112,7 +112,7 @@ impl Validity {
 
     /// Returns the validity of a conclusion, if it was judged.
     pub fn conclusion(&self, name: &str) -> Option<&ConclusionValidity> {
-        self.conclusions.iter().find(|one| one.conclusion == name)
+        self.conclusions.iter().find(|conclusion| conclusion.conclusion == name)
     }
 
     pub fn has_reason(&self, code: &str) -> bool {

@@ -165,9 +165,9 @@ impl ReportChart {
         typical: &TypicalTrials<'_>,
         draw: impl Fn(&mut Self, &TypicalTrial<'_>, &str) -> Option<Svg>,
     ) {
-        for one in typical.trials() {
-            let title = heading(experiment, one);
-            if let Some(svg) = draw(self, one, &title) {
+        for trial in typical.trials() {
+            let title = heading(experiment, trial);
+            if let Some(svg) = draw(self, trial, &title) {
                 self.heading(title);
                 self.draw(svg);
             }
@@ -175,7 +175,7 @@ impl ReportChart {
     }
 
     /// Returns the chart of typical trials with their notes; none without such trials.
-    pub(crate) fn of_trials(mut self, typical: TypicalTrials<'_>, reason: &str) -> Vec<Self> {
+    pub(crate) fn finish_trials(mut self, typical: TypicalTrials<'_>, reason: &str) -> Vec<Self> {
         self.notes.extend(typical.notes);
         if typical.groups.is_empty() { Vec::new() } else { vec![self.or_empty(reason)] }
     }

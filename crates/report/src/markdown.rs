@@ -92,7 +92,7 @@ fn write_scalings(out: &mut String, experiment: &Experiment) {
 }
 
 fn write_other_metrics(out: &mut String, experiment: &Experiment) {
-    if experiment.comparisons.iter().any(|one| !one.primary) {
+    if experiment.comparisons.iter().any(|comparison| !comparison.primary) {
         out.push_str("<details><summary>Other metrics</summary>\n\n");
         write_comparison_table(out, experiment, false);
         out.push_str("</details>\n\n");
@@ -105,9 +105,9 @@ fn write_not_observable(out: &mut String, experiment: &Experiment, raw: &dyn Tri
         return;
     }
     out.push_str("<details><summary>Missing observations</summary>\n\n");
-    for one in all.iter().take(ROWS_MAX) {
-        let text = shortened(&one.text, CELL_CHARS_MAX * 2);
-        let _ = writeln!(out, "- {} ({})", escaped_line(&text), format::count(one.trials, "trial"));
+    for observation in all.iter().take(ROWS_MAX) {
+        let text = shortened(&observation.text, CELL_CHARS_MAX * 2);
+        let _ = writeln!(out, "- {} ({})", escaped_line(&text), format::count(observation.trials, "trial"));
     }
     out.push_str("\n</details>\n\n");
 }
@@ -130,7 +130,8 @@ fn write_warnings(out: &mut String, experiment: &Experiment) {
 /// Writes a table of the comparisons of the primary metric, or of those of all other metrics with a
 /// column for the metric.
 fn write_comparison_table(out: &mut String, experiment: &Experiment, primary: bool) {
-    let rows: Vec<&Comparison> = experiment.comparisons.iter().filter(|one| one.primary == primary).collect();
+    let rows: Vec<&Comparison> =
+        experiment.comparisons.iter().filter(|comparison| comparison.primary == primary).collect();
     let (several, named) = (has_several_loads(&experiment.plan), !primary);
     let interval = format!("{} interval", format::bound_percent(experiment.plan.confidence));
     let mut heads = vec!["arm"];
@@ -139,23 +140,25 @@ fn write_comparison_table(out: &mut String, experiment: &Experiment, primary: bo
     heads.extend(["baseline", "outcome", "change", &interval, "p", "P(better)", "blocks"]);
     let _ = writeln!(out, "| {} |", heads.join(" | "));
     let _ = writeln!(out, "|{}", " --- |".repeat(heads.len()));
-    for one in rows.iter().take(ROWS_MAX) {
-        let name = if one.noise { format!("{} (A/A)", one.baseline) } else { one.arm.clone() };
+    for comparison in rows.iter().take(ROWS_MAX) {
+        let name =
+            if comparison.noise { format!("{} (A/A)", comparison.baseline) } else { comparison.arm.clone() };
         let mut cells = vec![cell_text(&name)];
-        cells.extend(several.then(|| cell_text(&one.load)));
-        cells.extend(named.then(|| cell_text(&one.metric)));
-        cells.push(cell_text(&one.baseline));
-        let outcome = if one.noise { "noise" } else { outcome(experiment, one) };
-        cells.push(if one.noise { outcome.to_owned() } else { format!("**{outcome}**") });
-        let bound = if one.bound.is_some() { " (only a bound)" } else { "" };
-        let ratio = change(experiment, one);
+        cells.extend(several.then(|| cell_text(&comparison.load)));
+        cells.extend(named.then(|| cell_text(&comparison.metric)));
+        cells.push(cell_text(&comparison.baseline));
+        let outcome = if comparison.noise { "noise" } else { outcome(experiment, comparison) };
+        cells.push(if comparison.noise { outcome.to_owned() } else { format!("**{outcome}**") });
+        let bound = if comparison.bound.is_some() { " (only a bound)" } else { "" };
+        let ratio = change(experiment, comparison);
         cells.push(format!("{ratio}{bound}"));
-        cells.push(one.interval.map_or_else(|| "–".to_owned(), format::ratio_interval));
-        let p = one.p_adjusted.or(one.p).filter(|_| !has_few_blocks(one));
+        cells.push(comparison.interval.map_or_else(|| "–".to_owned(), format::ratio_interval));
+        let p = comparison.p_adjusted.or(comparison.p).filter(|_| !has_few_blocks(comparison));
         cells.push(p.map_or_else(|| "–".to_owned(), format::probability));
-        let better = one.better_fraction.filter(|_| !has_few_blocks(one)).map(format::better_fraction);
+        let better =
+            comparison.better_fraction.filter(|_| !has_few_blocks(comparison)).map(format::better_fraction);
         cells.push(better.unwrap_or_else(|| "–".to_owned()));
-        cells.push(one.pairs.len().to_string());
+        cells.push(comparison.pairs.len().to_string());
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
     out.push('\n');

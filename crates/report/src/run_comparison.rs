@@ -374,7 +374,7 @@ fn errors_interval(baseline: &Run, run: &Run) -> Option<(f64, f64)> {
     }
     // Without a request it is NaN, which is no figure.
     let fraction = |values: &mut [(f64, f64)]| {
-        let (bad, all) = values.iter().fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let (bad, all) = values.iter().fold((0.0, 0.0), |sum, second| (sum.0 + second.0, sum.1 + second.1));
         bad / all
     };
     difference_interval(&before, &after, fraction, |before, after| after - before, RESAMPLING)
@@ -453,7 +453,9 @@ pub fn compare_searches(name: &str, earlier: &CapacitySearch, search: &CapacityS
         let high = conclusion.upper.unwrap_or(value).max(value);
         Some(Estimate { value, low: value, high })
     };
-    let is_finite = |one: &Estimate| [one.value, one.low, one.high].iter().all(|figure| figure.is_finite());
+    let is_finite = |estimate: &Estimate| {
+        [estimate.value, estimate.low, estimate.high].iter().all(|figure| figure.is_finite())
+    };
     let compare = |before: Option<Estimate>, after: Option<Estimate>| {
         let (before, after) = before.zip(after).filter(|(before, _)| before.low > 0.0)?;
         let factor = Estimate {

@@ -47,7 +47,8 @@ const THIS_RUN: &str = "this run";
 pub fn run_page(run: &Run, earlier: Option<&PageBaseline<'_>>) -> String {
     let baseline = earlier.map(|baseline| (short(&baseline.name, NAME_CHARS_MAX), baseline.run));
     let named = baseline.as_ref().map(|(name, run)| (name.as_str(), *run));
-    let objectives: Vec<String> = run.objectives.iter().map(|one| objective_text(run, one)).collect();
+    let objectives: Vec<String> =
+        run.objectives.iter().map(|objective| objective_text(run, objective)).collect();
     let title = format!("weir load {}", run_facts::target(run));
     let made = html! { "weir load · " b { (run_facts::target(run)) } (when(&run.started_at)) };
     let main = html! {
@@ -98,7 +99,7 @@ pub fn edge_page(search: &CapacitySearch) -> String {
         ])))
         @if let Some(run) = stopped {
             (section("resources", "Resources where it stopped", &resources::grid(run)))
-            (section("findings", "Findings", &findings::of_search(search, run)))
+            (section("findings", "Findings", &findings::list_search(search, run)))
             (section("latency", "Latency", &html! {
                 (figures(&[curve_chart::percentiles(&search_curves(search))]))
                 (time_split::bars(run))

@@ -144,10 +144,10 @@ fn with_markup_names() -> (Experiment, synthetic::SyntheticRecords) {
     };
     experiment.plan.arms.iter_mut().for_each(|arm| rename(&mut arm.name));
     experiment.cells.iter_mut().for_each(|cell| rename(&mut cell.arm));
-    experiment.comparisons.iter_mut().for_each(|one| {
-        rename(&mut one.arm);
-        MARKUP_NAME.clone_into(&mut one.text);
-        one.bound = Some(MARKUP_NAME.to_owned());
+    experiment.comparisons.iter_mut().for_each(|comparison| {
+        rename(&mut comparison.arm);
+        MARKUP_NAME.clone_into(&mut comparison.text);
+        comparison.bound = Some(MARKUP_NAME.to_owned());
     });
     for line in &mut experiment.trials {
         rename(&mut line.position.arm);
@@ -203,10 +203,10 @@ fn an_experiment_without_anything_has_a_page_too() {
 #[test]
 fn non_finite_figures_do_no_harm() {
     let (mut experiment, raw) = synthetic_experiment();
-    for one in &mut experiment.comparisons {
-        one.ratio = Some(f64::NAN);
-        one.interval = Some((f64::NEG_INFINITY, f64::INFINITY));
-        one.pairs.iter_mut().for_each(|pair| pair.arm = f64::NAN);
+    for comparison in &mut experiment.comparisons {
+        comparison.ratio = Some(f64::NAN);
+        comparison.interval = Some((f64::NEG_INFINITY, f64::INFINITY));
+        comparison.pairs.iter_mut().for_each(|pair| pair.arm = f64::NAN);
     }
     for line in &mut experiment.trials {
         line.metrics.values_mut().for_each(|value| *value = f64::NAN);
@@ -216,11 +216,11 @@ fn non_finite_figures_do_no_harm() {
     }
     check_page(&html(&experiment, &raw).html);
     let (mut experiment, raw) = synthetic_experiment();
-    experiment.comparisons.iter_mut().for_each(|one| {
-        one.ratio = None;
-        one.interval = None;
-        one.pairs.clear();
-        one.outcome = ComparisonOutcome::Inconclusive;
+    experiment.comparisons.iter_mut().for_each(|comparison| {
+        comparison.ratio = None;
+        comparison.interval = None;
+        comparison.pairs.clear();
+        comparison.outcome = ComparisonOutcome::Inconclusive;
     });
     check_page(&html(&experiment, &raw).html);
 }
@@ -253,7 +253,7 @@ fn every_chart_is_there_with_a_title_a_caption_and_its_data() {
 fn with_one_arm_every_chart_has_its_data_too() {
     let (mut experiment, raw) = synthetic_experiment();
     experiment.plan.arms.truncate(2);
-    experiment.comparisons.retain(|one| one.noise);
+    experiment.comparisons.retain(|comparison| comparison.noise);
     for chart in CHARTS.iter().flat_map(|(_, maker)| maker(&experiment, &raw)) {
         let shown = chart.parts.iter().any(|part| !matches!(part, ChartPart::Empty(_)));
         assert!(!shown || !chart.data.is_empty(), "{} cannot be saved", chart.id);
@@ -301,11 +301,11 @@ fn the_first_screen_has_the_outcome_size_certainty_and_reason() {
 #[test]
 fn noise_from_one_block_has_no_figure() {
     let (mut experiment, raw) = synthetic_experiment();
-    for one in &mut experiment.comparisons {
-        one.pairs.truncate(1);
-        (one.outcome, one.interval) = (ComparisonOutcome::Inconclusive, None);
-        if one.noise {
-            one.ratio = Some(10.23);
+    for comparison in &mut experiment.comparisons {
+        comparison.pairs.truncate(1);
+        (comparison.outcome, comparison.interval) = (ComparisonOutcome::Inconclusive, None);
+        if comparison.noise {
+            comparison.ratio = Some(10.23);
         }
     }
     let page = html(&experiment, &raw).html;

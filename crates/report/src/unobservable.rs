@@ -35,7 +35,7 @@ pub(super) fn missing_observations(
     }
     let mut all: Vec<MissingObservation> =
         count_by_text.into_iter().map(|(text, trials)| MissingObservation { text, trials }).collect();
-    sort_by_key(&mut all, |one| std::cmp::Reverse(one.trials));
+    sort_by_key(&mut all, |observation| std::cmp::Reverse(observation.trials));
     all
 }
 
@@ -60,7 +60,8 @@ mod tests {
         let missing = UnobservableMetric { figure: "calls".to_owned(), reason: "no symbol".to_owned() };
         raw.trials.get_mut(&first.file).unwrap().not_observable = vec![missing.clone(), missing];
         let result = missing_observations(&experiment, &raw);
-        let texts: Vec<(&str, usize)> = result.iter().map(|one| (one.text.as_str(), one.trials)).collect();
+        let texts: Vec<(&str, usize)> =
+            result.iter().map(|observation| (observation.text.as_str(), observation.trials)).collect();
         assert_eq!(texts, [("wrk: no percentile beyond the 99th", ran), ("calls: no symbol", 1)]);
     }
 }

@@ -395,8 +395,8 @@ mod tests {
         assert_eq!((halved.connections, halved.threads), (2, 2));
         let halved = changed(&plan(64, 2, None), &run(), "fd_limit", 8.0).unwrap();
         assert_eq!((halved.connections, halved.threads), (32, 2));
-        let one = changed(&plan(1, 1, None), &run(), "bufferbloat", 8.0).unwrap_err();
-        assert!(one.contains(Perturbation::HalveConnections.description()), "{one}");
+        let why = changed(&plan(1, 1, None), &run(), "bufferbloat", 8.0).unwrap_err();
+        assert!(why.contains(Perturbation::HalveConnections.description()), "{why}");
     }
 
     #[test]
@@ -411,16 +411,16 @@ mod tests {
 
     #[test]
     fn a_second_generator_needs_cpus() {
-        let (one, two) = (plan(8, 1, None), plan(8, 2, None));
-        assert_eq!(changed(&one, &run(), "client_bound", 2.0).unwrap().threads, 2);
-        let why = changed(&two, &run(), "client_bound", 2.0).unwrap_err();
+        let (one_thread, two_threads) = (plan(8, 1, None), plan(8, 2, None));
+        assert_eq!(changed(&one_thread, &run(), "client_bound", 2.0).unwrap().threads, 2);
+        let why = changed(&two_threads, &run(), "client_bound", 2.0).unwrap_err();
         assert!(why.contains("4 threads") && why.contains("2 CPUs"), "{why}");
-        let why = changed(&one, &run(), "client_bound", 1.5).unwrap_err();
+        let why = changed(&one_thread, &run(), "client_bound", 1.5).unwrap_err();
         assert!(why.contains("1.5 CPUs"), "{why}");
         // Both of two CPUs are taken: the generator is not what lacks them.
         let mut full = run();
         (full.host.cpus, full.cpu.subject_cpus) = (2, Some(0.9));
-        let why = changed(&one, &full, "client_bound", 2.0).unwrap_err();
+        let why = changed(&one_thread, &full, "client_bound", 2.0).unwrap_err();
         assert!(["1.0", "0.9", "of 2"].iter().all(|figure| why.contains(figure)), "{why}");
     }
 

@@ -151,8 +151,9 @@ impl Observation {
             }
             missing.extend(probed.missing);
         }
-        let unobservable =
-            missing.into_iter().map(|one| UnobservableMetric { figure: one.figure, reason: one.reason });
+        let unobservable = missing
+            .into_iter()
+            .map(|metric| UnobservableMetric { figure: metric.figure, reason: metric.reason });
         observed.not_observable.extend(unobservable);
         observed
     }
@@ -163,8 +164,8 @@ impl Observation {
 fn keep_largest(mut functions: Vec<FunctionUse>) -> Vec<FunctionUse> {
     let others = functions.split_off(functions.len().min(FUNCTIONS_MAX));
     let mut modules: BTreeMap<String, FunctionUse> = BTreeMap::new();
-    for one in others {
-        let FunctionUse { role, module, self_fraction, .. } = one;
+    for function in others {
+        let FunctionUse { role, module, self_fraction, .. } = function;
         let sum = modules.entry(module.clone()).or_insert_with(|| FunctionUse {
             role,
             function: OTHER_FUNCTIONS.to_owned(),
@@ -237,8 +238,8 @@ fn run_probe(subjects: &[RoleSpec], length_ns: u64, stop_receiver: &Receiver<()>
                 if stop_receiver.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected) {
                     break;
                 }
-                let one = std::slice::from_ref(call);
-                let (counted, missing) = call_counter::count_calls(role, pids, one, budget, now_ns, 0);
+                let kinds = std::slice::from_ref(call);
+                let (counted, missing) = call_counter::count_calls(role, pids, kinds, budget, now_ns, 0);
                 probed.call_counts.extend(counted);
                 probed.missing.extend(missing);
             }

@@ -43,7 +43,7 @@ fn path() -> Result<PathBuf, Failure> {
 /// and root would read, counts as an empty one.
 pub fn load(fingerprint: &str) -> Vec<Calibration> {
     let mut all = read_all();
-    all.retain(|one| one.schema == SCHEMA && one.host_fingerprint == fingerprint);
+    all.retain(|calibration| calibration.schema == SCHEMA && calibration.host_fingerprint == fingerprint);
     all
 }
 
@@ -56,8 +56,8 @@ fn read_all() -> Vec<Calibration> {
 pub fn save(calibration: &Calibration) -> Result<PathBuf, Failure> {
     let path = path()?;
     let mut all = read_all();
-    all.retain(|one| {
-        one.profile != calibration.profile || one.host_fingerprint != calibration.host_fingerprint
+    all.retain(|stored| {
+        stored.profile != calibration.profile || stored.host_fingerprint != calibration.host_fingerprint
     });
     all.push(calibration.clone());
     let surplus = all.len().saturating_sub(STORED_MAX);

@@ -179,13 +179,13 @@ fn measure_overload(
     setup.notice(&format!("overload: {:.0} s", phase.duration_s));
     let (samples, run) = phase.run(setup, plan, stop)?;
     measured.overload_connections = Ok(mean(&samples, settle_s, overload_s, |sample| sample.in_flight));
-    let is_complete =
-        |one: &&Interval| one.length_s > 0.99 && (settle_s..overload_s + 0.1).contains(&one.time_s);
-    let (good, length_s) = run
-        .intervals
-        .iter()
-        .filter(is_complete)
-        .fold((0, 0.0), |(good, length_s), one| (good + one.good.unwrap_or(0), length_s + one.length_s));
+    let is_complete = |interval: &&Interval| {
+        interval.length_s > 0.99 && (settle_s..overload_s + 0.1).contains(&interval.time_s)
+    };
+    let (good, length_s) =
+        run.intervals.iter().filter(is_complete).fold((0, 0.0), |(good, length_s), interval| {
+            (good + interval.good.unwrap_or(0), length_s + interval.length_s)
+        });
     measured.goodput_per_s = Ok(good as f64 / f64::max(length_s, 1e-9));
     Ok(())
 }

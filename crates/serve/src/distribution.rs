@@ -176,8 +176,8 @@ fn parse_range(text: &[u8], unit: ValueUnit, first: ParsedNumber) -> Option<(Opt
     (last.used > 0).then(|| (between(first.value, last.value), offset + last.used))
 }
 
-fn between(one: i64, other: i64) -> OptionValue {
-    OptionValue::Between(one.min(other), one.max(other))
+fn between(first: i64, last: i64) -> OptionValue {
+    OptionValue::Between(first.min(last), first.max(last))
 }
 
 /// Parses `value:weight`, and more entries while a comma and a number with a weight follow.

@@ -118,7 +118,8 @@ fn parse_algorithms(ciphers: Option<&str>, groups: Option<&str>) -> Result<TlsAl
 
 /// Names the flag of a file at fault.
 fn problem_from(error: &TlsConfigError, certificates: &[String], key_log: Option<&Path>) -> InputProblem {
-    let is_certificate = |path: &PathBuf| certificates.iter().any(|one| Path::new(one) == path);
+    let is_certificate =
+        |path: &PathBuf| certificates.iter().any(|certificate| Path::new(certificate) == path);
     let flag = match &error.path {
         Some(path) if is_certificate(path) => "--tls-cert",
         Some(path) if key_log == Some(path) => "--tls-key-log",

@@ -174,9 +174,17 @@ fn start(points: &[(f64, f64)]) -> Option<ScalabilityLaw> {
         let weight = x / n;
         ([weight, weight * (n - 1.0), weight * n * (n - 1.0)], 1.0)
     });
-    let [one, alpha, beta] = least_squares(rows)?;
-    let one = if one > 0.0 { one } else { points.iter().map(|(n, x)| n / x).fold(f64::MAX, f64::min) };
-    Some(ScalabilityLaw { alpha: alpha / one, beta: beta / one, gamma: 1.0 / one })
+    let [inverse_gamma, alpha, beta] = least_squares(rows)?;
+    let inverse_gamma = if inverse_gamma > 0.0 {
+        inverse_gamma
+    } else {
+        points.iter().map(|(n, x)| n / x).fold(f64::MAX, f64::min)
+    };
+    Some(ScalabilityLaw {
+        alpha: alpha / inverse_gamma,
+        beta: beta / inverse_gamma,
+        gamma: 1.0 / inverse_gamma,
+    })
 }
 
 fn step(law: &ScalabilityLaw, points: &[(f64, f64)], damping: f64) -> Option<ScalabilityLaw> {

@@ -240,7 +240,7 @@ impl ClaimJudgement {
 
 impl Look {
     fn new(values: &[BlockValues]) -> Self {
-        let repeated = values.iter().filter(|one| one.repeat.is_some()).count();
+        let repeated = values.iter().filter(|block| block.repeat.is_some()).count();
         let mut look = Self { blocks: values.len(), repeated, ..Self::default() };
         let counted = look.set_disturbed_aside(values);
         let contrasts: Vec<f64> = counted.iter().map(BlockValues::contrast).collect();
@@ -249,17 +249,17 @@ impl Look {
         let floor = RESOLUTION_DEVIATION * resolution(values);
         look.deviation = standard_deviation(&contrasts).unwrap_or(0.0).max(floor);
         let squares: Vec<f64> =
-            counted.iter().filter_map(|one| Some((one.baseline - one.repeat?).powi(2))).collect();
+            counted.iter().filter_map(|block| Some((block.baseline - block.repeat?).powi(2))).collect();
         look.equivalence_deviation = look.deviation.max((0.75 * mean(&squares).unwrap_or(0.0)).sqrt());
-        look.above = counted.iter().filter(|one| one.score() > 0).count();
-        look.below = counted.iter().filter(|one| one.score() < 0).count();
+        look.above = counted.iter().filter(|block| block.score() > 0).count();
+        look.below = counted.iter().filter(|block| block.score() < 0).count();
         look
     }
 
     /// Returns the blocks that count: those whose disturbance is small relative to the difference and to the noise.
     fn set_disturbed_aside(&mut self, values: &[BlockValues]) -> Vec<BlockValues> {
         let is_hot = |size: f64| size > DISTURBED_LOG;
-        self.disturbed = values.iter().filter(|one| one.disturbances().any(is_hot)).count();
+        self.disturbed = values.iter().filter(|block| block.disturbances().any(is_hot)).count();
         if self.disturbed == 0 {
             return values.to_vec();
         }
@@ -269,13 +269,13 @@ impl Look {
         }
         let limit = explained_difference(values);
         let (kept, aside): (Vec<BlockValues>, Vec<BlockValues>) =
-            values.iter().copied().partition(|one| one.disturbance() <= limit);
+            values.iter().copied().partition(|block| block.disturbance() <= limit);
         self.treatment = match (aside.is_empty(), kept.len() >= BLOCKS_MIN && 2 * kept.len() >= values.len())
         {
             (true, _) => DisturbedBlocks::Harmless,
             (false, false) => DisturbedBlocks::TooMany,
             (false, true) => {
-                self.set_aside = aside.iter().map(|one| one.block).collect();
+                self.set_aside = aside.iter().map(|block| block.block).collect();
                 DisturbedBlocks::SetAside
             }
         };
@@ -354,7 +354,7 @@ fn explained_difference(values: &[BlockValues]) -> f64 {
     let contrasts: Vec<f64> = values.iter().map(BlockValues::contrast).collect();
     let center = median(&contrasts).unwrap_or(0.0);
     let repeats: Vec<f64> =
-        values.iter().filter_map(|one| Some((one.baseline - one.repeat?).abs())).collect();
+        values.iter().filter_map(|block| Some((block.baseline - block.repeat?).abs())).collect();
     let deviations: Vec<f64> = contrasts.iter().map(|contrast| (contrast - center).abs()).collect();
     let noise = match median(&repeats) {
         // A contrast has three quarters of the variance of the difference of two runs.
@@ -366,13 +366,13 @@ fn explained_difference(values: &[BlockValues]) -> f64 {
 
 /// Returns whether the disturbed trials are the arm's more or less often than by chance.
 fn is_arm_disturbed(values: &[BlockValues]) -> bool {
-    let trials = values.iter().flat_map(|one| one.disturbances().enumerate());
+    let trials = values.iter().flat_map(|block| block.disturbances().enumerate());
     let (mut of_arm, mut all) = (0, 0);
     for (position, size) in trials {
         all += usize::from(size > DISTURBED_LOG);
         of_arm += usize::from(size > DISTURBED_LOG && position == 0);
     }
-    let chance = if values.iter().any(|one| one.repeat.is_some()) { 1.0 / 3.0 } else { 0.5 };
+    let chance = if values.iter().any(|block| block.repeat.is_some()) { 1.0 / 3.0 } else { 0.5 };
     coin_upper_tail(of_arm, all, chance) <= ARM_DISTURBED_MORE_P
         || coin_upper_tail(all - of_arm, all, 1.0 - chance) <= ARM_DISTURBED_LESS_P
 }
@@ -380,8 +380,11 @@ fn is_arm_disturbed(values: &[BlockValues]) -> bool {
 /// Returns the resolution of values, as a logarithm: their smallest difference, if some of them are equal. Values
 /// without equals have a finer resolution than their noise.
 fn resolution(values: &[BlockValues]) -> f64 {
-    let mut all: Vec<f64> =
-        values.iter().flat_map(|one| [Some(one.arm), Some(one.baseline), one.repeat]).flatten().collect();
+    let mut all: Vec<f64> = values
+        .iter()
+        .flat_map(|block| [Some(block.arm), Some(block.baseline), block.repeat])
+        .flatten()
+        .collect();
     all.sort_unstable_by(f64::total_cmp);
     let gaps: Vec<f64> = all.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let has_equals = gaps.contains(&0.0);
@@ -422,16 +425,16 @@ mod tests {
     fn the_factors_of_student_are_those_of_the_table() {
         let factor =
             |blocks: usize, claims| t_quantile(1.0 - level(blocks, claims, 0.95) / 2.0, blocks as f64 - 1.0);
-        for (blocks, one, two, three, score) in [
+        for (blocks, one_claim, two_claims, three_claims, score) in [
             (4, 6.06, 8.01, 9.41, 4),
             (5, 4.98, 6.21, 7.03, 5),
             (8, 3.98, 4.63, 5.03, 6),
             (12, 3.63, 4.09, 4.37, 7),
             (30, 3.40, 3.70, 3.87, 11),
         ] {
-            near(factor(blocks, 1), one, 0.006);
-            near(factor(blocks, 2), two, 0.006);
-            near(factor(blocks, 3), three, 0.006);
+            near(factor(blocks, 1), one_claim, 0.006);
+            near(factor(blocks, 2), two_claims, 0.006);
+            near(factor(blocks, 3), three_claims, 0.006);
             assert_eq!(score_min(blocks), score);
             let e = look_level(EQUIVALENCE_LEVEL, blocks, 0.95);
             let known = [(4, 4.46), (5, 3.89), (8, 3.34), (12, 3.15), (30, 3.07)];
@@ -442,13 +445,13 @@ mod tests {
 
     #[test]
     fn both_runs_of_the_baseline_are_in_contrast_and_score() {
-        let one = block(1, 3.0, 1.0, 2.0);
-        near(one.contrast(), 1.5, 1e-12);
+        let repeated = block(1, 3.0, 1.0, 2.0);
+        near(repeated.contrast(), 1.5, 1e-12);
         assert_eq!(
-            (one.score(), block(1, 1.5, 1.0, 2.0).score(), block(1, 0.0, 1.0, 2.0).score()),
+            (repeated.score(), block(1, 1.5, 1.0, 2.0).score(), block(1, 0.0, 1.0, 2.0).score()),
             (1, 0, -1)
         );
-        let alone = BlockValues { repeat: None, ..one };
+        let alone = BlockValues { repeat: None, ..repeated };
         assert_eq!((alone.contrast(), alone.score()), (2.0, 1));
         near(coin_upper_tail(4, 4, 0.5), 1.0 / 16.0, 1e-12);
         near(coin_upper_tail(3, 4, 1.0 / 3.0), (4.0 * 2.0 + 1.0) / 81.0, 1e-12);
@@ -462,7 +465,8 @@ mod tests {
             (1..=6).map(|at| block(at, effect + noise(at), noise(at + 3), noise(at + 11))).collect()
         };
         let judged = judge_claims(&[arm(0.6), arm(0.0), arm(-0.6)], QUESTION);
-        let conclusions: Vec<_> = judged.iter().map(|one| (one.conclusion, one.concluded_after)).collect();
+        let conclusions: Vec<_> =
+            judged.iter().map(|judgement| (judgement.conclusion, judgement.concluded_after)).collect();
         assert_eq!(conclusions[0], (Some(Conclusion::Higher), Some(4)));
         assert_eq!(conclusions[2], (Some(Conclusion::Lower), Some(4)));
         assert_eq!(conclusions[1].0, Some(Conclusion::Equivalent));
@@ -482,12 +486,12 @@ mod tests {
         for effect in (0..60).map(|step| 0.002 * f64::from(step)) {
             for repeats in [true, false] {
                 let noise = |at: u32| 0.01 * (f64::from(at * 7 % 5) - 2.0);
-                let one = |at: u32| BlockValues {
+                let noisy_block = |at: u32| BlockValues {
                     repeat: repeats.then(|| noise(at + 11)),
                     ..block(at, effect + noise(at), noise(at + 3), 0.0)
                 };
                 let wide = Question { effect: 1e-9, ..QUESTION };
-                let judged = &judge_claims(&[(1..=6).map(one).collect()], wide)[0];
+                let judged = &judge_claims(&[(1..=6).map(noisy_block).collect()], wide)[0];
                 let stands = judged.p_adjusted.unwrap() <= 1.0 - wide.confidence;
                 assert_eq!(judged.conclusion.is_some(), stands, "{effect} {repeats} {judged:?}");
                 conclusions += usize::from(stands);

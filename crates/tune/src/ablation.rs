@@ -204,7 +204,9 @@ fn ablation_setting(change: &PlannedChange, word: String) -> AblationSetting {
 fn unique_word(name: &str, earlier: &[AblationSetting]) -> String {
     let prefixes = ["net.ipv4.", "net.", "kernel."];
     let short = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
-    let fits = |one: char| if one.is_ascii_alphanumeric() { one.to_ascii_lowercase() } else { '-' };
+    let fits = |character: char| {
+        if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '-' }
+    };
     let mut word: String = short.chars().map(fits).take(WORD_BYTES_MAX).collect();
     word = word.trim_matches('-').to_owned();
     if word.is_empty() || earlier.iter().any(|setting| setting.word == word) {

@@ -76,13 +76,13 @@ pub fn parse_requests(words: &[String]) -> Result<Vec<RequestedValue>, Vec<Input
 
 /// Returns the requests of a profile. Settings that weir never writes are kept, and skipped by the plan.
 pub fn profile_requests(profile: &Profile) -> Vec<RequestedValue> {
-    let request = |one: &crate::profiles::ProfileSetting| {
-        let setting = one.setting()?;
-        let path = setting_path(setting, one.name, None).unwrap_or_default();
+    let request = |profile_setting: &crate::profiles::ProfileSetting| {
+        let setting = profile_setting.setting()?;
+        let path = setting_path(setting, profile_setting.name, None).unwrap_or_default();
         Some(RequestedValue {
             setting,
-            name: one.name.to_owned(),
-            value: one.value.to_owned(),
+            name: profile_setting.name.to_owned(),
+            value: profile_setting.value.to_owned(),
             path,
             is_optional: true,
         })

@@ -74,9 +74,9 @@ pub const EXCLUSIVE_PAIRS: [(&str, &str); 3] = [
 ];
 
 pub fn counterpart(name: &str) -> Option<&'static str> {
-    EXCLUSIVE_PAIRS.iter().find_map(|(one, other)| match name {
-        _ if name == *one => Some(*other),
-        _ if name == *other => Some(*one),
+    EXCLUSIVE_PAIRS.iter().find_map(|(first, second)| match name {
+        _ if name == *first => Some(*second),
+        _ if name == *second => Some(*first),
         _ => None,
     })
 }

@@ -322,10 +322,10 @@ fn judge_known(
 /// Returns a note if the comment names another unit than the setting has.
 fn unit_note(setting: &Setting, comment: &str) -> Option<String> {
     let is_time = UNITS.contains(&setting.unit);
-    let words = comment.split(|one: char| !one.is_alphanumeric()).filter(|word| !word.is_empty());
+    let words = comment.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
     // "50ns" and "50 ns" both name a unit.
     let mut units = words.filter_map(|word| {
-        let unit = word.trim_start_matches(|one: char| one.is_ascii_digit());
+        let unit = word.trim_start_matches(|character: char| character.is_ascii_digit());
         UNITS.iter().find(|known| **known == unit && (unit.len() > 1 || word.len() > unit.len()))
     });
     let is_other = |unit: &&&str| symbol(unit) != symbol(setting.unit);

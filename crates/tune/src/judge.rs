@@ -214,8 +214,8 @@ fn rejection(
     }
     if accepted == AcceptedValues::CongestionControl {
         let available = context.machine.get("net.ipv4.tcp_available_congestion_control")?;
-        let is_known = available.split_whitespace().any(|one| one == value)
-            || context.congestion_modules.iter().any(|one| one == value);
+        let is_known = available.split_whitespace().any(|algorithm| algorithm == value)
+            || context.congestion_modules.iter().any(|module| module == value);
         let rejected =
             RejectedValue::CongestionControl { value: value.to_owned(), available: available.clone() };
         return (!is_known).then_some(rejected);
@@ -235,12 +235,13 @@ fn rejection(
 const PRIVILEGED_PORTS_END: i128 = 1024;
 
 /// Returns whether two values are equal: field by field, as numbers or as words.
-pub fn same_value(one: &str, other: &str) -> bool {
+pub fn same_value(first: &str, second: &str) -> bool {
     let fields = |text: &str| -> Vec<String> {
-        let field = |one: &str| parse_number(one).map_or_else(|| one.to_owned(), |number| number.to_string());
+        let field =
+            |word: &str| parse_number(word).map_or_else(|| word.to_owned(), |number| number.to_string());
         text.split_whitespace().map(field).collect()
     };
-    fields(one) == fields(other)
+    fields(first) == fields(second)
 }
 
 /// Returns whether a value is what an advice asks for.

@@ -58,7 +58,7 @@ pub fn parse_number(text: &str) -> Option<i128> {
         _ => (digits, 10),
     };
     // Not a second sign, which from_str_radix takes.
-    let is_digit = digits.starts_with(|one: char| one.is_digit(radix));
+    let is_digit = digits.starts_with(|character: char| character.is_digit(radix));
     let number = is_digit.then(|| i128::from_str_radix(digits, radix).ok()).flatten()?;
     Some(sign * number)
 }
@@ -126,7 +126,7 @@ fn number_count(fields: usize) -> String {
 
 fn number_rejection(field: &str, min: i128, max: i128, unit: &'static str) -> Option<RejectedValue> {
     let Some(number) = parse_number(field) else {
-        let starts_with_digit = field.starts_with(|one: char| one.is_ascii_digit());
+        let starts_with_digit = field.starts_with(|character: char| character.is_ascii_digit());
         // "5s" has a unit; "1,2" and "09" do not.
         let has_unit = starts_with_digit && field.ends_with(char::is_alphabetic) && !unit.is_empty();
         let field = field.to_owned();

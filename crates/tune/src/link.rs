@@ -141,8 +141,10 @@ mod tests {
         let parsed =
             requests(&["nic.gro=on", "net.core.somaxconn=99", "nic.tx_queue_len@eth0=5", "nic.gro=off"]);
         let parsed = parsed.unwrap();
-        let found: Vec<_> =
-            parsed.iter().map(|one| (one.name.as_str(), one.value.as_str(), is_of_link(one))).collect();
+        let found: Vec<_> = parsed
+            .iter()
+            .map(|request| (request.name.as_str(), request.value.as_str(), is_of_link(request)))
+            .collect();
         assert_eq!(
             found,
             [
@@ -157,7 +159,10 @@ mod tests {
     fn settings_that_no_virtual_link_has_are_refused_at_once() {
         let problems =
             requests(&["nic.rx_ring=4096", "nic.rx_usecs=8", "nic.adaptive_rx=1", "nic.gro=2"]).unwrap_err();
-        assert_eq!(problems.iter().filter(|one| one.text.contains("not on a virtual link")).count(), 3);
+        assert_eq!(
+            problems.iter().filter(|problem| problem.text.contains("not on a virtual link")).count(),
+            3
+        );
         assert!(problems[3].text.contains("0 or 1"), "{problems:?}");
         assert!(requests(&[]).is_err());
     }

@@ -34,9 +34,10 @@ pub struct MachineState {
 impl MachineState {
     /// Returns the values by name; those of interfaces are left out.
     pub fn values(&self) -> BTreeMap<String, String> {
-        let named = self.settings.iter().filter(|one| one.interface.is_none());
-        let values =
-            named.filter_map(|one| Some((one.setting.name.to_owned(), one.value.text()?.to_owned())));
+        let named = self.settings.iter().filter(|observed| observed.interface.is_none());
+        let values = named.filter_map(|observed| {
+            Some((observed.setting.name.to_owned(), observed.value.text()?.to_owned()))
+        });
         values.collect_map()
     }
 }

@@ -174,10 +174,10 @@ mod tests {
     #[test]
     fn every_setting_of_a_profile_is_in_the_catalogue_once() {
         for profile in PROFILES {
-            for (at, one) in profile.settings.iter().enumerate() {
-                assert!(one.setting().is_some(), "{}: {}", profile.name, one.name);
+            for (at, setting) in profile.settings.iter().enumerate() {
+                assert!(setting.setting().is_some(), "{}: {}", profile.name, setting.name);
                 let earlier = &profile.settings[..at];
-                assert!(earlier.iter().all(|other| other.name != one.name), "{} twice", one.name);
+                assert!(earlier.iter().all(|other| other.name != setting.name), "{} twice", setting.name);
             }
         }
         assert_eq!(find_profile("proxy").unwrap().settings[1].value, "1");

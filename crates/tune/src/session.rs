@@ -156,7 +156,7 @@ pub fn apply(
 ) -> Result<String, ApplyError> {
     on_step(ApplyStep::Start);
     let failed = |reason: ApplyFault| ApplyError { reason, not_restored: Vec::new() };
-    let owner = ProcessIdentity::of_this_process();
+    let owner = ProcessIdentity::from_current_process();
     let header = JournalHeader {
         schema: SCHEMA.to_owned(),
         owner,
@@ -424,10 +424,10 @@ pub fn recover(directory: &TrustedDir) -> Recovery {
         }
     }
     let StoredJournals { journals, refused } = stored_journals(directory);
-    let due = journals.into_iter().filter(|one| one.action != JournalAction::Keep);
-    let reverted = due.map(|one| {
-        let result = revert(directory, &one.name, false);
-        (one, result)
+    let due = journals.into_iter().filter(|stored_journal| stored_journal.action != JournalAction::Keep);
+    let reverted = due.map(|stored_journal| {
+        let result = revert(directory, &stored_journal.name, false);
+        (stored_journal, result)
     });
     Recovery { reverted: reverted.collect(), refused }
 }
@@ -437,9 +437,9 @@ pub fn conflicts(plan: &ApplyPlan, target: &Target, stored: &[StoredJournal]) ->
     let mut found = Vec::new();
     for change in &plan.changes {
         let name = &change.requested.name;
-        let manages = |one: &&StoredJournal| {
-            one.journal.header.target == *target
-                && one.journal.changes.iter().any(|other| other.name == *name)
+        let manages = |stored_journal: &&StoredJournal| {
+            stored_journal.journal.header.target == *target
+                && stored_journal.journal.changes.iter().any(|other| other.name == *name)
         };
         if let Some(other) = stored.iter().find(manages) {
             let by = other.journal.header.requested.join(" ");

@@ -84,7 +84,7 @@ impl Mapping {
         Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
-    fn of_ring(bytes: usize, socket: BorrowedFd<'_>, offset: i64) -> io::Result<Self> {
+    fn from_ring(bytes: usize, socket: BorrowedFd<'_>, offset: i64) -> io::Result<Self> {
         Self::map(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, socket.as_raw_fd(), offset)
     }
 
@@ -344,7 +344,7 @@ fn map_ring<T>(
     entries: u32,
 ) -> io::Result<(Mapping, RingPointers<T>)> {
     let bytes = offsets[2] as usize + entries as usize * size_of::<T>();
-    let mapping = Mapping::of_ring(bytes, socket, page_offset)?;
+    let mapping = Mapping::from_ring(bytes, socket, page_offset)?;
     let [producer, consumer, first, flags] = [offsets[0], offsets[1], offsets[2], offsets[3]];
     if [producer, consumer, flags].iter().any(|offset| *offset as usize + size_of::<AtomicU32>() > bytes) {
         return Err(io::Error::other("the kernel reports a ring outside of its memory"));

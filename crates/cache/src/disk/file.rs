@@ -158,10 +158,10 @@ pub(crate) fn update_head(path: &Path, object: &Object, nonce: u64) -> Result<bo
     Ok(true)
 }
 
-fn is_same(one: &File, other: &File) -> io::Result<bool> {
+fn is_same(left: &File, right: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt as _;
-    let (one, other) = (one.metadata()?, other.metadata()?);
-    Ok(one.dev() == other.dev() && one.ino() == other.ino())
+    let (left, right) = (left.metadata()?, right.metadata()?);
+    Ok(left.dev() == right.dev() && left.ino() == right.ino())
 }
 
 /// Creates a file, and its directory if that is missing.

@@ -510,7 +510,7 @@ fn threads_share_a_cache() {
             }
         });
         cache.wait_for_disk();
-        let listed: u64 = cache.largest(usize::MAX, NOW).iter().map(|one| one.bytes).sum();
+        let listed: u64 = cache.largest(usize::MAX, NOW).iter().map(|object| object.bytes).sum();
         assert_eq!(cache.stats().memory_bytes, listed, "seed {seed}");
         assert_eq!((cache.stats().fills, cache.stats().waiters), (0, 0));
         let paths = files(directory.path());

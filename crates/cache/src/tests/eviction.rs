@@ -36,7 +36,7 @@ fn the_memory_is_bounded_whatever_happens() {
             let stats = cache.stats();
             assert!(stats.memory_bytes <= memory_bytes_max, "seed {seed}: {stats:?}");
         }
-        let listed: u64 = cache.largest(usize::MAX, NOW).iter().map(|one| one.bytes).sum();
+        let listed: u64 = cache.largest(usize::MAX, NOW).iter().map(|object| object.bytes).sum();
         assert_eq!(listed, cache.stats().memory_bytes, "seed {seed}");
         cache.purge_all();
         assert_eq!((cache.stats().memory_bytes, cache.stats().objects), (0, 0), "seed {seed}");
@@ -64,7 +64,7 @@ fn what_clients_still_read_counts() {
     }
     assert!((1..6).contains(&cache.stats().objects));
     drop(held);
-    let listed: u64 = cache.largest(usize::MAX, NOW).iter().map(|one| one.bytes).sum();
+    let listed: u64 = cache.largest(usize::MAX, NOW).iter().map(|object| object.bytes).sum();
     assert_eq!(cache.stats().memory_bytes, listed);
 }
 

@@ -125,7 +125,7 @@ fn purges_remove_what_they_name() {
     assert_eq!(cache.purge_tag(b"x"), 1);
     assert!(hit(&cache, "a/1", &[]).is_none() && hit(&cache, "a/2", &[]).is_some());
     assert_eq!(cache.purge_prefix(b"a/"), 1);
-    assert_eq!(cache.largest(10, NOW).iter().map(|one| one.key.as_str()).collect::<Vec<_>>(), ["b/1"]);
+    assert_eq!(cache.largest(10, NOW).iter().map(|object| object.key.as_str()).collect::<Vec<_>>(), ["b/1"]);
     assert_eq!(cache.purge_all(), 1);
     assert_eq!((cache.stats().objects, cache.stats().memory_bytes, cache.stats().purged), (0, 0, 3));
 }

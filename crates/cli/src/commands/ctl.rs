@@ -119,7 +119,7 @@ fn send_command(socket: &str, line: &str) -> Result<String, Failure> {
 /// Replaces control characters that a terminal would obey: the proxy has another user, and shows names that clients
 /// and servers chose.
 fn printable(text: &str) -> String {
-    text.replace(|one: char| one.is_control() && !matches!(one, '\n' | '\t'), "?")
+    text.replace(|character: char| character.is_control() && !matches!(character, '\n' | '\t'), "?")
 }
 
 fn exchange(stream: &mut UnixStream, line: &str) -> io::Result<String> {

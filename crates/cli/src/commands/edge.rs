@@ -254,14 +254,16 @@ fn exit_code(end: SearchEnd, is_proven: bool, bounded: bool) -> Exit {
 
 /// Returns whether the last level that was missed was not missed inside of a disturbance.
 fn is_miss_proven(trials: &[SearchTrial]) -> bool {
-    trials.iter().rfind(|one| one.outcome == LevelOutcome::Missed).is_none_or(|trial| !trial.is_unproven)
+    trials.iter().rfind(|trial| trial.outcome == LevelOutcome::Missed).is_none_or(|trial| !trial.is_unproven)
 }
 
 /// Announces the search and its duration.
 fn announcement(base: &RunPlan, quantity: SearchQuantity, (usual_ns, max_ns): (u64, u64)) -> String {
     let urls = base.requests.iter().map(|request| request.url.to_string()).collect::<Vec<_>>();
-    let unit_text =
-        SearchQuantity::ALL.iter().find(|(one, _, _)| *one == quantity).map_or("", |(_, _, what)| what);
+    let unit_text = SearchQuantity::ALL
+        .iter()
+        .find(|(known_quantity, _, _)| *known_quantity == quantity)
+        .map_or("", |(_, _, what)| what);
     let connections = match (quantity, &base.http2) {
         (SearchQuantity::Connections, _) => String::new(),
         (SearchQuantity::Streams, _) | (_, None) => {

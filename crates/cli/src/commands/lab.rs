@@ -72,9 +72,9 @@ pub(super) fn remove_leftovers() {
 /// Reports the journals of older weirs, with the command that makes this weir obey them: `then` follows it.
 pub(super) fn list_old_journals(kind: &str, then: &str) {
     let old = host::journal::old_journals(kind);
-    for one in old.iter().take(OLD_JOURNALS_SHOWN) {
-        let (path, new) = (one.path.display(), one.new_path.display());
-        let directory = one.new_path.parent().unwrap_or(&one.new_path).display();
+    for journal in old.iter().take(OLD_JOURNALS_SHOWN) {
+        let (path, new) = (journal.path.display(), journal.new_path.display());
+        let directory = journal.new_path.parent().unwrap_or(&journal.new_path).display();
         warn!(
             "weir: not obeyed: {path} is in a directory that a service user can change; type: install -d -m 700 \
              {directory} && install -m 600 {path} {new}.copy, read the copy, which nobody else can change, and if \

@@ -238,10 +238,10 @@ fn run_job(
         warn!("weir: {}", confirm::announcement());
     }
     let mut observers: Vec<&mut dyn RunObserver> = Vec::new();
-    observers.extend(controller.iter_mut().map(|one| one as &mut dyn RunObserver));
-    observers.extend(screen.iter_mut().map(|one| one as &mut dyn RunObserver));
-    observers.extend(lines.iter_mut().map(|one| one as &mut dyn RunObserver));
-    observers.extend(metrics.iter_mut().map(|one| one as &mut dyn RunObserver));
+    observers.extend(controller.iter_mut().map(|observer| observer as &mut dyn RunObserver));
+    observers.extend(screen.iter_mut().map(|observer| observer as &mut dyn RunObserver));
+    observers.extend(lines.iter_mut().map(|observer| observer as &mut dyn RunObserver));
+    observers.extend(metrics.iter_mut().map(|observer| observer as &mut dyn RunObserver));
     let ended = prepared.run(observers, log, stop);
     // Ends the full screen.
     drop(screen);

@@ -75,7 +75,10 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     {
         print(&format_verification(verification));
     }
-    let is_off = verification.iter().flat_map(|one| &one.comparisons).any(|one| one.holds == Some(false));
+    let is_off = verification
+        .iter()
+        .flat_map(|verification| &verification.comparisons)
+        .any(|comparison| comparison.holds == Some(false));
     if let Some(path) = args.text("markdown") {
         let text = format_markdown(&sizing, verification.as_ref());
         match path.as_str() {
@@ -159,7 +162,7 @@ pub(super) fn inputs_of_search(name: &str, search: &CapacitySearch, inputs: &mut
 /// Takes the inputs of a record, by its schema. Returns the limit of its load, if it was at one.
 fn read_record(path: &str, inputs: &mut Inputs) -> Result<Option<Ceiling>, InputProblem> {
     let mut ceiling = None;
-    let problem = |error: record::file::ReadError| InputProblem::of_file(error);
+    let problem = |error: record::file::ReadError| InputProblem::from_file_error(error);
     let file = Path::new(path);
     match record::file::read_schema(file).map_err(problem)?.as_str() {
         record::run::SCHEMA => {

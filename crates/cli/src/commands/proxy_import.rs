@@ -40,7 +40,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         secret: random.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
     let import = import::convert(program, &name, &text, &mut machine)
-        .map_err(|error| vec![InputProblem::of_file(error)])?;
+        .map_err(|error| vec![InputProblem::from_file_error(error)])?;
     let invalid = match ::proxy::config::parse("config", &import.config) {
         Ok(_) => Vec::new(),
         Err(problems) => problems,

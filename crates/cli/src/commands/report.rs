@@ -28,7 +28,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     for file in &files {
         match read_run(Path::new(file)) {
             Ok(run) => runs.push((file.clone(), run)),
-            Err(error) => problems.push(InputProblem::of_file(error)),
+            Err(error) => problems.push(InputProblem::from_file_error(error)),
         }
     }
     if files.is_empty() {

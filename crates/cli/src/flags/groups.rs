@@ -260,7 +260,7 @@ pub(super) fn flag_groups(row: &'static CommandInfo) -> Vec<FlagGroup> {
         }
     }
     let is_grouped =
-        |flag: &Flag| groups.iter().any(|group| group.flags.iter().any(|one| one.long == flag.long));
+        |flag: &Flag| groups.iter().any(|group| group.flags.iter().any(|grouped| grouped.long == flag.long));
     let rest: Vec<_> = row.listed_flags().filter(|flag| !is_grouped(flag)).collect();
     if !rest.is_empty() {
         let (heading, essential) = if groups.is_empty() { ("Options", rest.len()) } else { ("Other", 0) };

@@ -326,17 +326,17 @@ fn records_are_shown_compared_and_merged() {
     assert_eq!(merged.total("status.200"), 600);
     assert_eq!(merged.total("connections.requested"), 4);
     let read = |path| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap();
-    let [one, other] = [&paths[0], &paths[1]].map(read);
+    let [first, second] = [&paths[0], &paths[1]].map(read);
     let at = "/latency/last_byte/response/hdr";
     let decode = |run: &Value| LatencyHistogram::decode(run.pointer(at).unwrap().as_str().unwrap());
-    let mut sum = decode(&one).unwrap();
-    sum.add(&decode(&other).unwrap());
+    let mut sum = decode(&first).unwrap();
+    sum.add(&decode(&second).unwrap());
     for (name, quantile) in [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999)] {
         let path = format!("latency.last_byte.response.{name}");
         assert_eq!(merged.count(&path), sum.value_at_quantile(quantile), "{name}");
     }
     let invalid = |run: &Value| run["validity"]["verdict"] == "invalid";
-    let expected = if invalid(&one) || invalid(&other) { 4 } else { 0 };
+    let expected = if invalid(&first) || invalid(&second) { 4 } else { 0 };
     assert_eq!(merged.code, expected, "{merged:?}");
 }
 

@@ -237,8 +237,8 @@ fn a_thousand_connections_come_up_in_a_ramp() {
 #[test]
 fn urls_are_taken_in_turn_and_hosts_share_the_connections() {
     let _shared = shared_machine();
-    let [one, other] = [0, 1].map(|_| OriginProcess::start(&["-t", "1"]));
-    let urls = [one.url("/?r=200"), one.url("/?r=201"), other.url("/?r=202")];
+    let [first_origin, second_origin] = [0, 1].map(|_| OriginProcess::start(&["-t", "1"]));
+    let urls = [first_origin.url("/?r=200"), first_origin.url("/?r=201"), second_origin.url("/?r=202")];
     let flags = ["-c", "4", "-n", "400", "-t", "1"];
     let output = run_load(&[&flags[..], &[&urls[0], &urls[1], &urls[2]]].concat());
     let [first, second, third] = ["200", "201", "202"].map(|s| output.total(&format!("status.{s}")));
@@ -246,9 +246,9 @@ fn urls_are_taken_in_turn_and_hosts_share_the_connections() {
     assert!(first.abs_diff(second) <= 2, "{first} and {second}");
     assert!(third > 0, "{third}");
     assert_timing(third > 50, "a fair share of 400 for the other host", third);
-    assert_eq!(one.stats()["requests"], first + second);
-    assert_eq!(other.stats()["requests"], third);
-    assert_eq!(other.stats()["connections_accepted"], 4, "two, and two asked for counts");
+    assert_eq!(first_origin.stats()["requests"], first + second);
+    assert_eq!(second_origin.stats()["requests"], third);
+    assert_eq!(second_origin.stats()["connections_accepted"], 4, "two, and two asked for counts");
 }
 
 #[test]

@@ -163,13 +163,13 @@ fn a_bound_inside_of_the_server_is_what_stops_it() {
     let _exclusive = quiet_machine();
     let (_server, url) = start_slots(6, 15);
     let arguments = ["--quick", "--search-only", "--trial", "300ms", &url];
-    let is_named = |one: &SearchResult| one.record["stopped_by"]["verdict"] == "subject_limited";
+    let is_named = |result: &SearchResult| result.record["stopped_by"]["verdict"] == "subject_limited";
     // On a busy machine, a level may be missed, or held again, for other reasons.
     let searched = std::iter::repeat_with(|| run_edge(&arguments)).take(search_tries()).flatten();
     let mut last = None;
-    for one in searched {
-        let named = is_named(&one);
-        last = Some(one);
+    for result in searched {
+        let named = is_named(&result);
+        last = Some(result);
         if named {
             break;
         }
@@ -246,7 +246,7 @@ fn search_with_few_descriptors(url: &str) -> SearchResult {
 fn own_descriptors_are_a_limit_of_the_generator() {
     let _shared = shared_machine();
     let origin = OriginProcess::start(&["-t", "1"]);
-    let is_limit = |one: &SearchResult| one.record["conclusion"]["limited_at"] == 64.0;
+    let is_limit = |result: &SearchResult| result.record["conclusion"]["limited_at"] == 64.0;
     let mut searched = search_with_few_descriptors(&origin.url("/"));
     for _ in 1..TRIES {
         if is_limit(&searched) {

@@ -22,8 +22,10 @@ use crate::support::{
 pub(crate) fn nats_program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let go = PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join("go/bin");
-    let program =
-        std::env::split_paths(&path).chain([go]).map(|one| one.join("nats-server")).find(|one| one.is_file());
+    let program = std::env::split_paths(&path)
+        .chain([go])
+        .map(|directory| directory.join("nats-server"))
+        .find(|directory| directory.is_file());
     if program.is_none() {
         test_needs::skip(test_needs::NATS_SERVER, "the program nats-server is missing");
     }
@@ -398,10 +400,12 @@ fn programs_run_on_their_machines_and_are_observed_there() {
     assert!(output.total("responses") > 0 && output.errors() == 0, "{output:?}");
     let observed = output.record["observed"].as_array().unwrap();
     for (machine, role) in [("client", "generator"), ("proxy", "subject"), ("store", "origin")] {
-        let roles_of = |one: &Value| one["roles"].as_array().unwrap().iter().any(|one| one["name"] == role);
-        let found = observed.iter().find(|one| one["host"] == machine);
+        let roles_of = |observation: &Value| {
+            observation["roles"].as_array().unwrap().iter().any(|observed_role| observed_role["name"] == role)
+        };
+        let found = observed.iter().find(|observation| observation["host"] == machine);
         assert!(
-            found.is_some_and(|one| roles_of(one) && one["samples"][0].is_object()),
+            found.is_some_and(|observation| roles_of(observation) && observation["samples"][0].is_object()),
             "{machine}: {observed:?}"
         );
     }

@@ -45,8 +45,8 @@ fn assert_pages(nats: &str, directory: &Path, runs: &Path) {
     }
     serve.signal(Signal::INT);
     assert_eq!(serve.wait(EVENT_TIMEOUT), 0);
-    let one = run_weir(&["lab", "serve", runs.join("second").to_str().unwrap()]);
-    assert!(one.code == 2 && one.stderr.contains("parent directory"), "{one:?}");
+    let single_run = run_weir(&["lab", "serve", runs.join("second").to_str().unwrap()]);
+    assert!(single_run.code == 2 && single_run.stderr.contains("parent directory"), "{single_run:?}");
     let half = run_weir(&["lab", "serve", "--nats", nats, runs.to_str().unwrap()]);
     assert!(half.code == 2 && half.stderr.contains("--nats: needs --store"), "{half:?}");
 }

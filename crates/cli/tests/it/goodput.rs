@@ -69,7 +69,7 @@ fn bad_responses_are_in_no_rate_and_no_percentile_of_good_ones() {
     let mut errors = output.stdout.lines().filter(|line| line.starts_with("errors "));
     assert!(errors.any(|line| line.contains(" 200 ")), "{output:?}");
     let intervals = output.record["intervals"].as_array().unwrap();
-    assert_eq!(intervals.iter().map(|one| one["good"].as_u64().unwrap()).sum::<u64>(), 200);
+    assert_eq!(intervals.iter().map(|interval| interval["good"].as_u64().unwrap()).sum::<u64>(), 200);
 }
 
 /// Asserts that the rates are those of the measured intervals, in which some responses are bad.

@@ -174,8 +174,9 @@ fn nghttp_gets_many_bodies_on_one_connection() {
 
 /// Returns a Python with httpx and h2: that of the path, or Debian's.
 pub(crate) fn python_with_httpx() -> Option<&'static str> {
-    let found =
-        ["python3", "/usr/bin/python3"].into_iter().find(|one| succeeds(one, &["-c", "import httpx, h2"]));
+    let found = ["python3", "/usr/bin/python3"]
+        .into_iter()
+        .find(|python| succeeds(python, &["-c", "import httpx, h2"]));
     if found.is_none() {
         test_needs::skip("httpx", "no Python with httpx and h2 here");
     }

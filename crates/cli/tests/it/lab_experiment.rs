@@ -74,7 +74,7 @@ fn assert_each_cell_once(stored: &Path) {
     let experiment = read(&stored.join("experiment.json"));
     let all = experiment["trials"].as_array().unwrap();
     let has_failed = |trial: &Value| trial["failed"].is_string();
-    let counting = all.iter().filter(|one| !has_failed(one) && one["discarded"].is_null());
+    let counting = all.iter().filter(|trial| !has_failed(trial) && trial["discarded"].is_null());
     let cell = |trial: &Value| (trial["block"].as_u64(), trial["arm"].to_string());
     let cells: Vec<_> = counting.map(cell).collect();
     assert_eq!(cells.len(), 18, "{cells:?}");
@@ -108,7 +108,7 @@ fn assert_broken_record_is_named(directory: &Path, stored: &Path) {
     let names_it = |text: &Value| text.as_str().is_some_and(|text| text.contains(&broken));
     let shown = json(&["lab", "show", "--json", "-", &copy]);
     let mut warnings = shown["warnings"].as_array().unwrap().iter();
-    let is_named = warnings.any(|one| one["code"] == "broken_record" && names_it(&one["text"]));
+    let is_named = warnings.any(|warning| warning["code"] == "broken_record" && names_it(&warning["text"]));
     assert!(is_named, "{:#}", shown["warnings"]);
     let compared = json(&["lab", "compare", "--json", "-", &copy, &copy]);
     assert!(compared["notes"].as_array().unwrap().iter().any(names_it), "{:#}", compared["notes"]);
@@ -152,10 +152,12 @@ fn an_experiment_is_run_stored_and_displayed() {
     assert_each_cell_once(&stored);
     let files = trials(&stored);
     let compared = experiment["comparisons"].as_array().unwrap();
-    let primary: Vec<&Value> = compared.iter().filter(|one| one["primary"] == true).collect();
+    let primary: Vec<&Value> = compared.iter().filter(|comparison| comparison["primary"] == true).collect();
     assert_eq!(primary.len(), 2, "{compared:#?}");
-    assert!(primary.iter().any(|one| one["noise"] == true && one["arm"] == "idle-repeat"));
-    assert!(primary.iter().all(|one| one["pairs"].as_array().unwrap().len() == 6));
+    assert!(
+        primary.iter().any(|comparison| comparison["noise"] == true && comparison["arm"] == "idle-repeat")
+    );
+    assert!(primary.iter().all(|comparison| comparison["pairs"].as_array().unwrap().len() == 6));
     assert!(!experiment["summary"].as_array().unwrap().is_empty());
     assert_eq!(read(&result)["schema"], "weir.experiment/1");
     // A finished experiment does not run again.
@@ -296,7 +298,7 @@ fn a_killed_experiment_goes_on() {
     let experiment = read(&stored.join("experiment.json"));
     assert_eq!((&experiment["plan"]["blocks_max"], &experiment["resumed"]), (&7.into(), &2.into()));
     let counted = experiment["trials"].as_array().unwrap().iter();
-    let counted = counted.filter(|one| !one["failed"].is_string() && one["discarded"].is_null());
+    let counted = counted.filter(|trial| !trial["failed"].is_string() && trial["discarded"].is_null());
     assert_eq!(counted.count(), 21, "{experiment:#}");
     // The earlier records are unchanged.
     assert_eq!(before.iter().map(bytes).collect::<Vec<_>>(), kept_bytes);

@@ -199,6 +199,6 @@ fn a_search_finds_streams_and_handshakes() {
     }
     let plain = run_weir(&["edge", "--find", "handshakes", "http://127.0.0.1:1/"]);
     assert!(plain.code == 2 && plain.stderr.contains("--find"), "{plain:?}");
-    let one = run_weir(&["edge", "--find", "streams", "http://127.0.0.1:1/"]);
-    assert!(one.code == 2 && one.stderr.contains("add --http 2"), "{one:?}");
+    let http1 = run_weir(&["edge", "--find", "streams", "http://127.0.0.1:1/"]);
+    assert!(http1.code == 2 && http1.stderr.contains("add --http 2"), "{http1:?}");
 }

@@ -24,8 +24,9 @@ fn figure(plan: &Value, name: &str) -> f64 {
 fn configs_of_a_plan_are_accepted_by_the_programs() {
     let _shared = shared_machine();
     let directory = temp_dir();
-    let one = ["--rate", "1k", "--service", "20ms", "--servers", "6", "--requests-per-connection", "100"];
-    let three = [
+    let one_backend =
+        ["--rate", "1k", "--service", "20ms", "--servers", "6", "--requests-per-connection", "100"];
+    let three_backends = [
         "--rate",
         "4k",
         "--queue-time",
@@ -39,7 +40,7 @@ fn configs_of_a_plan_are_accepted_by_the_programs() {
         "--backend",
         "b-c=3x50",
     ];
-    for (number, given) in [&one[..], &three[..]].into_iter().enumerate() {
+    for (number, given) in [&one_backend[..], &three_backends[..]].into_iter().enumerate() {
         for (target, file) in [("weir", "weir.toml"), ("haproxy", "haproxy.cfg"), ("nginx", "nginx.conf")] {
             let output = run_weir(&[&["plan", "--config", target], given].concat());
             assert_eq!(output.code, 0, "{}", output.stderr);

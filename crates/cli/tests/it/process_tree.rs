@@ -20,14 +20,14 @@ const MASTER_SCRIPT: &str =
     "exec 3<&0; \"$0\" serve -t 1 --until-stdin-closes --listen 127.0.0.1:0 <&3 & wait";
 
 /// Returns the subject's entries of a list of the observation.
-fn of_subject(output: &RunOutput, list: &str) -> Vec<Value> {
+fn select_subject_rows(output: &RunOutput, list: &str) -> Vec<Value> {
     let all = output.record["observed"][0][list].as_array().unwrap().iter();
-    all.filter(|one| one["role"] == "subject").cloned().collect()
+    all.filter(|row| row["role"] == "subject").cloned().collect()
 }
 
 /// Returns whether every count of system calls has some.
 fn has_counts(output: &RunOutput) -> bool {
-    let calls = of_subject(output, "calls");
+    let calls = select_subject_rows(output, "calls");
     let mut counts = calls.iter().filter(|count| count["call"] == "system calls");
     counts.all(|count| count["count"].as_u64() > Some(0))
 }
@@ -58,9 +58,9 @@ fn what_workers_do_is_their_masters() {
         return;
     }
     let burns = |functions: &[Value]| {
-        functions.iter().any(|one| one["function"].as_str().unwrap().contains("burn::burn"))
+        functions.iter().any(|function| function["function"].as_str().unwrap().contains("burn::burn"))
     };
-    assert!(burns(&of_subject(&output, "functions")), "{:?}", observed["functions"]);
+    assert!(burns(&select_subject_rows(&output, "functions")), "{:?}", observed["functions"]);
     assert!(observed["cost_after_s"].as_f64() > Some(0.0), "{:?}", observed["cost_after_s"]);
     let requests = || stats_of(authority)["requests"].as_u64().unwrap();
     let before = requests();

@@ -47,8 +47,9 @@ fn a_function_that_burns_is_on_top() {
     assert_eq!(output.code, 0, "{output:?}");
     let functions = output.record["functions"].as_array().unwrap();
     // The function reads the clock over and over; in a test build the name may belong to either.
-    let burns = functions.iter().find(|one| one["function"].as_str().unwrap().contains("burn::burn"));
-    assert!(burns.is_some_and(|one| one["total_fraction"].as_f64() > Some(0.5)), "{functions:?}");
+    let burns =
+        functions.iter().find(|function| function["function"].as_str().unwrap().contains("burn::burn"));
+    assert!(burns.is_some_and(|function| function["total_fraction"].as_f64() > Some(0.5)), "{functions:?}");
     assert!(output.stdout.contains("burn::burn"), "{}", output.stdout);
     assert!(fs::read_to_string(&folded).unwrap().contains("burn::burn"));
     assert!(fs::read_to_string(&svg).unwrap().contains("<svg"));
@@ -56,8 +57,8 @@ fn a_function_that_burns_is_on_top() {
     let against = start(WEIR, &[&["lab", "profile", "-p", &pid], &flags[..]].concat()).finish();
     assert_eq!(against.code, 0, "{against:?}");
     let changes = against.record["changes"].as_array().unwrap();
-    let burns = changes.iter().filter(|one| one["function"].as_str().unwrap().contains("burn::burn"));
-    let mut totals = burns.map(|one| (one["total_before"].as_f64(), one["total_after"].as_f64()));
+    let burns = changes.iter().filter(|change| change["function"].as_str().unwrap().contains("burn::burn"));
+    let mut totals = burns.map(|change| (change["total_before"].as_f64(), change["total_after"].as_f64()));
     assert!(totals.any(|(before, after)| before > Some(0.0) && after > Some(0.0)), "{changes:?}");
     assert!(against.stdout.contains("Compared"), "{}", against.stdout);
     drop(load);

@@ -40,7 +40,7 @@ fn server_table(name: &str, authority: &str, more: &str) -> String {
 }
 
 fn server_tables(all: &[(&str, &ScriptedServer)]) -> String {
-    let all = all.iter().map(|(name, one)| server_table(name, &one.authority, ""));
+    let all = all.iter().map(|(name, server)| server_table(name, &server.authority, ""));
     all.collect::<Vec<_>>().join(", ")
 }
 

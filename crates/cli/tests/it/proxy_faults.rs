@@ -83,5 +83,5 @@ pub(crate) fn end_in_json_log(proxy: &ProxyUnderTest, part: &str) -> String {
 }
 
 fn is_one_of(code: &str, codes: &str) -> bool {
-    codes.split('|').any(|one| one == code)
+    codes.split('|').any(|expected| expected == code)
 }

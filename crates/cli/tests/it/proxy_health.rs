@@ -117,7 +117,7 @@ fn wait_for_usable(proxy: &ProxyUnderTest, server: &str, usable: bool) {
     let is_so = |proxy: &ProxyUnderTest| {
         let status = proxy.status();
         let servers = status["pools"][0]["servers"].as_array().unwrap();
-        let of_server = servers.iter().find(|one| one["name"] == server).unwrap();
+        let of_server = servers.iter().find(|row| row["name"] == server).unwrap();
         of_server["usable"] == usable
     };
     assert!(within(EVENT_TIMEOUT, || is_so(proxy)), "{server}: {:#}", proxy.status());
@@ -307,7 +307,7 @@ fn an_agent_drains_weighs_and_takes_down() {
 /// Formats a pool of servers named by their position, in which each failure costs the client its
 /// request.
 fn pool_of(servers: &[&BreakableServer], outlier: &str) -> String {
-    let servers: Vec<&ScriptedServer> = servers.iter().map(|one| &one.server).collect();
+    let servers: Vec<&ScriptedServer> = servers.iter().map(|breakable| &breakable.server).collect();
     pool_of_scripts(&servers, outlier)
 }
 
@@ -315,7 +315,7 @@ fn pool_of_scripts(servers: &[&ScriptedServer], outlier: &str) -> String {
     let servers: Vec<String> = servers
         .iter()
         .enumerate()
-        .map(|(at, one)| format!("{{ name = \"s{at}\", address = \"{}\" }}", one.authority))
+        .map(|(at, server)| format!("{{ name = \"s{at}\", address = \"{}\" }}", server.authority))
         .collect();
     let servers = servers.join(", ");
     let top = CONFIG_HEAD.replace("threads = 2", "threads = 1");

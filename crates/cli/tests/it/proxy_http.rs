@@ -404,9 +404,9 @@ fn the_limit_of_connections_holds_for_all_threads_together() {
         let asking = clients
             .into_iter()
             .map(|mut client| std::thread::spawn(move || assert_eq!(client.get("/").status, 200)));
-        for one in asking.collect::<Vec<_>>() {
+        for handle in asking.collect::<Vec<_>>() {
             assert!(open(&proxy) <= 8.0, "{}", proxy.metrics());
-            one.join().unwrap();
+            handle.join().unwrap();
         }
     }
 }

@@ -101,7 +101,7 @@ impl Failures {
         self.assert_none(what);
         self.excused.sort_unstable();
         println!("{what}: {} of {} rows pass", self.rows - self.excused.len(), self.rows);
-        for deviation in self.excused.chunk_by(|one, other| one == other) {
+        for deviation in self.excused.chunk_by(|left, right| left == right) {
             println!("  {} rows otherwise: {}", deviation.len(), deviation[0]);
         }
     }

@@ -120,10 +120,10 @@ fn retry_after(response: &ReceivedResponse) -> u64 {
 /// Returns a client connection from this address of the loopback.
 fn client_from(last: u8, authority: &str) -> TcpStream {
     let to: SocketAddr = authority.parse().unwrap();
-    let one = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&one, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
-    connect(&one, &to).unwrap();
-    let stream = TcpStream::from(one);
+    let client_socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&client_socket, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
+    connect(&client_socket, &to).unwrap();
+    let stream = TcpStream::from(client_socket);
     stream.set_read_timeout(Some(EVENT_TIMEOUT)).unwrap();
     stream
 }

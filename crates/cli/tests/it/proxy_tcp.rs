@@ -146,11 +146,11 @@ fn assert_no_wrong_byte_arrives_through_haproxy() {
         // If both sides end at about the same time, HAProxy may send a reset, which also discards
         // bytes in flight. The test can only require that no received byte was wrong.
         let arrived = exchange_streams(&proxy, length, &received);
-        let is_whole = arrived.iter().all(|one| one.as_ref().is_ok_and(|&one| one == length));
+        let is_whole = arrived.iter().all(|result| result.as_ref().is_ok_and(|&bytes| bytes == length));
         if !is_whole {
             println!("{length} bytes each way through HAProxy: {arrived:?}");
         }
-        assert!(arrived.iter().flatten().all(|&one| one <= length), "{arrived:?}");
+        assert!(arrived.iter().flatten().all(|&bytes| bytes <= length), "{arrived:?}");
         if is_whole {
             HaproxyLogLine::tcp(&proxy.wait_for_lines_with("stdout", &format!(" {length} "), 1)[0]);
         }

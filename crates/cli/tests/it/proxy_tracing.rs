@@ -256,7 +256,8 @@ fn openmetrics(proxy: &ProxyUnderTest) -> (String, String) {
 /// Returns what the parser found; `None`: it is not here.
 fn parsed(text: &str) -> Option<Value> {
     let check = ["-c", "import prometheus_client.openmetrics.parser"];
-    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(|one| succeeds(one, &check)) else {
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(|python| succeeds(python, &check))
+    else {
         test_needs::skip("prometheus-client", "no Python with prometheus_client here");
         return None;
     };
@@ -300,24 +301,26 @@ fn buckets_have_the_traces_of_recorded_requests_as_exemplars() {
         (&"counter".into(), &"histogram".into())
     );
     let exemplars = found["exemplars"].as_array().unwrap();
-    let count = |class: &str| exemplars.iter().filter(|one| one["labels"]["class"] == class).count();
+    let count =
+        |class: &str| exemplars.iter().filter(|exemplar| exemplar["labels"]["class"] == class).count();
     assert!(count("2xx") >= 1 && count("5xx") == 1, "{exemplars:#?}");
-    for one in exemplars {
+    for exemplar in exemplars {
         assert_eq!(
-            (&one["name"], &one["labels"]["route"]),
+            (&exemplar["name"], &exemplar["labels"]["route"]),
             (&"weir_request_seconds_bucket".into(), &"main".into())
         );
-        let row = rows.iter().find(|row| row["trace_id"] == one["exemplar"]["trace_id"]);
-        let row = row.unwrap_or_else(|| panic!("a trace of no request: {one} {rows:#?}"));
+        let row = rows.iter().find(|row| row["trace_id"] == exemplar["exemplar"]["trace_id"]);
+        let row = row.unwrap_or_else(|| panic!("a trace of no request: {exemplar} {rows:#?}"));
         let status = row["status"].to_string();
-        assert!(one["labels"]["class"].as_str().unwrap().starts_with(&status[..1]), "{one} {row}");
-        let (value, bound) = (one["value"].as_f64().unwrap(), one["labels"]["le"].as_str().unwrap());
-        assert_eq!((value * 1e6) as u64, row["total_us"].as_u64().unwrap(), "{one} {row}");
-        assert!(bound == "+Inf" || value <= bound.parse().unwrap(), "{one}");
-        assert!(one["time"].as_f64().unwrap() > 1.6e9, "{one}");
+        assert!(exemplar["labels"]["class"].as_str().unwrap().starts_with(&status[..1]), "{exemplar} {row}");
+        let (value, bound) =
+            (exemplar["value"].as_f64().unwrap(), exemplar["labels"]["le"].as_str().unwrap());
+        assert_eq!((value * 1e6) as u64, row["total_us"].as_u64().unwrap(), "{exemplar} {row}");
+        assert!(bound == "+Inf" || value <= bound.parse().unwrap(), "{exemplar}");
+        assert!(exemplar["time"].as_f64().unwrap() > 1.6e9, "{exemplar}");
     }
     // The first request was not recorded.
-    assert!(exemplars.iter().all(|one| one["exemplar"]["trace_id"] != first["trace_id"]));
+    assert!(exemplars.iter().all(|exemplar| exemplar["exemplar"]["trace_id"] != first["trace_id"]));
     // Neither the other format nor a proxy without traces has any.
     let plain = Client::connect(proxy.admin()).get_with_fields("/metrics", "Host: localhost\r\n");
     assert!(!String::from_utf8(plain.body).unwrap().contains(" # {"));

@@ -145,12 +145,12 @@ fn values_and_conditions_are_those_of_the_verified_certificate() {
 #[test]
 fn limits_and_servers_are_those_of_the_verified_subject() {
     let _shared = shared_machine();
-    let (one, other) = (echoing_server("a"), echoing_server("b"));
+    let (first_server, second_server) = (echoing_server("a"), echoing_server("b"));
     let rest = format!(
         "[[route]]\npath = '/limited'\nrate-limit = {{ rate = 0.001, burst = 1, key = 'header:x-client-dn' }}\n\
          pool = 'app'\n[[route]]\npool = 'app'\n[pool.app]\nservers = ['{}', '{}']\nbalance = 'consistent-hash'\n\
          hash = {{ key = 'header:x-client-dn', load-factor = 100 }}\n",
-        one.authority, other.authority
+        first_server.authority, second_server.authority
     );
     let Some(setup) = CertificateProxy::start("", &rest) else { return };
     for (version, first) in [("--http1.1", "200"), ("--http2", "429")] {
@@ -178,7 +178,7 @@ fn limits_and_servers_are_those_of_the_verified_subject() {
 #[test]
 fn fields_that_connection_names_have_no_effect() {
     let _shared = shared_machine();
-    let (one, other) = (echoing_server("a"), echoing_server("b"));
+    let (first_server, second_server) = (echoing_server("a"), echoing_server("b"));
     let proxy = ProxyUnderTest::weir(&format!(
         "threads = 1\nadmin = '127.0.0.1:0'\n[[log]]\nto = 'file:HOME/access.json'\n[listener.web]\n\
          bind = '127.0.0.1:0'\n[[route]]\npath = '/user'\nheader = {{ x-user = true }}\ndeny = 403\n\
@@ -186,7 +186,7 @@ fn fields_that_connection_names_have_no_effect() {
          [[route]]\npath = '/limited'\nrate-limit = {{ rate = 0.001, burst = 1, key = 'header:x-user' }}\n\
          pool = 'app'\n[[route]]\npool = 'app'\n[pool.app]\nservers = ['{}', '{}']\n\
          sticky = {{ cookie = 'SRV', key = '0123456789abcdef' }}\n",
-        one.authority, other.authority
+        first_server.authority, second_server.authority
     ));
     let send = |path: &str, fields: &str| {
         let mut client = proxy.client();

@@ -19,7 +19,7 @@ fn run_theme(theme: &str) {
     let rows = parse_rows(theme);
     let wrong: Vec<String> = std::thread::scope(|scope| {
         let started: Vec<_> = rows.iter().map(|row| (row, scope.spawn(|| check_row(row)))).collect();
-        let ended = started.into_iter().map(|(row, one)| (row, one.join()));
+        let ended = started.into_iter().map(|(row, handle)| (row, handle.join()));
         ended
             .filter_map(|(row, result)| match result {
                 Ok(Ok(())) => None,

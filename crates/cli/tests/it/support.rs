@@ -171,7 +171,7 @@ pub(crate) fn listens_on(id: i32, port: u16) -> bool {
             let mut files = entries(format!("{}/fd", thread.path().display()));
             files.any(|file| {
                 let link = fs::read_link(file.path());
-                link.is_ok_and(|to| sockets.iter().any(|one| to.as_os_str() == one.as_str()))
+                link.is_ok_and(|to| sockets.iter().any(|socket| to.as_os_str() == socket.as_str()))
             })
         })
 }
@@ -407,7 +407,7 @@ impl RunOutput {
         assert!(total("sent") <= total("requests"), "{totals:#}");
         for name in ["responses", "bytes_in", "bytes_out", "dropped"] {
             let intervals = self.record["intervals"].as_array().unwrap().iter();
-            let of_intervals: u64 = intervals.map(|one| one[name].as_u64().unwrap()).sum();
+            let of_intervals: u64 = intervals.map(|interval| interval[name].as_u64().unwrap()).sum();
             assert_eq!(of_intervals, total(name), "{name} of the intervals");
         }
     }

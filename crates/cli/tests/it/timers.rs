@@ -100,15 +100,15 @@ fn send_pieces(stream: &mut TcpStream, unit: &[u8], is_over: impl Fn(&Received) 
 
 /// Frames that prolong nothing.
 fn useless_frames() -> Vec<(&'static str, Vec<u8>)> {
-    let one = 1_u32.to_be_bytes();
+    let increment = 1_u32.to_be_bytes();
     vec![
         ("ping", frame(6, 0, 0, b"12345678")),
         ("settings", frame(4, 0, 0, b"")),
         ("priority", frame(2, 0, 1, &[0, 0, 0, 0, 9])),
         ("unknown", frame(200, 0, 0, b"unknown frame")),
-        ("window of the connection", frame(8, 0, 0, &one)),
-        ("window of a stream", frame(8, 0, 1, &one)),
-        ("window of another stream", frame(8, 0, 3, &one)),
+        ("window of the connection", frame(8, 0, 0, &increment)),
+        ("window of a stream", frame(8, 0, 1, &increment)),
+        ("window of another stream", frame(8, 0, 3, &increment)),
     ]
 }
 

@@ -382,9 +382,9 @@ fn the_machine_is_checked_without_root() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let settings = report["settings"].as_array().unwrap();
     assert!(settings.len() > 170);
-    let range = settings.iter().find(|one| one["name"] == "net.ipv4.ip_local_port_range").unwrap();
+    let range = settings.iter().find(|setting| setting["name"] == "net.ipv4.ip_local_port_range").unwrap();
     assert!(range["value"].is_string() && range["wanted"] == "1024 65023");
-    let removed = settings.iter().find(|one| one["name"] == "net.ipv4.tcp_tw_recycle").unwrap();
+    let removed = settings.iter().find(|setting| setting["name"] == "net.ipv4.tcp_tw_recycle").unwrap();
     assert_eq!((&removed["action"], &removed["reason"]), (&"absent".into(), &"removed in 4.12".into()));
 }
 
@@ -449,7 +449,8 @@ fn a_trial_sets_the_virtual_links_of_its_namespaces() {
     assert_eq!(run.status.code(), Some(0), "{}", text(&run));
     let report = read_trial(directory.path(), "out");
     let settings = report["settings"].as_array().unwrap();
-    let found: Vec<_> = settings.iter().map(|one| (&one["name"], &one["value"], &one["default"])).collect();
+    let found: Vec<_> =
+        settings.iter().map(|setting| (&setting["name"], &setting["value"], &setting["default"])).collect();
     assert_eq!(
         found,
         [

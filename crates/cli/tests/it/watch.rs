@@ -70,17 +70,17 @@ fn a_record_has_the_schema_and_the_process_that_serves_a_url() {
 #[test]
 fn names_that_are_given_are_the_roles() {
     let _shared = shared_machine();
-    let one = OriginProcess::start(&["-t", "1"]);
-    let other = OriginProcess::start(&["-t", "1"]);
-    let named = format!("origin={}", other.process.id());
-    let output = run_weir(&["watch", "--once", "--json", "-", "--port", &port(&one), "--pid", &named]);
+    let subject = OriginProcess::start(&["-t", "1"]);
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let named = format!("origin={}", origin.process.id());
+    let output = run_weir(&["watch", "--once", "--json", "-", "--port", &port(&subject), "--pid", &named]);
     let record: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
     let roles = record["observed"]["roles"].as_array().unwrap();
     let names: Vec<&str> = roles.iter().map(|role| role["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["origin", "subject"]);
     // The ports of a process are found without being named.
     let ports = record["observed"]["ports"].as_array().unwrap();
-    assert!(ports.iter().any(|used| used["port"].as_u64() == port(&other).parse().ok()), "{ports:?}");
+    assert!(ports.iter().any(|used| used["port"].as_u64() == port(&origin).parse().ok()), "{ports:?}");
 }
 
 #[test]

@@ -327,9 +327,9 @@ fn a_single_file_has_two_paths() {
 
 #[test]
 fn replicas_have_the_same_tags_unless_the_inode_is_in_them() {
-    let (one, other) = (Tree::new(), Tree::new());
+    let (first, second) = (Tree::new(), Tree::new());
     for name in ["small.txt", "large.txt"] {
-        let [from, to] = [&one, &other].map(|tree| tree.directory.path().join("root").join(name));
+        let [from, to] = [&first, &second].map(|tree| tree.directory.path().join("root").join(name));
         let modified = fs::metadata(&from).unwrap().modified().unwrap();
         // Many tools copy whole seconds.
         let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -338,7 +338,7 @@ fn replicas_have_the_same_tags_unless_the_inode_is_in_them() {
     }
     for (etag, is_same) in [("", true), ("mtime-size", true), ("inode", false)] {
         let sites =
-            [&one, &other].map(|tree| tree.site(|plan| plan.etags = EtagSource::parse(etag).unwrap()));
+            [&first, &second].map(|tree| tree.site(|plan| plan.etags = EtagSource::parse(etag).unwrap()));
         for target in ["/small.txt", "/large.txt"] {
             let [tag, other_tag] =
                 sites.each_ref().map(|site| get(site, target, &[]).field("ETag").unwrap().to_owned());

@@ -117,8 +117,8 @@ pub(super) fn tcp_memory(view: &Places<'_>, out: &mut Vec<Measurement>) {
 /// Reads the fullest moment of each accept queue.
 pub(super) fn full_accept_queues(view: &Places<'_>, out: &mut Vec<Measurement>) {
     let full = |place: &Place<'_, _>| {
-        let full = place.values.max(|one: &ListenerQueue| Some(f64::from(one.full)))?;
-        let waiting = place.values.max(|one| Some(f64::from(one.waiting)))?;
+        let full = place.values.max(|queue: &ListenerQueue| Some(f64::from(queue.full)))?;
+        let waiting = place.values.max(|queue| Some(f64::from(queue.waiting)))?;
         Some((full, [format_count(waiting), place.last.backlog.to_string()]))
     };
     each(&view.listeners, ScreenSection::Sockets, full, out);
@@ -126,7 +126,7 @@ pub(super) fn full_accept_queues(view: &Places<'_>, out: &mut Vec<Measurement>) 
 
 pub(super) fn accept_queue_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
     let fill = |place: &Place<'_, ListenerQueue>| {
-        let waiting = place.values.max(|one| Some(f64::from(one.waiting)))?;
+        let waiting = place.values.max(|queue| Some(f64::from(queue.waiting)))?;
         let facts = [waiting, f::accept_capacity(place.last)].map(format_count);
         Some((place.values.max(f::ACCEPT_QUEUE.read)?, facts))
     };
@@ -137,7 +137,7 @@ pub(super) fn accept_queue_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
 pub(super) fn half_open(view: &Places<'_>, out: &mut Vec<Measurement>) {
     let half_open = |place: &Place<'_, EndQueues>| {
         let mut listeners = view.listeners.iter().map(|listener| listener.last);
-        let listener = listeners.find(|one| one.port == place.last.port && one.backlog > 0)?;
+        let listener = listeners.find(|listener| listener.port == place.last.port && listener.backlog > 0)?;
         let half_open = in_state(place, "syn-recv");
         let facts = [format_count(half_open), listener.backlog.to_string()];
         (place.last.end == ConnectionEnd::Server).then_some((half_open / f::accept_capacity(listener), facts))
@@ -278,7 +278,7 @@ pub(super) fn run_queue(view: &Places<'_>, out: &mut Vec<Measurement>) {
     each(&view.roles, ScreenSection::Processes, wait_ratio, out);
 }
 
-fn of_threads(
+fn measure_threads(
     view: &Places<'_>,
     facts_of: impl Fn(&[ThreadCpuUse], &ThreadCpuUse) -> Option<[String; 2]>,
     out: &mut Vec<Measurement>,
@@ -293,7 +293,7 @@ fn of_threads(
 }
 
 pub(super) fn busy_thread(view: &Places<'_>, out: &mut Vec<Measurement>) {
-    of_threads(view, |_, _| Some(no_facts()), out);
+    measure_threads(view, |_, _| Some(no_facts()), out);
 }
 
 /// Reads a busy thread while the machine and the other threads of its process are idle.
@@ -305,7 +305,7 @@ pub(super) fn single_busy_thread(view: &Places<'_>, out: &mut Vec<Measurement>) 
         let limited = idle > IDLE_MIN && others.all(|other| other.busy < thread.busy * 0.7);
         limited.then(|| [percent(idle), String::new()])
     };
-    of_threads(view, is_single, out);
+    measure_threads(view, is_single, out);
 }
 
 pub(super) fn machine_busy(view: &Places<'_>, out: &mut Vec<Measurement>) {
@@ -337,9 +337,9 @@ pub(super) fn softirq_on_one_cpu(view: &Places<'_>, out: &mut Vec<Measurement>) 
 pub(super) fn link_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
     for direction in [f::link_use_sent, f::link_use_received] {
         let fill = |link: &Place<'_, _>| {
-            let bits_per_s = link.values.mean(|one| Some(direction(one)?.bits_per_s))?;
+            let bits_per_s = link.values.mean(|link_use| Some(direction(link_use)?.bits_per_s))?;
             let facts = [bits_per_s, direction(link.last)?.max_bits_per_s].map(format_bit_rate);
-            Some((link.values.mean(|one| Some(direction(one)?.used_fraction()))?, facts))
+            Some((link.values.mean(|link_use| Some(direction(link_use)?.used_fraction()))?, facts))
         };
         each(&view.links, ScreenSection::Links, fill, out);
     }
@@ -348,8 +348,8 @@ pub(super) fn link_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
 pub(super) fn queue_delay(view: &Places<'_>, out: &mut Vec<Measurement>) {
     for link in &view.links {
         for (index, queue) in link.last.queues.iter().enumerate() {
-            let bytes = link.values.mean(|one| Some(one.queues.get(index)?.backlog_bytes as f64));
-            let delay_ns = link.values.mean(|one| (f::QUEUE_DELAY.read)(one.queues.get(index)?));
+            let bytes = link.values.mean(|link_use| Some(link_use.queues.get(index)?.backlog_bytes as f64));
+            let delay_ns = link.values.mean(|link_use| (f::QUEUE_DELAY.read)(link_use.queues.get(index)?));
             let reading = delay_ns.zip(bytes);
             let reading = reading.map(|(ns, bytes)| (ns, [format_bytes(bytes), queue.kind.clone()]));
             push(ScreenSection::Links, &link.label, reading, out);
@@ -359,7 +359,7 @@ pub(super) fn queue_delay(view: &Places<'_>, out: &mut Vec<Measurement>) {
 
 pub(super) fn link_drops(view: &Places<'_>, out: &mut Vec<Measurement>) {
     let drops = |link: &Place<'_, LinkUse>| {
-        let received = link.values.mean_of(|one| one.rx_drops_per_s);
+        let received = link.values.mean_of(|link_use| link_use.rx_drops_per_s);
         let sent = link.values.mean_of(f::sent_drops_per_s);
         let text = format!("{} received, {} sent", format_count(received), format_count(sent));
         Some((link.values.mean(f::LINK_DROPS.read)?, [text, String::new()]))
@@ -380,10 +380,10 @@ pub(super) fn exceeded_allowances(view: &Places<'_>, out: &mut Vec<Measurement>)
 /// Returns the means of the driver's counters; samples omit those that did not change.
 pub(super) fn driver_counters<'a>(link: &Place<'a, LinkUse>) -> Vec<(&'a str, f64)> {
     let mut names: Vec<&str> =
-        link.values.values().flat_map(|one| one.driver.keys()).map(String::as_str).collect();
+        link.values.values().flat_map(|link_use| link_use.driver.keys()).map(String::as_str).collect();
     names.sort_unstable();
     names.dedup();
-    let mean = |name: &str| link.values.mean_of(|one| one.driver.get(name).copied().unwrap_or(0.0));
+    let mean = |name: &str| link.values.mean_of(|link_use| link_use.driver.get(name).copied().unwrap_or(0.0));
     names.into_iter().map(|name| (name, mean(name))).collect()
 }
 
@@ -413,7 +413,7 @@ pub(super) fn pressure(
 /// Reads the median of the percentiles: they cannot be averaged.
 pub(super) fn wakeup_latency(view: &Places<'_>, out: &mut Vec<Measurement>) {
     let lag = |probe: &Place<'_, WakeupLag>| {
-        let max_ns = probe.values.values().map(|one| one.lag_max_ns).max()?;
+        let max_ns = probe.values.values().map(|lag| lag.lag_max_ns).max()?;
         Some((probe.values.median(f::WAKE_UP_LAG.read)?, [format_duration_ns(max_ns), String::new()]))
     };
     each(&view.wakeup_lags, ScreenSection::Machine, lag, out);

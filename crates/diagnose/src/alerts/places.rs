@@ -46,8 +46,9 @@ impl<'a> Places<'a> {
     /// Takes the last `span_s` seconds of an observation, at least one sample.
     pub(super) fn over_last(observed: &'a MachineObservation, span_s: f64) -> Self {
         let window = MachineWindow::over_last(observed, span_s);
-        let samples: Vec<_> = window.samples().into_iter().map(|one| (one.length_s, one)).collect();
-        let snapshots: Vec<_> = window.snapshots().into_iter().map(|one| (one.time_s, one)).collect();
+        let samples: Vec<_> = window.samples().into_iter().map(|sample| (sample.length_s, sample)).collect();
+        let snapshots: Vec<_> =
+            window.snapshots().into_iter().map(|snapshot| (snapshot.time_s, snapshot)).collect();
         let spaces = samples.last().map_or(0, |(_, sample)| sample.namespaces.len());
         let in_namespace = |link: &LinkUse| match link.role.as_str() {
             // Names may be the same in several namespaces.
@@ -62,28 +63,33 @@ impl<'a> Places<'a> {
         Self {
             window,
             machine: window.series(),
-            cpus: places(&samples, |one| &one.cpus, |a, b| a.cpu == b.cpu, |cpu| cpu_label(cpu.cpu)),
+            cpus: places(&samples, |sample| &sample.cpus, |a, b| a.cpu == b.cpu, |cpu| cpu_label(cpu.cpu)),
             roles: roles(&window),
-            namespaces: places(&samples, |one| &one.namespaces, |a, b| a.roles == b.roles, namespace),
+            namespaces: places(&samples, |sample| &sample.namespaces, |a, b| a.roles == b.roles, namespace),
             links: places(
                 &samples,
-                |one| &one.links,
+                |sample| &sample.links,
                 |a, b| a.name == b.name && a.role == b.role,
                 in_namespace,
             ),
             wakeup_lags: places(
                 &samples,
-                |one| &one.wakeup_lags,
+                |sample| &sample.wakeup_lags,
                 |a, b| a.cpu == b.cpu,
                 |probe| format!("wakeup latency {}", cpu_label(probe.cpu)),
             ),
             listeners: places(
                 &snapshots,
-                |one| &one.listeners,
+                |snapshot| &snapshot.listeners,
                 |a, b| a.port == b.port,
                 |listener| format!("port {}", listener.port),
             ),
-            ends: places(&snapshots, |one| &one.ends, |a, b| a.port == b.port && a.end == b.end, end_label),
+            ends: places(
+                &snapshots,
+                |snapshot| &snapshot.ends,
+                |a, b| a.port == b.port && a.end == b.end,
+                end_label,
+            ),
         }
     }
 
@@ -110,7 +116,7 @@ fn places<'a, T, P>(
     let place = |last: &'a P| {
         let values = samples
             .iter()
-            .filter_map(|(at, sample)| Some((*at, list(sample).iter().find(|one| is_same(one, last))?)));
+            .filter_map(|(at, sample)| Some((*at, list(sample).iter().find(|value| is_same(value, last))?)));
         Place { label: label(last), last, values: values.collect() }
     };
     list(newest).iter().map(place).collect()
@@ -142,7 +148,7 @@ pub(super) fn threads(role: &Place<'_, RoleUse>) -> Vec<ThreadCpuUse> {
         }
     }
     let mut threads: Vec<ThreadCpuUse> = by_tid.into_values().collect();
-    sort_by(&mut threads, |one, other| other.busy.total_cmp(&one.busy));
+    sort_by(&mut threads, |left, right| right.busy.total_cmp(&left.busy));
     threads
 }
 

@@ -383,7 +383,7 @@ pub(super) fn evaluate_rules(view: &Places<'_>) -> Vec<Finding> {
     for rule in RULES {
         readings.clear();
         (rule.measure)(view, &mut readings);
-        sort_by(&mut readings, |one, other| other.value.total_cmp(&one.value));
+        sort_by(&mut readings, |left, right| right.value.total_cmp(&left.value));
         for reading in readings.iter().filter(|reading| reading.value > rule.threshold) {
             if !findings.iter().any(|other| is_covered(other, rule, reading)) {
                 findings.push(to_finding(rule, reading));

@@ -79,7 +79,7 @@ fn cpu_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
     lines.extend(neighbour_line(view));
     let used = |cpu: &Place<'_, _>| cpu.values.mean(f::CPU_USED.read).unwrap_or(0.0);
     let mut cpus: Vec<_> = view.cpus.iter().map(|cpu| (used(cpu), cpu)).collect();
-    sort_by(&mut cpus, |one, other| other.0.total_cmp(&one.0));
+    sort_by(&mut cpus, |left, right| right.0.total_cmp(&left.0));
     cpus.truncate(CPUS_MAX);
     sort_by_key(&mut cpus, |(_, cpu)| cpu.last.cpu);
     for (used, cpu) in cpus {
@@ -188,7 +188,7 @@ fn process_line(view: &Places<'_>, role: &Place<'_, RoleUse>) -> ScreenLine {
 /// Formats the disk use of a role's cgroup.
 fn disk_text(role: &Place<'_, RoleUse>) -> String {
     let mean = |figure: fn(&DiskUse) -> f64| {
-        role.values.mean(|one| one.cgroup.as_ref()?.disk.as_ref().map(figure)).map(format_byte_rate)
+        role.values.mean(|role_use| role_use.cgroup.as_ref()?.disk.as_ref().map(figure)).map(format_byte_rate)
     };
     let used = mean(|disk| disk.read_bytes_per_s).zip(mean(|disk| disk.written_bytes_per_s));
     or_dash(used, |(read, written)| format!("{read} read {written} written"))
@@ -270,8 +270,8 @@ fn tcp_line(view: &Places<'_>, space: &Place<'_, NamespaceUse>) -> ScreenLine {
 fn socket_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
     for place in &view.listeners {
         let [waiting, full] = [
-            place.values.max(|one| Some(f64::from(one.waiting))),
-            place.values.max(|one| Some(f64::from(one.full))),
+            place.values.max(|queue| Some(f64::from(queue.waiting))),
+            place.values.max(|queue| Some(f64::from(queue.full))),
         ]
         .map(|count| format!("{:.0}", count.unwrap_or(0.0)));
         let cells = vec![
@@ -353,8 +353,8 @@ fn machine_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
         lines.push(line.with_utilization(last.and_then(f::CONNTRACK_USED.read)));
     }
     for probe in view.wakeup_lags.iter().take(CPUS_MAX) {
-        let max_ns = probe.values.values().map(|one| one.lag_max_ns).max().unwrap_or(0);
-        let median_ns = probe.values.median_of(|one| one.lag_p50_ns as f64);
+        let max_ns = probe.values.values().map(|lag| lag.lag_max_ns).max().unwrap_or(0);
+        let median_ns = probe.values.median_of(|lag| lag.lag_p50_ns as f64);
         let tail_ns = probe.values.median(f::WAKE_UP_LAG.read).unwrap_or(0.0);
         let cells = vec![
             ScreenCell::new("median", format_duration_ns(median_ns as u64)),

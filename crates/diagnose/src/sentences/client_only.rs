@@ -171,7 +171,8 @@ fn load_shape(facts: &Facts<'_>, subject: &str) -> String {
     let run = facts.view.run;
     let rate = facts.rate();
     let is_open = run.rates.offered_per_s.is_some();
-    let missed = run.objectives.iter().filter(|one| !one.met).map(|one| one.text.as_str());
+    let missed =
+        run.objectives.iter().filter(|objective| !objective.met).map(|objective| objective.text.as_str());
     let missed: Vec<&str> = missed.collect();
     match facts.value(&s::QUEUEING) {
         Some(fraction)

@@ -21,7 +21,7 @@ pub(crate) fn port_exhaustion(facts: &Facts<'_>) -> Answer {
     let of_ports = ports.map_or_else(String::new, |ports| format!(" {ports:.0}"));
     let keep = if is_client { "this load (no `-r`)" } else { "your service to its servers" };
     answer(
-        format!("{who} has no free local port for a new connection: {} failed", of_requests(run, count)),
+        format!("{who} has no free local port for a new connection: {} failed", format_requests(run, count)),
         &[
             facts.phrase(&s::PORTS, &format!("{{}} of the{of_ports} ports to that address are in use")),
             format!(
@@ -61,7 +61,7 @@ pub(crate) fn fd_limit(facts: &Facts<'_>) -> Answer {
 }
 
 pub(crate) fn conntrack_full(facts: &Facts<'_>) -> Answer {
-    let max = facts.of_machine(|sample| sample.conntrack.map(|table| table.entries_max as f64));
+    let max = facts.read_machine_median(|sample| sample.conntrack.map(|table| table.entries_max as f64));
     let size = max.map_or_else(String::new, |max| format!(" of {} entries", format_number(max)));
     let larger = max.map_or(1_048_576, |max| (max as u64).saturating_mul(4));
     answer(
@@ -145,7 +145,7 @@ pub(crate) fn run_invalid(facts: &Facts<'_>) -> Answer {
     answer(
         match totals.good() {
             0 => format!("no request got a good response: {}", cause.description(run)),
-            _ => format!("{} got no good response: {}", of_requests(run, bad), cause.description(run)),
+            _ => format!("{} got no good response: {}", format_requests(run, bad), cause.description(run)),
         },
         &[
             format!("the counts are {kinds}"),
@@ -191,12 +191,12 @@ fn waiting_phrase(facts: &Facts<'_>) -> String {
 fn failed_phrase(run: &Run) -> String {
     match run.totals.requests.saturating_sub(run.totals.good()) {
         0 => String::new(),
-        bad => format!("{} failed", of_requests(run, bad)),
+        bad => format!("{} failed", format_requests(run, bad)),
     }
 }
 
 /// Formats "935 of 935 requests".
-fn of_requests(run: &Run, count: u64) -> String {
+fn format_requests(run: &Run, count: u64) -> String {
     format!("{count} of {}", format_plural(run.totals.requests, "request"))
 }
 

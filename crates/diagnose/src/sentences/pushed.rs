@@ -22,7 +22,7 @@ struct Pushed<'a> {
 }
 
 impl<'a> Pushed<'a> {
-    fn of_run(run: &'a Run) -> Option<Self> {
+    fn from_run(run: &'a Run) -> Option<Self> {
         if let Some(stream) = &run.event_stream {
             let (count, per_s) = (stream.events, stream.events_per_s);
             return Some(Self { noun: "event", count, per_s, gap: &stream.gap, lost: stream.lost });
@@ -35,13 +35,13 @@ impl<'a> Pushed<'a> {
 
 /// Returns the noun and the rate of what the server of a run sent by itself; `None` for another load, or if nothing came.
 pub fn pushed_rate(run: &Run) -> Option<(&'static str, f64)> {
-    Pushed::of_run(run).filter(|pushed| pushed.count > 0).map(|pushed| (pushed.noun, pushed.per_s))
+    Pushed::from_run(run).filter(|pushed| pushed.count > 0).map(|pushed| (pushed.noun, pushed.per_s))
 }
 
 /// Returns the answer; `None` for another load, or if nothing came.
 pub(crate) fn pushed(facts: &Facts<'_>) -> Option<Answer> {
     let run = facts.view.run;
-    let Pushed { noun, count, per_s, gap, lost } = Pushed::of_run(run).filter(|pushed| pushed.count > 0)?;
+    let Pushed { noun, count, per_s, gap, lost } = Pushed::from_run(run).filter(|pushed| pushed.count > 0)?;
     let first = &run.latency.last_byte.response;
     let gaps = (gap.count > 0).then(|| {
         let [p50, p99, max] = [gap.p50_ns, gap.p99_ns, gap.max_ns].map(|ns| format_ns(ns as f64));

@@ -289,7 +289,7 @@ pub(super) fn counter_of_both_ends(view: &RunView<'_>, names: &[&str]) -> Option
     };
     let generators = view.machines(GENERATOR).into_iter().filter(is_other_namespace);
     let generators = generators.filter_map(|machine| machine.counter(GENERATOR, names));
-    view.counter(SUBJECT, names).into_iter().chain(generators).reduce(|sum, one| sum + one)
+    view.counter(SUBJECT, names).into_iter().chain(generators).reduce(|sum, count| sum + count)
 }
 
 /// Returns the growth of a sum over the sockets of one end, per second, on all machines of a role.
@@ -306,7 +306,7 @@ pub(super) fn growth_per_s(
         let ends: Series<'_, EndQueues> = ends.iter().map(|(time_s, ends)| (*time_s, ends)).collect();
         (last > first).then(|| ends.growth(figure) / (last - first))
     };
-    view.machines(role).into_iter().filter_map(machine_growth).reduce(|sum, one| sum + one)
+    view.machines(role).into_iter().filter_map(machine_growth).reduce(|sum, growth| sum + growth)
 }
 
 /// Returns the growth of the time in which sockets were limited, divided by the growth of their
@@ -366,7 +366,9 @@ pub(super) fn threads_in_writes(view: &RunView<'_>) -> Option<f64> {
         return Some(0.0);
     }
     let functions = view.machine(SUBJECT).into_iter().flat_map(|machine| &machine.observed.functions);
-    let sync = functions.filter(|one| one.role == SUBJECT && is_sync(one)).map(|one| one.total_fraction);
+    let sync = functions
+        .filter(|function| function.role == SUBJECT && is_sync(function))
+        .map(|function| function.total_fraction);
     Some(asleep + sync.fold(0.0, f64::max) * cpus(view, SUBJECT).unwrap_or(0.0))
 }
 

@@ -30,16 +30,16 @@ enum TlsWork {
 /// handshake, if these leave no doubt.
 pub(super) fn handshake_fraction(view: &RunView<'_>) -> Option<f64> {
     let is_all = tls_work(view) == TlsWork::Handshakes;
-    view.function_fraction(SUBJECT, |one| {
-        is_handshake(one) || (is_all && is_tls_library(one) && !is_bulk_crypto(one))
+    view.function_fraction(SUBJECT, |function| {
+        is_handshake(function) || (is_all && is_tls_library(function) && !is_bulk_crypto(function))
     })
 }
 
 /// Returns the samples of the subject in the encryption of content, as [`handshake_fraction`] does.
 pub(super) fn bulk_crypto_fraction(view: &RunView<'_>) -> Option<f64> {
     let is_all = tls_work(view) == TlsWork::BulkEncryption;
-    view.function_fraction(SUBJECT, |one| {
-        is_bulk_crypto(one) || (is_all && is_tls_library(one) && !is_handshake(one))
+    view.function_fraction(SUBJECT, |function| {
+        is_bulk_crypto(function) || (is_all && is_tls_library(function) && !is_handshake(function))
     })
 }
 
@@ -61,7 +61,7 @@ fn tls_work(view: &RunView<'_>) -> TlsWork {
 
 /// Returns true for a function of a library of TLS: of OpenSSL and its kin by their files, and of
 /// rustls, AWS-LC and Go, which are in the program, by their names.
-fn is_tls_library(one: &FunctionUse) -> bool {
+fn is_tls_library(function: &FunctionUse) -> bool {
     const FILES: &[&str] = &[
         "libcrypto",
         "libssl",
@@ -73,16 +73,18 @@ fn is_tls_library(one: &FunctionUse) -> bool {
         "libwolfssl",
     ];
     const NAMES: &[&str] = &["rustls", "webpki", "aws_lc_", "crypto/tls", "crypto/internal"];
-    one.module != KERNEL
-        && (FILES.iter().any(|file| one.module.starts_with(file)) || contains_any(&one.function, NAMES))
+    function.module != KERNEL
+        && (FILES.iter().any(|file| function.module.starts_with(file))
+            || contains_any(&function.function, NAMES))
 }
 
-pub(super) fn is_bulk_crypto(one: &FunctionUse) -> bool {
+pub(super) fn is_bulk_crypto(function: &FunctionUse) -> bool {
     // In the kernel it is the random number generator, or the file system's encryption.
-    one.module != KERNEL && contains_any(&one.function, &["aes", "ghash", "gcm", "chacha", "poly1305"])
+    function.module != KERNEL
+        && contains_any(&function.function, &["aes", "ghash", "gcm", "chacha", "poly1305"])
 }
 
-pub(super) fn is_handshake(one: &FunctionUse) -> bool {
+pub(super) fn is_handshake(function: &FunctionUse) -> bool {
     const NAMES: &[&str] = &[
         "bn_mul",
         "bn_mod",
@@ -99,7 +101,7 @@ pub(super) fn is_handshake(one: &FunctionUse) -> bool {
         "mlkem",
     ];
     // "traversal" is not RSA.
-    contains_any(&one.function, NAMES) || has_word_with_prefix(&one.function, "rsa")
+    contains_any(&function.function, NAMES) || has_word_with_prefix(&function.function, "rsa")
 }
 
 /// Returns true if a word of a function's name begins with `start`: `rsaz_mul` and

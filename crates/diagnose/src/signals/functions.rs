@@ -10,7 +10,7 @@ pub(super) fn contains_any(function: &str, parts: &[&str]) -> bool {
     parts.iter().any(|part| lower.contains(part))
 }
 
-pub(super) fn is_allocation(one: &FunctionUse) -> bool {
+pub(super) fn is_allocation(function: &FunctionUse) -> bool {
     const NAMES: &[&str] = &[
         "malloc",
         "calloc",
@@ -35,17 +35,17 @@ pub(super) fn is_allocation(one: &FunctionUse) -> bool {
         "pool_alloc_nocache",
         "sysmalloc",
     ];
-    let function = one.function.as_str();
+    let name = function.function.as_str();
     // Neither an interpreter's own object pool nor the kernel's memory (`__kmalloc`) belongs to the
     // exchangeable allocator.
-    let is_pool = function.trim_start_matches('_').starts_with("Py");
-    if is_pool || one.module == KERNEL {
+    let is_pool = name.trim_start_matches('_').starts_with("Py");
+    if is_pool || function.module == KERNEL {
         return false;
     }
-    function == "free" || function == "__libc_free" || contains_any(function, NAMES)
+    name == "free" || name == "__libc_free" || contains_any(name, NAMES)
 }
 
-pub(super) fn is_lock(one: &FunctionUse) -> bool {
+pub(super) fn is_lock(function: &FunctionUse) -> bool {
     const NAMES: &[&str] = &[
         "futex",
         "lll_lock",
@@ -60,11 +60,11 @@ pub(super) fn is_lock(one: &FunctionUse) -> bool {
         "queued_spin",
         "native_queued",
     ];
-    contains_any(&one.function, NAMES)
+    contains_any(&function.function, NAMES)
 }
 
 /// Returns true for functions that wait for data to reach a disk.
-pub(super) fn is_sync(one: &FunctionUse) -> bool {
+pub(super) fn is_sync(function: &FunctionUse) -> bool {
     const NAMES: &[&str] = &[
         "fsync",
         "fdatasync",
@@ -78,12 +78,12 @@ pub(super) fn is_sync(one: &FunctionUse) -> bool {
         "filemap_fdatawrite_wbc",
         "sync_dirty_buffer",
     ];
-    NAMES.contains(&one.function.trim_start_matches("__x64_sys_").trim_start_matches('_'))
+    NAMES.contains(&function.function.trim_start_matches("__x64_sys_").trim_start_matches('_'))
 }
 
 /// Returns true for functions of connect(2) that try one local port after the other (net/ipv4/inet_hashtables.c).
-pub(super) fn is_port_search(one: &FunctionUse) -> bool {
+pub(super) fn is_port_search(function: &FunctionUse) -> bool {
     const NAMES: &[&str] =
         &["__inet_hash_connect", "__inet_check_established", "__inet6_check_established", "tcp_twsk_unique"];
-    one.module == KERNEL && NAMES.contains(&one.function.as_str())
+    function.module == KERNEL && NAMES.contains(&function.function.as_str())
 }

@@ -60,8 +60,12 @@ fn handshakes(view: &RunView<'_>) -> Option<(f64, f64)> {
 }
 
 /// Returns true for a function of user space without a symbol: `[unknown]`, or `libcrypto.so.3+0x129760`.
-fn is_unnamed(one: &FunctionUse) -> bool {
-    let is_offset =
-        || one.function.rsplit_once("+0x").is_some_and(|(_, hex)| hex.bytes().all(|b| b.is_ascii_hexdigit()));
-    one.module != KERNEL && (one.function == "[unknown]" || is_offset())
+fn is_unnamed(function: &FunctionUse) -> bool {
+    let is_offset = || {
+        function
+            .function
+            .rsplit_once("+0x")
+            .is_some_and(|(_, hex)| hex.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    function.module != KERNEL && (function.function == "[unknown]" || is_offset())
 }

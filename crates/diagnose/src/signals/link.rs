@@ -21,8 +21,8 @@ fn links<'a>(view: &RunView<'a>) -> Vec<LinkSamples<'a>> {
         let mut samples_by_link: BTreeMap<(&str, &str), LinkSamples<'a>> = BTreeMap::new();
         let samples = machine.samples();
         let shaped = |name: &str| {
-            let named = samples.iter().flat_map(|sample| &sample.links).filter(|one| one.name == name);
-            named.flat_map(|one| &one.queues).any(|queue| queue.rate_bits_per_s.is_some())
+            let named = samples.iter().flat_map(|sample| &sample.links).filter(|link| link.name == name);
+            named.flat_map(|link| &link.queues).any(|queue| queue.rate_bits_per_s.is_some())
         };
         for link in samples.iter().flat_map(|sample| &sample.links) {
             if link.name != "lo" || shaped("lo") {
@@ -41,7 +41,7 @@ fn median_over_samples(link: &LinkSamples<'_>, figure: fn(&LinkUse) -> Option<f6
 fn busiest<'a>(view: &RunView<'a>, figure: fn(&LinkUse) -> Option<f64>) -> Option<(LinkSamples<'a>, f64)> {
     let links = links(view).into_iter();
     let with_values = links.filter_map(|link| median_over_samples(&link, figure).map(|value| (link, value)));
-    with_values.max_by(|one, other| one.1.total_cmp(&other.1))
+    with_values.max_by(|left, right| left.1.total_cmp(&right.1))
 }
 
 pub(super) fn link_utilization(view: &RunView<'_>) -> Option<f64> {

@@ -20,7 +20,7 @@ fn has_unwatched_sockets(view: &RunView<'_>) -> bool {
     let samples = view.machine(SUBJECT).map(|machine| machine.samples()).unwrap_or_default();
     let spaces = samples.iter().flat_map(|sample| &sample.namespaces);
     let unwatched = spaces.filter_map(|space| space.unwatched_sockets.as_ref());
-    unwatched.into_iter().any(|one| one.established + one.half_open + one.listening > 0)
+    unwatched.into_iter().any(|sockets| sockets.established + sockets.half_open + sockets.listening > 0)
 }
 
 /// Returns segments sent, and retransmitted, per second: of the sockets of both ends.
@@ -28,7 +28,7 @@ fn socket_segments(view: &RunView<'_>) -> Option<(f64, f64)> {
     let sum_growth = |figure: fn(&EndQueues) -> f64| {
         let ends = [(SUBJECT, ConnectionEnd::Server), (GENERATOR, ConnectionEnd::Client)];
         let growths = ends.into_iter().filter_map(|(role, end)| growth_per_s(view, role, end, figure));
-        growths.reduce(|sum, one| sum + one)
+        growths.reduce(|sum, growth| sum + growth)
     };
     let sent = sum_growth(|ends| ends.segments_sent as f64).filter(|sent| *sent > 0.0)?;
     Some((sent, sum_growth(|ends| ends.retransmitted as f64)?))
@@ -112,7 +112,7 @@ pub(super) fn listen_overflows(view: &RunView<'_>) -> Option<f64> {
     let drops = ports
         .iter()
         .filter_map(|port| machine.observed.listener_drops_per_s(*port, from_s, to_s))
-        .reduce(|sum, one| sum + one);
+        .reduce(|sum, drops| sum + drops);
     // Connections that the listeners dropped for other reasons are no overflow.
     drops.map(|drops| overflows.map_or(drops, |counted| counted.min(drops)))
 }

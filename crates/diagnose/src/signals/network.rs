@@ -56,7 +56,7 @@ signals! {
         "TCP_INFO total_retrans of both ends", |view| {
             let retransmissions = |role, end| growth_per_s(view, role, end, |ends| ends.retransmitted as f64);
             let ends = [retransmissions(SUBJECT, ConnectionEnd::Server), retransmissions(GENERATOR, ConnectionEnd::Client)];
-            ends.into_iter().flatten().reduce(|sum, one| sum + one)
+            ends.into_iter().flatten().reduce(|sum, rate| sum + rate)
         };
     RETRANSMISSION_MODE: Latency, Fraction, "requests delayed by a retransmission timeout (200 ms, 1 s in user space)",
         "the latency histogram", retransmission_mode;
@@ -119,7 +119,7 @@ signals! {
     PACKETS_DELAYED: Link, PerSecond, "packets that waited, were dropped or were deferred",
         "qdisc overlimits and drops, interface drops, softnet_stat columns 2 and 3", |view| {
             let signals = [&OVERLIMITS, &LINK_DROPS, &TIME_SQUEEZES, &BACKLOG_DROPS];
-            signals.into_iter().filter_map(|signal| (signal.read)(view)).reduce(|sum, one| sum + one)
+            signals.into_iter().filter_map(|signal| (signal.read)(view)).reduce(|sum, value| sum + value)
         };
     PACKET_BYTES: Link, Bytes, "bytes per packet on the link with the most packets",
         "interface counters", link::packet_bytes;

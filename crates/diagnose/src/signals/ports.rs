@@ -50,7 +50,7 @@ pub(super) fn subject_ports_used_fraction(view: &RunView<'_>) -> Option<f64> {
 /// ports. This is the only trace of a subject that found no port for a connection to its origin.
 fn time_wait_ports_fraction(machine: &MachineWindow<'_>) -> Option<f64> {
     let of_watched = |snapshot: &QueueSnapshot| {
-        Some(snapshot.ends.iter().filter_map(|one| connections_in_state(one, "time-wait")).sum::<f64>())
+        Some(snapshot.ends.iter().filter_map(|end| connections_in_state(end, "time-wait")).sum::<f64>())
     };
     let watched = median(machine.snapshots().into_iter().filter_map(of_watched).collect())?;
     let counts = machine.samples().into_iter().filter_map(|sample| namespace(sample, SUBJECT));

@@ -92,17 +92,17 @@ pub(super) fn pool_sizes(view: &RunView<'_>) -> Vec<f64> {
     let size = |snapshot: &QueueSnapshot| {
         let tcp_established = tcp.iter().find(|(time_s, _)| *time_s == snapshot.time_s);
         let tcp_established = tcp_established.and_then(|(_, ends)| connections_in_state(ends, "established"));
-        let unix = snapshot.unix.iter().filter(|one| paths.contains(&one.path.as_str()));
-        let unix = unix.map(|one| one.client.established as f64).reduce(|sum, one| sum + one);
-        tcp_established.into_iter().chain(unix).reduce(|sum, one| sum + one)
+        let unix = snapshot.unix.iter().filter(|socket| paths.contains(&socket.path.as_str()));
+        let unix = unix.map(|socket| socket.client.established as f64).reduce(|sum, count| sum + count);
+        tcp_established.into_iter().chain(unix).reduce(|sum, count| sum + count)
     };
     machine.snapshots().into_iter().filter_map(size).collect()
 }
 
 /// The unix sockets that the subject connects to.
 fn origin_paths<'a>(machine: &MachineWindow<'a>) -> Vec<&'a str> {
-    let used = machine.observed.unix.iter().filter(|one| one.used_by.as_deref() == Some(SUBJECT));
-    used.map(|one| one.path.as_str()).collect()
+    let used = machine.observed.unix.iter().filter(|socket| socket.used_by.as_deref() == Some(SUBJECT));
+    used.map(|socket| socket.path.as_str()).collect()
 }
 
 /// Returns the median of these numbers.
@@ -140,10 +140,10 @@ pub(super) fn origin_accept_queue(view: &RunView<'_>) -> Option<f64> {
     let ports = machine.observed.ports_used_by(SUBJECT);
     let paths = origin_paths(&machine);
     let waiting = |snapshot: &QueueSnapshot| {
-        let tcp = snapshot.listeners.iter().filter(|one| ports.contains(&one.port));
-        let tcp = tcp.map(|one| f64::from(one.waiting));
-        let unix = snapshot.unix.iter().filter(|one| paths.contains(&one.path.as_str()));
-        tcp.chain(unix.map(|one| f64::from(one.waiting))).reduce(|sum, one| sum + one)
+        let tcp = snapshot.listeners.iter().filter(|listener| ports.contains(&listener.port));
+        let tcp = tcp.map(|listener| f64::from(listener.waiting));
+        let unix = snapshot.unix.iter().filter(|socket| paths.contains(&socket.path.as_str()));
+        tcp.chain(unix.map(|socket| f64::from(socket.waiting))).reduce(|sum, count| sum + count)
     };
     let waiting = median(machine.snapshots().into_iter().filter_map(waiting).collect())?;
     (in_flight > 0.0).then_some(waiting / in_flight)

@@ -107,7 +107,7 @@ struct RatePoint {
 }
 
 impl RatePoint {
-    fn of_second(second: &Interval) -> Option<Self> {
+    fn from_second(second: &Interval) -> Option<Self> {
         let (responses, length_s) = (second.responses as f64, second.length_s);
         let good = second.good? as f64;
         (length_s >= 0.5 && responses > 0.0).then_some(Self { responses, good, length_s })
@@ -132,7 +132,7 @@ fn rate_points(view: &RunView<'_>) -> Option<(RatePoint, Option<RatePoint>, Vec<
     let run = view.run;
     let seconds = |is_measured: bool| {
         let chosen = run.intervals.iter().filter(move |second| second.measured || !is_measured);
-        chosen.filter_map(RatePoint::of_second)
+        chosen.filter_map(RatePoint::from_second)
     };
     let window = seconds(true).reduce(|sum, second| RatePoint {
         responses: sum.responses + second.responses,

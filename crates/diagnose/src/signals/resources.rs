@@ -113,7 +113,7 @@ signals! {
     PORT_SEARCH: Functions, Fraction, "search for a free local port, of the subject's samples",
         "top functions of its stacks, in the kernel", |view| {
             // Without privilege, only functions of user space are sampled.
-            let kernel = view.function_fraction(SUBJECT, |one| one.module == KERNEL)?;
+            let kernel = view.function_fraction(SUBJECT, |function| function.module == KERNEL)?;
             (kernel > 0.0).then(|| view.function_fraction(SUBJECT, is_port_search))?
         };
     FUTEXES: Calls, PerResponse, "futex calls of the subject per response", "tracepoint sys_enter_futex",

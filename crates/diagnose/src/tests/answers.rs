@@ -35,7 +35,8 @@ pub(super) fn assert_shows_evidence(run: &Run, rule: &VerdictRule, answer: &Answ
     let text = format!("{} {}", answer.what, answer.why);
     let view = RunView::new(run);
     let criteria = rule.required.iter().chain(rule.any_of).chain(rule.supporting);
-    let values = criteria.filter_map(|one| Some(format_value((one.signal.read)(&view)?, one.signal.unit)));
+    let values = criteria
+        .filter_map(|criterion| Some(format_value((criterion.signal.read)(&view)?, criterion.signal.unit)));
     let shown: Vec<String> = values.collect();
     assert!(shown.iter().any(|value| text.contains(value.as_str())), "{}: {shown:?} in {text}", rule.code);
 }

@@ -176,7 +176,7 @@ fn locking_run(sleeps: &[(&str, f64)], uninterruptible: f64) -> Run {
 fn storage_waits_behind_the_lock_of_an_inode_are_no_lock_of_the_program() {
     let names_lock = |run: &Run| {
         let diagnosis = diagnose(run);
-        let others = diagnosis.alternatives.iter().map(|one| one.verdict.clone());
+        let others = diagnosis.alternatives.iter().map(|alternative| alternative.verdict.clone());
         std::iter::once(diagnosis.verdict.clone()).chain(others).any(|code| code == "lock_contention")
     };
     // A lock of the program, and one of the memory map, without a disk.

@@ -28,7 +28,7 @@ fn at_most(rate_per_s: f64) -> Option<SaturationRate> {
 
 /// Returns the rate at which a resource is full, rounded to 1/s.
 fn saturation_rate(run: &Run, resource: &str) -> Option<SaturationRate> {
-    let resource_headroom = headroom(run).into_iter().find(|one| one.resource == resource);
+    let resource_headroom = headroom(run).into_iter().find(|headroom| headroom.resource == resource);
     let saturation = resource_headroom.unwrap_or_else(|| panic!("{resource}: {:?}", headroom(run))).full_at?;
     Some(SaturationRate { rate_per_s: saturation.rate_per_s.round(), ..saturation })
 }
@@ -67,7 +67,7 @@ fn foreign_cpus_are_neither_demand_nor_capacity() {
         sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.4);
     });
     assert_eq!(saturation_rate(&run, "all CPUs"), at_least(3_000.0));
-    let demand_ns = diagnose(&run).resources.into_iter().find(|one| one.resource == "all CPUs");
+    let demand_ns = diagnose(&run).resources.into_iter().find(|resource| resource.resource == "all CPUs");
     assert!((demand_ns.unwrap().demand_ns.unwrap() - 400_000.0).abs() < 1.0);
     // Other processes take all that is available: the subject's own CPU time is as small as before.
     change_samples(&mut run, |sample| {
@@ -106,7 +106,7 @@ fn time_for_bad_responses_is_no_demand_of_good_ones() {
     // Nine of ten responses are instant refusals.
     run.totals = RunTotals { requests: 10_000, good: Some(1_000), bad: Some(9_000), ..run.totals };
     run.rates.goodput_per_s = Some(100.0);
-    assert!(headroom(&run).iter().all(|one| one.full_at.is_none()), "{:?}", headroom(&run));
+    assert!(headroom(&run).iter().all(|headroom| headroom.full_at.is_none()), "{:?}", headroom(&run));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn bytes_are_in_proportion_to_the_rate_and_tables_are_not() {
         sample.links = vec![link.clone()];
         sample.roles[1].descriptors = Some(500);
     });
-    let used = headroom(&run).into_iter().find(|one| one.resource == "busiest link").unwrap();
+    let used = headroom(&run).into_iter().find(|headroom| headroom.resource == "busiest link").unwrap();
     let saturation = used.full_at.unwrap();
     assert_eq!(saturation.bound, RateBound::About);
     assert!((saturation.rate_per_s * used.used_fraction - 1_000.0).abs() < 1e-6, "{used:?}");

@@ -68,7 +68,10 @@ fn a_connection_per_request_to_one_origin_searches_for_ports() {
     assert_first(&run, "port_search_bound");
     assert_eq!(value(&s::PORTS_TRIED, &run).unwrap().round(), (300.0_f64 * 14_116.0 / 0.98).round());
     let alternatives = diagnose(&run).alternatives;
-    assert!(alternatives.iter().any(|one| one.verdict == "kernel_cpu_bound"), "{alternatives:#?}");
+    assert!(
+        alternatives.iter().any(|alternative| alternative.verdict == "kernel_cpu_bound"),
+        "{alternatives:#?}"
+    );
     set_functions(&mut run, 0.8);
     assert_first(&run, "port_search_bound");
     // The functions show it, whatever the count of ports was.
@@ -79,7 +82,7 @@ fn a_connection_per_request_to_one_origin_searches_for_ports() {
     // Without privilege the kernel's functions are not sampled.
     let mut user_only = connecting_run();
     set_functions(&mut user_only, 0.02);
-    user_only.observed[0].functions.iter_mut().for_each(|one| one.module = "subject".to_owned());
+    user_only.observed[0].functions.iter_mut().for_each(|function| function.module = "subject".to_owned());
     assert_eq!(value(&s::PORT_SEARCH, &user_only), None);
     assert_first(&user_only, "port_search_bound");
     // Requests that find no port at all come first.

@@ -35,7 +35,7 @@ fn with_kernel_end(mut run: Run, end: KernelEnd, counts: UserTransport) -> Run {
     }
     run.transport = Some(counts);
     for snapshot in &mut run.observed[0].queues {
-        let is_left = |one: &EndQueues| end == KernelEnd::Server && one.end == ConnectionEnd::Server;
+        let is_left = |queues: &EndQueues| end == KernelEnd::Server && queues.end == ConnectionEnd::Server;
         snapshot.ends.retain(is_left);
         if end == KernelEnd::Neither {
             snapshot.listeners.clear();
@@ -75,7 +75,7 @@ fn verdicts_by_counters_of_the_kernel_are_not_observable_where_it_has_no_socket_
         let line = format!("{code}: {} is not observable", signal.name);
         assert!(diagnosis.not_observable.contains(&line), "{diagnosis:#?}");
         assert_ne!(diagnosis.verdict, code);
-        let others = diagnosis.alternatives.iter().map(|one| &one.verdict);
+        let others = diagnosis.alternatives.iter().map(|alternative| &alternative.verdict);
         assert!(others.clone().all(|other| other != code), "{diagnosis:#?}");
         // A server whose sockets are not watched has them all the same, for a load with sockets.
         let mut unwatched = hidden.clone();

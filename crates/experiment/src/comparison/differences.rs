@@ -17,7 +17,7 @@ const PRESENT: &str = "present";
 pub(super) fn differences(name: &str, a: &Value, b: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     collect(name, Some(a), Some(b), &mut found);
-    sort_by(&mut found, |one, other| one.path.cmp(&other.path));
+    sort_by(&mut found, |left, right| left.path.cmp(&right.path));
     found
 }
 
@@ -41,10 +41,10 @@ fn parts(value: &Value) -> Option<BTreeMap<String, &Value>> {
         Value::Object(fields) => Some(fields.iter().map(|(name, field)| (name.clone(), field)).collect_map()),
         Value::Array(list) if list.iter().any(Value::is_object) => {
             // Named items are identified by name, so that an additional arm does not shift the others.
-            let name_of = |(at, one): (usize, &Value)| {
-                one.get("name").and_then(Value::as_str).map_or_else(|| at.to_string(), str::to_owned)
+            let name_of = |(at, element): (usize, &Value)| {
+                element.get("name").and_then(Value::as_str).map_or_else(|| at.to_string(), str::to_owned)
             };
-            Some(list.iter().enumerate().map(|(at, one)| (name_of((at, one)), one)).collect_map())
+            Some(list.iter().enumerate().map(|(at, element)| (name_of((at, element)), element)).collect_map())
         }
         _ => None,
     }
@@ -84,9 +84,9 @@ mod tests {
         let found_differences = differences("plan", &a, &b);
         let lines: Vec<String> = found_differences
             .iter()
-            .map(|one| {
+            .map(|difference| {
                 let side = |side: &Option<String>| side.clone().unwrap_or_default();
-                format!("{} {}|{}", one.path, side(&one.a), side(&one.b))
+                format!("{} {}|{}", difference.path, side(&difference.a), side(&difference.b))
             })
             .collect();
         let expected = ["plan.arm |present", "plan.arms.x.n 1|2", "plan.list [1,2]|[1]", "plan.more |t"];

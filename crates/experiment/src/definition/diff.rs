@@ -22,8 +22,8 @@ pub(super) fn diff_flags(old: &str, new: &str) -> Option<BTreeMap<String, String
     // The same value after another flag is a different value. A word after an inserted switch is
     // not.
     let same = |at: usize, new_index: usize| {
-        let (one, other) = (flag_at(&old, at), flag_at(&new, new_index));
-        old[at] == new[new_index] && (one == other || one == NO_FLAG || other == NO_FLAG)
+        let (old_flag, new_flag) = (flag_at(&old, at), flag_at(&new, new_index));
+        old[at] == new[new_index] && (old_flag == new_flag || old_flag == NO_FLAG || new_flag == NO_FLAG)
     };
     let common = longest_common_subsequence((old.len(), new.len()), same)?;
     let mut differences: BTreeMap<String, Option<Vec<&str>>> = BTreeMap::new();
@@ -58,7 +58,7 @@ fn split_flag(word: &str) -> Option<(&str, &str)> {
     if !word.starts_with('-') || letter.is_ascii_digit() {
         return None;
     }
-    let is_value = |one: char| one.is_ascii_digit() || one == '{';
+    let is_value = |character: char| character.is_ascii_digit() || character == '{';
     let end = match word.strip_prefix("--") {
         Some(_) => word.find('=').unwrap_or(word.len()),
         None => 1 + letter.len_utf8(),

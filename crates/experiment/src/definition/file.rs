@@ -152,7 +152,7 @@ fn parameter_positions(own: &TableValues, problems: &mut Problems) -> BTreeMap<S
 
 /// Returns whether file names can be made of a name.
 pub(super) fn is_valid_name(name: &str) -> bool {
-    let fits = |one: char| one.is_ascii_alphanumeric() || one == '-';
+    let fits = |character: char| character.is_ascii_alphanumeric() || character == '-';
     name.chars().all(fits)
         && !name.starts_with('-')
         && (1..=NAME_BYTES_MAX).contains(&name.len())
@@ -179,7 +179,7 @@ fn name_from_file(file: &str) -> String {
 
 /// Converts a text to a part of a name.
 pub(super) fn slug(text: &str) -> String {
-    let word = |one: char| if one.is_ascii_alphanumeric() { one } else { '-' };
+    let word = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
     let plain: String = text.chars().map(word).collect();
     let words: Vec<&str> = plain.split('-').filter(|word| !word.is_empty()).collect();
     let mut name = words.join("-");

@@ -83,7 +83,7 @@ impl<'a> ParameterFiller<'a> {
         let span = value.span();
         match value.get_mut() {
             DeValue::Table(inner) => self.fill_table(inner, path),
-            DeValue::Array(inner) => inner.iter_mut().for_each(|one| self.fill_value(one, path)),
+            DeValue::Array(inner) => inner.iter_mut().for_each(|element| self.fill_value(element, path)),
             DeValue::String(text) if text.contains('{') => {
                 let target = FillTarget { span: &span, value_offset: span.start, path };
                 let filled = self.fill_text(text, &target, 0);

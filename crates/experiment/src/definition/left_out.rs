@@ -57,9 +57,9 @@ impl<'a> LeaveOutRule<'a> {
 /// Removes the loads that are left out, and returns them, each once. That none is left is a problem.
 pub(super) fn remove_left_out(loads: &mut Vec<Variant<'_>>, problems: &mut Problems) -> Vec<LeftOutLoad> {
     let mut left_out: Vec<LeftOutLoad> = Vec::new();
-    for one in loads.iter().filter_map(|load| load.left_out.as_ref()) {
-        if !left_out.contains(one) {
-            left_out.push(one.clone());
+    for load in loads.iter().filter_map(|load| load.left_out.as_ref()) {
+        if !left_out.contains(load) {
+            left_out.push(load.clone());
         }
     }
     if let Some(first) = loads.first()

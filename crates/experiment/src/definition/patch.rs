@@ -115,10 +115,10 @@ pub(super) fn changes_by_key(
 
 /// Returns the lines that only one of the texts has: `- gone`, `+ come`.
 fn changed_lines(old: &str, new: &str) -> String {
-    let only_in = |one: &str, other: &str, mark: &str| {
+    let only_in = |text: &str, other: &str, mark: &str| {
         let mut left: Vec<&str> = other.lines().collect();
         let mut lines_text = String::new();
-        for line in one.lines() {
+        for line in text.lines() {
             match left.iter().position(|other| *other == line) {
                 Some(at) => drop(left.swap_remove(at)),
                 None => lines_text.push_str(&format!("{mark} {}\n", line.trim())),

@@ -408,8 +408,9 @@ fn every_case_of_the_selftest_is_an_experiment_too() {
 #[test]
 fn every_ready_made_experiment_is_right() {
     for (at, ready) in READY_MADE.iter().enumerate() {
-        let missing = parameters(ready.text).into_iter().filter(|one| one.value.is_none());
-        let parameters = missing.map(|one| (one.name, "/bin/server -l {subject}:8000".to_owned()));
+        let missing = parameters(ready.text).into_iter().filter(|parameter| parameter.value.is_none());
+        let parameters =
+            missing.map(|parameter| (parameter.name, "/bin/server -l {subject}:8000".to_owned()));
         let options = ExperimentOptions { parameters: parameters.collect(), ..ExperimentOptions::default() };
         let file = parse(ready.name, ready.text, &options);
         let file = file.unwrap_or_else(|problems| panic!("{}: {problems:#?}", ready.name));
@@ -419,8 +420,8 @@ fn every_ready_made_experiment_is_right() {
         assert!(ready.text.starts_with("# ") && ready.text.contains(&format!("weir lab run {}", ready.name)));
         assert!(!ready.question.is_empty() && !ready.question.ends_with('.'), "{}", ready.name);
         assert!(ready.text.lines().all(|line| line.len() <= 108 || !line.starts_with('#')), "{}", ready.name);
-        for one in super::parameters(ready.text) {
-            assert!(!one.doc.is_empty(), "{}: {}", ready.name, one.name);
+        for parameter in super::parameters(ready.text) {
+            assert!(!parameter.doc.is_empty(), "{}: {}", ready.name, parameter.name);
         }
         let mut programs = std::collections::BTreeSet::new();
         // A transport has two ends.

@@ -76,9 +76,9 @@ impl<'t> Variant<'t> {
     }
 
     fn with_level(&self, factor: &str, at: usize, level: &str) -> Self {
-        let join = |one: &str, between: &str, other: String| match one {
+        let join = |prefix: &str, between: &str, other: String| match prefix {
             "" => other,
-            _ => format!("{one}{between}{other}"),
+            _ => format!("{prefix}{between}{other}"),
         };
         let mut variant = self.clone();
         variant.name = join(&self.name, "-", format!("{}-{}", slug(factor), slug(level)));
@@ -109,8 +109,8 @@ pub(super) fn read_variants<'t>(
     let mut variants = patch_variants(side, parts, rule, problems);
     let factors = factors(side, parts, &variants, problems);
     let levels = |factor: &NamedTable| factor.values.list("levels").map_or(1, <[_]>::len);
-    let one = variants.len().max(1);
-    let count = factors.iter().fold(one, |count, factor| count.saturating_mul(levels(factor)));
+    let base_count = variants.len().max(1);
+    let count = factors.iter().fold(base_count, |count, factor| count.saturating_mul(levels(factor)));
     if count > VARIANTS_MAX {
         let at = factors.last().map_or_else(|| variants[VARIANTS_MAX].offset, |factor| factor.offset);
         let key = side.key();
@@ -281,7 +281,8 @@ pub(super) fn ineffective_parameters(
     for (name, _) in given {
         let key = format!("{PARAMETERS_KEY}.{name}");
         for (side, variants) in sides {
-            if !variants.is_empty() && variants.iter().all(|one| one.key_offsets().contains_key(&key)) {
+            if !variants.is_empty() && variants.iter().all(|variant| variant.key_offsets().contains_key(&key))
+            {
                 let text = format!("'{name}' has no effect: every {side} has its own");
                 problems.push(InputProblem::new("--set", text));
             }

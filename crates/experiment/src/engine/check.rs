@@ -58,6 +58,6 @@ pub fn check(plan: &ExperimentPlan) -> Result<(), EngineError> {
 
 /// Returns whether a name may be part of a file name.
 fn is_name(name: &str) -> bool {
-    let fits = |one: char| one.is_ascii_alphanumeric() || ".-_".contains(one);
+    let fits = |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(fits) && !name.starts_with('.')
 }

@@ -343,10 +343,11 @@ mod tests {
                 NextStep::Run(slot) => {
                     let number = lines.len() as u32 + 1;
                     let arm_load = slot.arm_load;
-                    let mut one = trial_line(number, slot.block, slot.attempt, &arm_load.arm, &arm_load.load);
-                    one.position.kind = slot.kind;
-                    outcome(&mut one);
-                    lines.push(one);
+                    let mut line =
+                        trial_line(number, slot.block, slot.attempt, &arm_load.arm, &arm_load.load);
+                    line.position.kind = slot.kind;
+                    outcome(&mut line);
+                    lines.push(line);
                 }
                 NextStep::WarmUp => panic!("not requested"),
                 NextStep::End(stopped) => return (lines, stopped),
@@ -488,28 +489,28 @@ mod tests {
         for number in 1..=3 {
             let slot = slot(next_step(unknown, &lines));
             assert_eq!((slot.kind, slot.block), (TrialKind::Pilot, 0));
-            let mut one = trial_line(number, 0, slot.attempt, &slot.arm_load.arm, &slot.arm_load.load);
-            one.position.kind = TrialKind::Pilot;
-            lines.push(one);
+            let mut line = trial_line(number, 0, slot.attempt, &slot.arm_load.arm, &slot.arm_load.load);
+            line.position.kind = TrialKind::Pilot;
+            lines.push(line);
         }
         assert_eq!(next_step(unknown, &lines), NextStep::WarmUp);
         // Failed probes get two attempts each, and do not stop the experiment.
         for number in 4..=7 {
             let slot = slot(next_step(step_input(&plan), &lines));
             assert_eq!(slot.kind, TrialKind::Probe);
-            let mut one = trial_line(number, 0, slot.attempt, &slot.arm_load.arm, &slot.arm_load.load);
-            one.position.kind = TrialKind::Probe;
-            one.failed = Some("no".to_owned());
-            lines.push(one);
+            let mut line = trial_line(number, 0, slot.attempt, &slot.arm_load.arm, &slot.arm_load.load);
+            line.position.kind = TrialKind::Probe;
+            line.failed = Some("no".to_owned());
+            lines.push(line);
         }
         assert_eq!(slot(next_step(step_input(&plan), &lines)).block, 1);
     }
 
     #[test]
     fn the_reruns_allowed_grow_with_the_blocks() {
-        let one = ExperimentPlan { blocks_min: 10, reruns_max_fraction: 0.5, ..plan(&["a"], &["x"]) };
-        assert_eq!([1, 10, 11, 30].map(|begun| reruns_max(&one, begun)), [5, 5, 6, 15]);
-        let two = ExperimentPlan { loads: plan(&["a"], &["x", "y"]).loads, ..one };
-        assert_eq!(reruns_max(&two, 11), 11);
+        let one_load = ExperimentPlan { blocks_min: 10, reruns_max_fraction: 0.5, ..plan(&["a"], &["x"]) };
+        assert_eq!([1, 10, 11, 30].map(|begun| reruns_max(&one_load, begun)), [5, 5, 6, 15]);
+        let two_loads = ExperimentPlan { loads: plan(&["a"], &["x", "y"]).loads, ..one_load };
+        assert_eq!(reruns_max(&two_loads, 11), 11);
     }
 }

@@ -67,7 +67,7 @@ pub fn trial_order(plan: &ExperimentPlan, draw: OrderDraw) -> Vec<ArmLoad> {
 fn latin_row<'a>(plan: &ExperimentPlan, draw: OrderDraw, load: &str, arms: &[&'a str]) -> Vec<&'a str> {
     let size = arms.len().max(1) as u32;
     let (group, row) = (draw.block.saturating_sub(1) / size, draw.block.saturating_sub(1) % size);
-    let load = plan.loads.iter().position(|one| one.name == load).map_or(0, |at| at as u64 + 1);
+    let load = plan.loads.iter().position(|load_plan| load_plan.name == load).map_or(0, |at| at as u64 + 1);
     let mut random = seeded_rng(plan.seed, OrderDraw { block: group, ..draw }, load);
     let mut rows: Vec<usize> = (0..arms.len()).collect();
     random.shuffle(&mut rows);
@@ -134,8 +134,8 @@ mod tests {
             trial_order(&second, OrderDraw::for_block(1)),
             trial_order(&first, OrderDraw::before_blocks(TrialKind::Pilot)),
         ];
-        for (at, one) in orders.iter().enumerate() {
-            assert!(orders[..at].iter().all(|other| other != one), "{at}");
+        for (at, order) in orders.iter().enumerate() {
+            assert!(orders[..at].iter().all(|other| other != order), "{at}");
         }
         let probes = trial_order(&first, OrderDraw::before_blocks(TrialKind::Probe));
         assert_eq!(probes.len(), 6);
@@ -151,7 +151,11 @@ mod tests {
                 let rows: Vec<Vec<String>> = (1..=4)
                     .map(|row| trial_order(&plan, OrderDraw::for_block(4 * group + row)))
                     .map(|order| {
-                        order.into_iter().filter(|one| one.load == load).map(|one| one.arm).collect()
+                        order
+                            .into_iter()
+                            .filter(|arm_load| arm_load.load == load)
+                            .map(|arm_load| arm_load.arm)
+                            .collect()
                     })
                     .collect();
                 for position in 0..4 {

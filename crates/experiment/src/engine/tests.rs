@@ -602,9 +602,9 @@ fn a_resume_with_changed_settings_goes_on_after_any_stop() {
     let more = ChangedSettings { blocks: Some((4, 7)), ..ChangedSettings::default() };
     let longer = session(&mut directory, always, Some(more.clone()));
     assert_eq!(longer.trials.iter().filter(|line| line.is_counted()).count(), 21);
-    assert!(longer.warnings.iter().any(|one| one.code == "changed_settings"
-        && one.text.contains("--discard steal=off")
-        && one.text.contains("--blocks 4..7")));
+    assert!(longer.warnings.iter().any(|warning| warning.code == "changed_settings"
+        && warning.text.contains("--discard steal=off")
+        && warning.text.contains("--blocks 4..7")));
     // The changes are read again, and the plan of the start is unchanged.
     drop(directory);
     let directory = ExperimentDir::open(&path).unwrap();

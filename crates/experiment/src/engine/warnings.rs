@@ -147,7 +147,8 @@ fn missing_reason(
     missing: &[UnobservableMetric],
     is_of_it: impl Fn(&str) -> bool,
 ) -> String {
-    let recorded_reason = missing.iter().find(|one| is_of_it(&one.figure)).map(|one| one.reason.clone());
+    let recorded_reason =
+        missing.iter().find(|metric| is_of_it(&metric.figure)).map(|metric| metric.reason.clone());
     line.failed.clone().or(recorded_reason).unwrap_or_else(|| "the trial reports no reason".to_owned())
 }
 

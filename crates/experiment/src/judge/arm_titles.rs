@@ -97,11 +97,15 @@ impl ArmTitles {
     pub(super) fn with_names(&self, mut judged: ExperimentJudgement) -> ExperimentJudgement {
         let texts =
             judged.summary.iter_mut().chain(judged.warnings.iter_mut().map(|warning| &mut warning.text));
-        let texts = texts.chain(judged.comparisons.iter_mut().map(|one| &mut one.text));
+        let texts = texts.chain(judged.comparisons.iter_mut().map(|comparison| &mut comparison.text));
         texts.for_each(|text| self.capitalize(text));
         let arms = judged.cells.iter_mut().map(|cell| &mut cell.arm);
-        let arms =
-            arms.chain(judged.comparisons.iter_mut().flat_map(|one| [&mut one.arm, &mut one.baseline]));
+        let arms = arms.chain(
+            judged
+                .comparisons
+                .iter_mut()
+                .flat_map(|comparison| [&mut comparison.arm, &mut comparison.baseline]),
+        );
         let arms = arms.chain(judged.warnings.iter_mut().filter_map(|warning| warning.arm.as_mut()));
         let arms = arms.chain(judged.scalings.iter_mut().map(|line| &mut line.arm));
         arms.for_each(|arm| self.set_name(arm));

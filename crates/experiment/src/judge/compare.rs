@@ -71,8 +71,8 @@ type ComparedSeries<'a> = (Comparison, &'a ExperimentMetric, BlockSeries);
 fn judge_families(compared: &[ComparedSeries<'_>], question: Question) -> Vec<Option<ClaimJudgement>> {
     let mut judgements: Vec<Option<ClaimJudgement>> = vec![None; compared.len()];
     for (primary, noise) in [(true, false), (false, false), (true, true), (false, true)] {
-        let is_member = |(one, _, series): &ComparedSeries<'_>| {
-            one.primary == primary && one.noise == noise && !series.logs.is_empty()
+        let is_member = |(comparison, _, series): &ComparedSeries<'_>| {
+            comparison.primary == primary && comparison.noise == noise && !series.logs.is_empty()
         };
         let family: Vec<usize> = (0..compared.len()).filter(|&at| is_member(&compared[at])).collect();
         let claims: Vec<_> = family.iter().map(|&at| compared[at].2.logs.clone()).collect();

@@ -11,20 +11,22 @@ use stats::sequential::BLOCKS_MIN;
 pub(super) fn finish_step(input: &WarningInput<'_>) -> Option<FinishStep> {
     let (command, stopped) = input.extras.resume.as_ref()?;
     let plan = input.blocks.plan;
-    let mut claims = primary_claims(input.comparisons).filter(|one| one.concluded_after.is_none()).peekable();
+    let mut claims =
+        primary_claims(input.comparisons).filter(|claim| claim.concluded_after.is_none()).peekable();
     claims.peek()?;
     // More blocks have no figure either.
-    if input.blocks.block_count() > 0 && primary_claims(input.comparisons).all(|one| one.pairs.is_empty()) {
+    if input.blocks.block_count() > 0 && primary_claims(input.comparisons).all(|claim| claim.pairs.is_empty())
+    {
         return None;
     }
     let blocks = input.blocks.block_count() as u32;
     // Claims that no practical number of blocks decides are run to the end of the plan; before the first look none is
     // known to be one.
-    let unknown = |one: &Comparison| match one.pairs.len() < BLOCKS_MIN {
+    let unknown = |claim: &Comparison| match claim.pairs.len() < BLOCKS_MIN {
         true => BLOCKS_MIN as u32,
         false => plan.blocks_max,
     };
-    let needed = claims.map(|one| one.blocks_needed.unwrap_or_else(|| unknown(one))).max()?;
+    let needed = claims.map(|claim| claim.blocks_needed.unwrap_or_else(|| unknown(claim))).max()?;
     let needed = needed.max(BLOCKS_MIN as u32);
     let is_over = stopped == "max_blocks" || blocks >= plan.blocks_max;
     let needed = if is_over && needed <= blocks { 2 * blocks.max(BLOCKS_MIN as u32) } else { needed };

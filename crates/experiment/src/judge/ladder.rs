@@ -113,11 +113,12 @@ fn differs_from_top(
     let confidence = 1.0 - (1.0 - plan.confidence) / (all - 1).max(1) as f64;
     let wide = Resampling { draws, seed: plan.seed, confidence };
     let Some((low, high)) = log_interval(&logs, wide) else { return false };
-    let noises = input
-        .comparisons
-        .iter()
-        .filter(|one| one.noise && one.primary && (one.load == top.load || one.load == other.load));
-    let noise = noises.filter_map(|one| one.ratio).map(|ratio| ratio.ln().abs());
+    let noises = input.comparisons.iter().filter(|comparison| {
+        comparison.noise
+            && comparison.primary
+            && (comparison.load == top.load || comparison.load == other.load)
+    });
+    let noise = noises.filter_map(|noise| noise.ratio).map(|ratio| ratio.ln().abs());
     (low > 0.0 || high < 0.0) && mean(&logs).unwrap_or(0.0).abs() > noise.fold(0.0, f64::max)
 }
 

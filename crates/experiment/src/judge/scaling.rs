@@ -101,7 +101,7 @@ fn points_along_factor<'a>(
         points.p99_ns.extend(median(P99_NS));
         points.limited.extend(limited.contains(&(arm.clone(), load.clone())).then_some(level));
     }
-    sort_by(&mut points.points, |one, other| one.0.total_cmp(&other.0));
+    sort_by(&mut points.points, |left, right| left.0.total_cmp(&right.0));
     points.limited.sort_by(f64::total_cmp);
     (points.points.len() > 1).then_some(points)
 }

@@ -39,7 +39,8 @@ pub(super) fn summary(
     let Some(metric) = input.blocks.plan.primary() else {
         return vec!["No conclusion: the plan has no metric.".to_owned()];
     };
-    let claims: Vec<&Comparison> = input.comparisons.iter().filter(|one| one.primary && !one.noise).collect();
+    let claims: Vec<&Comparison> =
+        input.comparisons.iter().filter(|comparison| comparison.primary && !comparison.noise).collect();
     let headline = headline_comparison(&claims);
     let Some(headline) = headline else {
         return single_arm_summary(input, metric, warnings, (finish, draws));
@@ -114,9 +115,9 @@ fn smallest_detectable_effect(noise: &Comparison) -> Option<f64> {
 /// Describes the difference of the only arm from itself, and the smallest visible effect.
 fn noise_text(input: &WarningInput<'_>, metric: &ExperimentMetric) -> String {
     let (arm, noun, effect) = (input.baseline(), noun(metric), input.blocks.plan.effect);
-    let noises = input.comparisons.iter().filter(|one| one.noise && one.primary);
+    let noises = input.comparisons.iter().filter(|comparison| comparison.noise && comparison.primary);
     let mut detectable: Vec<(f64, f64, &Comparison)> = noises
-        .filter_map(|one| Some((smallest_detectable_effect(one)?, (one.ratio? - 1.0).abs(), one)))
+        .filter_map(|noise| Some((smallest_detectable_effect(noise)?, (noise.ratio? - 1.0).abs(), noise)))
         .collect();
     sort_by(&mut detectable, |a, b| a.0.total_cmp(&b.0));
     let (Some(min), Some(max)) = (detectable.first(), detectable.last()) else {
@@ -158,9 +159,9 @@ fn noise_text(input: &WarningInput<'_>, metric: &ExperimentMetric) -> String {
 /// Returns the comparison for the first sentence: the only one, or the largest gain, else the
 /// largest loss, else the first.
 fn headline_comparison<'a>(claims: &[&'a Comparison]) -> Option<&'a Comparison> {
-    let size = |one: &Comparison| one.ratio.map_or(0.0, |ratio| ratio.ln().abs());
+    let size = |claim: &Comparison| claim.ratio.map_or(0.0, |ratio| ratio.ln().abs());
     let largest = |outcome| {
-        let of_outcome = claims.iter().filter(move |one| one.outcome == outcome);
+        let of_outcome = claims.iter().filter(move |claim| claim.outcome == outcome);
         of_outcome.max_by(|a, b| size(a).total_cmp(&size(b))).copied()
     };
     largest(ComparisonOutcome::Faster)
@@ -170,13 +171,14 @@ fn headline_comparison<'a>(claims: &[&'a Comparison]) -> Option<&'a Comparison> 
 
 /// Returns the reason why no block counts: the latest one for which a trial did not count, and the number of such trials.
 fn missing_text(input: &WarningInput<'_>) -> String {
-    let ran: Vec<_> = input.blocks.all.iter().filter(|one| one.position.kind == TrialKind::Judged).collect();
+    let ran: Vec<_> =
+        input.blocks.all.iter().filter(|trial| trial.position.kind == TrialKind::Judged).collect();
     if ran.is_empty() {
         return "No trial of a block has run.".to_owned();
     }
-    let reasons = ran.iter().filter_map(|one| {
-        let discarded = one.discarded.as_ref().map(|reason| format!("discarded ({})", reason.text));
-        discarded.or_else(|| one.failed.as_ref().map(|text| format!("failed ({text})")))
+    let reasons = ran.iter().filter_map(|trial| {
+        let discarded = trial.discarded.as_ref().map(|reason| format!("discarded ({})", reason.text));
+        discarded.or_else(|| trial.failed.as_ref().map(|text| format!("failed ({text})")))
     });
     let (lost, latest) = reasons.fold((0, None), |(lost, _), reason| (lost + 1, Some(reason)));
     let trials = format_plural(ran.len() as u64, "trial");
@@ -193,7 +195,7 @@ fn headline_text(
     headline: &Comparison,
 ) -> String {
     let plan = input.blocks.plan;
-    if claims.iter().all(|one| one.pairs.is_empty()) {
+    if claims.iter().all(|claim| claim.pairs.is_empty()) {
         return no_figures_text(input, metric);
     }
     let settled = matches!(headline.outcome, ComparisonOutcome::Faster | ComparisonOutcome::Slower);
@@ -206,7 +208,7 @@ fn headline_text(
         );
     }
     if claims.len() > 1 && !settled {
-        let all = |outcome| claims.iter().all(|one| one.outcome == outcome);
+        let all = |outcome| claims.iter().all(|claim| claim.outcome == outcome);
         let arms = arms_text(input);
         return if all(ComparisonOutcome::Equivalent) {
             format!(
@@ -269,20 +271,20 @@ fn measured_text(comparison: &Comparison) -> String {
 /// Lists all claims by outcome, in one sentence.
 fn overview(input: &WarningInput<'_>, metric: &ExperimentMetric, claims: &[&Comparison]) -> String {
     let (arms, loads) = (input.arms().count(), input.blocks.plan.loads.len());
-    let label = |one: &Comparison| match (arms > 1, loads > 1) {
-        (true, true) => format!("{} under {}", one.arm, one.load),
-        (false, true) => format!("under {}", one.load),
-        _ => one.arm.clone(),
+    let label = |claim: &Comparison| match (arms > 1, loads > 1) {
+        (true, true) => format!("{} under {}", claim.arm, claim.load),
+        (false, true) => format!("under {}", claim.load),
+        _ => claim.arm.clone(),
     };
     let group = |outcome: ComparisonOutcome, word: &str, sized: bool| {
-        let mut members: Vec<&&Comparison> = claims.iter().filter(|one| one.outcome == outcome).collect();
-        let size = |one: &Comparison| one.ratio.map_or(0.0, |ratio| ratio.ln().abs());
+        let mut members: Vec<&&Comparison> = claims.iter().filter(|claim| claim.outcome == outcome).collect();
+        let size = |claim: &Comparison| claim.ratio.map_or(0.0, |ratio| ratio.ln().abs());
         sort_by(&mut members, |a, b| size(b).total_cmp(&size(a)));
         let texts: Vec<String> = members
             .iter()
-            .map(|one| match one.ratio.filter(|_| sized) {
-                Some(ratio) => format!("{} ({})", label(one), percent((ratio - 1.0).abs())),
-                None => label(one),
+            .map(|claim| match claim.ratio.filter(|_| sized) {
+                Some(ratio) => format!("{} ({})", label(claim), percent((ratio - 1.0).abs())),
+                None => label(claim),
             })
             .collect();
         (!texts.is_empty()).then(|| format!("{word}: {}", list_up_to(&texts, NAMED_MAX)))
@@ -404,20 +406,20 @@ fn interval_note(input: &WarningInput<'_>) -> String {
 fn method_text(input: &WarningInput<'_>) -> String {
     let plan = input.blocks.plan;
     let mut text = blocks_text(input, "compared");
-    let noises = input.comparisons.iter().filter(|one| one.noise && one.primary);
+    let noises = input.comparisons.iter().filter(|comparison| comparison.noise && comparison.primary);
     // With fewer blocks a figure would be chance.
     let (with_ratio, with_few_pairs): (Vec<_>, Vec<_>) =
-        noises.partition(|one| one.pairs.len() >= BLOCKS_MIN);
+        noises.partition(|noise| noise.pairs.len() >= BLOCKS_MIN);
     let noises: Vec<String> = with_ratio
         .into_iter()
-        .filter_map(|one| {
-            if one.interval.is_some_and(is_wide) {
+        .filter_map(|noise| {
+            if noise.interval.is_some_and(is_wide) {
                 let text = "an amount that is not clear (its interval is wider than twofold)";
-                return Some(format!("{text}{}", input.load_suffix(&one.load)));
+                return Some(format!("{text}{}", input.load_suffix(&noise.load)));
             }
-            let difference = percent((one.ratio? - 1.0).abs());
-            let measured = one.interval.map(|interval| format!(" ({})", interval_text(interval)));
-            Some(format!("{difference}{}{}", measured.unwrap_or_default(), input.load_suffix(&one.load)))
+            let difference = percent((noise.ratio? - 1.0).abs());
+            let measured = noise.interval.map(|interval| format!(" ({})", interval_text(interval)));
+            Some(format!("{difference}{}{}", measured.unwrap_or_default(), input.load_suffix(&noise.load)))
         })
         .collect();
     if noises.is_empty() && with_few_pairs.is_empty() {
@@ -436,20 +438,25 @@ fn method_text(input: &WarningInput<'_>) -> String {
 
 fn secondary_results(input: &WarningInput<'_>) -> Option<String> {
     let plan = input.blocks.plan;
-    let is_clear = |one: &&Comparison| {
-        !one.primary
-            && !one.noise
-            && matches!(one.outcome, ComparisonOutcome::Faster | ComparisonOutcome::Slower)
+    let is_clear = |comparison: &&Comparison| {
+        !comparison.primary
+            && !comparison.noise
+            && matches!(comparison.outcome, ComparisonOutcome::Faster | ComparisonOutcome::Slower)
     };
     let texts: Vec<String> = input
         .comparisons
         .iter()
         .filter(is_clear)
-        .filter_map(|one| {
-            let metric = plan.metrics.iter().find(|metric| metric.name == one.metric)?;
-            let phrase = difference_phrase(metric, one.ratio?);
-            let under = input.load_suffix(&one.load);
-            Some(format!("{} {phrase} {}{under} ({})", one.arm, one.baseline, basis(one)))
+        .filter_map(|comparison| {
+            let metric = plan.metrics.iter().find(|metric| metric.name == comparison.metric)?;
+            let phrase = difference_phrase(metric, comparison.ratio?);
+            let under = input.load_suffix(&comparison.load);
+            Some(format!(
+                "{} {phrase} {}{under} ({})",
+                comparison.arm,
+                comparison.baseline,
+                basis(comparison)
+            ))
         })
         .collect();
     (!texts.is_empty()).then(|| {
@@ -472,6 +479,10 @@ const NEXT_STEPS: &[(&str, &str)] = &[
         "noise_floor",
         "Next: find the cause of the difference between baseline and itself, or run more blocks.",
     ),
+    (
+        "noise_range",
+        "Next: for a narrower range use longer trials (-d), more blocks (--blocks) or an idle machine.",
+    ),
 ];
 
 const NEXT_STEP_AFTER_FAILURE: &str =
@@ -482,11 +493,11 @@ fn suggested_step(
     warnings: &[Warning],
     finish: Option<&FinishStep>,
 ) -> Option<String> {
-    let after = NEXT_STEPS.iter().find(|(code, _)| warnings.iter().any(|one| one.code == *code));
+    let after = NEXT_STEPS.iter().find(|(code, _)| warnings.iter().any(|warning| warning.code == *code));
     if let Some((_, text)) = after {
         return Some((*text).to_owned());
     }
-    let has_failed = warnings.iter().any(|one| one.code == "failed_trials");
+    let has_failed = warnings.iter().any(|warning| warning.code == "failed_trials");
     if has_failed && headline.is_none_or(|head| head.outcome == ComparisonOutcome::Inconclusive) {
         return Some(NEXT_STEP_AFTER_FAILURE.to_owned());
     }

@@ -107,7 +107,7 @@ fn jemalloc(cost: f64) -> impl Fn(&str) -> f64 {
 }
 
 fn comparison_of<'a>(judged: &'a ExperimentJudgement, arm: &str, metric: &str) -> &'a Comparison {
-    let is_it = |one: &&Comparison| one.arm == arm && one.metric == metric;
+    let is_it = |comparison: &&Comparison| comparison.arm == arm && comparison.metric == metric;
     judged.comparisons.iter().find(is_it).expect("it is compared")
 }
 
@@ -190,10 +190,10 @@ fn few_blocks_are_inconclusive() {
     assert!(compared.contains("glibc") && has_both(compared, "3 blocks"), "{compared}");
     assert!(!compared.contains('%'), "{compared}");
     let under_two = self::plan(&["c1", "c8"]);
-    let one = judged(&under_two, &trials(&under_two, 1, jemalloc(0.5)));
-    assert!(has_both(&one.summary[0], "1 block"), "{:?}", one.summary);
+    let one_block = judged(&under_two, &trials(&under_two, 1, jemalloc(0.5)));
+    assert!(has_both(&one_block.summary[0], "1 block"), "{:?}", one_block.summary);
     // The confidence of intervals is not explained where there are none.
-    assert!(one.summary.iter().all(|text| !text.contains("95 %")), "{:?}", one.summary);
+    assert!(one_block.summary.iter().all(|text| !text.contains("95 %")), "{:?}", one_block.summary);
     let none = judged(&plan, &[]);
     assert!(!none.summary[0].contains(char::is_numeric), "{:?}", none.summary);
     let decisive = comparison_of(&none, "jemalloc", "subject_us_per_response");
@@ -290,7 +290,10 @@ fn an_experiment_of_an_older_version_is_read_and_judged() {
         serde_json::from_str(include_str!("../../testdata/experiment-of-wilcoxon.json")).unwrap();
     let start: ExperimentStart =
         serde_json::from_str(include_str!("../../testdata/plan-of-wilcoxon.json")).unwrap();
-    assert!(stored.finish.is_none() && stored.comparisons.iter().all(|one| one.concluded_after.is_none()));
+    assert!(
+        stored.finish.is_none()
+            && stored.comparisons.iter().all(|comparison| comparison.concluded_after.is_none())
+    );
     assert_eq!((stored.schema.as_str(), start.plan.discard["foreign_cpus"]), (SCHEMA, 1000.0));
     // Its file is the same plan again, with its own bounds.
     let options = ExperimentOptions::from_plan(&start.plan);
@@ -487,6 +490,24 @@ fn a_baseline_that_differs_from_itself_leaves_less_open() {
 }
 
 #[test]
+fn a_difference_within_the_range_of_the_noise_wants_a_narrower_range() {
+    let plan = plan(&["load"]);
+    let mut lines = trials(&plan, BLOCKS, jemalloc(1.05));
+    for line in lines.iter_mut().filter(|line| line.position.arm != "jemalloc") {
+        let is_higher = (line.position.block % 2 == 0) == (line.position.arm == "glibc");
+        let cost = if is_higher { 1.045 } else { 0.955 };
+        line.metrics.insert("subject_us_per_response".to_owned(), 20.0 * cost);
+    }
+    let judged = judged(&plan, &lines);
+    let decisive = comparison_of(&judged, "jemalloc", "subject_us_per_response");
+    assert_eq!(decisive.outcome, ComparisonOutcome::Slower, "{decisive:?}");
+    assert!(warnings_with(&judged, "noise_floor").is_empty());
+    assert!(warnings_with(&judged, "noise_range")[0].text.contains("more than the difference found"));
+    let next = judged.summary.last().unwrap();
+    assert!(next.contains("narrower range") && !next.contains("itself"), "{next}");
+}
+
+#[test]
 fn counted_calls_explain_a_difference() {
     let plan = plan(&["load"]);
     let lines = trials(&plan, BLOCKS, jemalloc(0.92));
@@ -524,7 +545,8 @@ fn littles_law_finds_a_wrong_unit() {
         let judged = judge(&plan, lines, &extras);
         let warnings = warnings_with(&judged, "littles_law");
         assert!(warnings.len() <= 1, "one for all arms: {warnings:?}");
-        let names_arm = |arm: &&Arm| warnings.iter().any(|one| one.text.contains(&format!("{}: ", arm.name)));
+        let names_arm =
+            |arm: &&Arm| warnings.iter().any(|warning| warning.text.contains(&format!("{}: ", arm.name)));
         plan.arms.iter().filter(names_arm).count()
     };
     let warned_with = [1.0, 0.8, 1e-3].map(|times| warned_at(&lines, times));

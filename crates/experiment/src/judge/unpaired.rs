@@ -59,16 +59,16 @@ pub fn compare_unpaired(sets: &[UnpairedSets<'_>], effect: f64, confidence: f64)
         let mut family: Vec<&mut UnpairedComparison> = results
             .iter_mut()
             .zip(sets)
-            .filter(|(one, set)| set.is_primary == primary && one.p.is_some())
-            .map(|(one, _)| one)
+            .filter(|(comparison, set)| set.is_primary == primary && comparison.p.is_some())
+            .map(|(comparison, _)| comparison)
             .collect();
-        let ps: Vec<f64> = family.iter().filter_map(|one| one.p).collect();
-        for (one, p) in family.iter_mut().zip(holm(&ps)) {
-            one.p_adjusted = Some(p);
+        let ps: Vec<f64> = family.iter().filter_map(|comparison| comparison.p).collect();
+        for (comparison, p) in family.iter_mut().zip(holm(&ps)) {
+            comparison.p_adjusted = Some(p);
         }
     }
-    for (one, set) in results.iter_mut().zip(sets) {
-        conclude(one, set, effect, confidence);
+    for (comparison, set) in results.iter_mut().zip(sets) {
+        conclude(comparison, set, effect, confidence);
     }
     results
 }

@@ -75,9 +75,13 @@ pub static WARNINGS: &[WarningKind] = &[
     },
     WarningKind {
         code: "noise_floor",
-        trigger: "the baseline differs from itself (A/A) by more than chance, or the A/A interval is \
-                  wider than an effect that was found",
+        trigger: "the baseline differs from itself (A/A) by more than chance",
         detect: figures::noise_floor,
+    },
+    WarningKind {
+        code: "noise_range",
+        trigger: "the interval of the baseline against itself (A/A) is wider than an effect that was found",
+        detect: figures::noise_range,
     },
     WarningKind {
         code: "errors",
@@ -208,12 +212,12 @@ mod tests {
 
     #[test]
     fn merged_findings_are_reported_once() {
-        let one = |arm: &str, text: &str| (Some(arm.to_owned()), text.to_owned());
+        let finding = |arm: &str, text: &str| (Some(arm.to_owned()), text.to_owned());
         assert!(merge_findings(Vec::new(), ", ", ": x").is_empty());
-        let findings = vec![one("a", "a under x"), one("a", "a under y")];
+        let findings = vec![finding("a", "a under x"), finding("a", "a under y")];
         let merged = merge_findings(findings, ", ", ": so it is");
-        assert_eq!(merged, [one("a", "a under x, a under y: so it is")]);
-        let findings = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|arm| one(arm, arm)).to_vec();
+        assert_eq!(merged, [finding("a", "a under x, a under y: so it is")]);
+        let findings = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|arm| finding(arm, arm)).to_vec();
         let merged = merge_findings(findings, ", ", ".");
         assert_eq!(merged, [(None, "a, b, c, d, e, f, and 2 more.".to_owned())]);
     }

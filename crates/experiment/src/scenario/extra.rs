@@ -65,7 +65,7 @@ pub(super) fn read_programs(
 
 /// Returns whether a name is allowed: the program's output goes to a file of this name.
 fn is_name(name: &str) -> bool {
-    let fits = |one: char| one.is_ascii_alphanumeric() || "-_".contains(one);
+    let fits = |character: char| character.is_ascii_alphanumeric() || "-_".contains(character);
     let taken = ["client", "subject", "origin", "load"].contains(&name);
     !name.is_empty() && name.chars().all(fits) && !taken
 }

@@ -30,12 +30,12 @@ pub(super) fn check(scenario: &Scenario, values: &TableValues, problems: &mut Pr
         let mut add =
             |name: &str, text: String| problems.add_error(table.text_offset(node.name(), name), text);
         let is_shaped = |at: Option<Node>| at == Some(node);
-        let has_own_qdisc = is_shaped(scenario.bandwidth.map(|one| one.at))
-            || is_shaped(scenario.packets.filter(|one| !one.drop).map(|one| one.at));
+        let has_own_qdisc = is_shaped(scenario.bandwidth.map(|bandwidth| bandwidth.at))
+            || is_shaped(scenario.packets.filter(|packets| !packets.drop).map(|packets| packets.at));
         for (name, value) in settings {
             let Some(setting) = find_link_setting(name) else {
-                let near = suggestion(name, LINK_SETTINGS.iter().map(|one| one.name));
-                let names: Vec<&str> = LINK_SETTINGS.iter().map(|one| one.name).collect();
+                let near = suggestion(name, LINK_SETTINGS.iter().map(|setting| setting.name));
+                let names: Vec<&str> = LINK_SETTINGS.iter().map(|setting| setting.name).collect();
                 add(name, format!("'{name}' is no setting of a virtual link{near}: {}", names.join(", ")));
                 continue;
             };
@@ -57,7 +57,8 @@ pub(super) fn write(
 ) -> Result<(), TestbedError> {
     for (&node, settings) in &scenario.interface_settings {
         let Some(path) = namespace_of(node) else { continue };
-        let ordered = || LINK_SETTINGS.iter().filter_map(|one| Some((one, settings.get(one.name)?)));
+        let ordered =
+            || LINK_SETTINGS.iter().filter_map(|setting| Some((setting, settings.get(setting.name)?)));
         for (interface, _) in interfaces(scenario, node) {
             namespace::run_with_sysfs_in_netns(&path, || {
                 ordered().try_for_each(|(setting, value)| {

@@ -107,7 +107,7 @@ fn owner_from_run_name(run: &str) -> Option<ProcessIdentity> {
 /// process that finds the journal before its first line is written.
 pub fn run_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let owner = ProcessIdentity::of_this_process().file_stem();
+    let owner = ProcessIdentity::from_current_process().file_stem();
     format!("{PREFIX}{owner}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -132,7 +132,7 @@ impl Journal {
     /// # Errors
     /// The directory or the file cannot be created, or another user could change it.
     pub fn create(directory: &Path, run: &str) -> io::Result<Self> {
-        Self::create_with(directory, AllowList::of_this_machine(run))
+        Self::create_with(directory, AllowList::from_this_machine(run))
     }
 
     fn create_with(directory: &Path, allow_list: AllowList) -> io::Result<Self> {
@@ -143,7 +143,7 @@ impl Journal {
         let directory = TrustedDir::open_or_create(directory).map_err(explain)?;
         let file = JournalFile::create(directory, &journal_name(allow_list.run())).map_err(explain)?;
         let mut journal = Self { file, allow_list, resources: Vec::new() };
-        let process = ProcessIdentity::of_this_process();
+        let process = ProcessIdentity::from_current_process();
         journal.write_line(&JournalOwner {
             process,
             boot_id: Some(boot_id()),
@@ -199,7 +199,7 @@ pub struct SweepReport {
 
 /// Undoes killed runs: the journals in `directory` whose process has ended.
 pub fn sweep(directory: &TrustedDir) -> SweepReport {
-    sweep_with(directory, AllowList::of_this_machine)
+    sweep_with(directory, AllowList::from_this_machine)
 }
 
 fn sweep_with(directory: &TrustedDir, allow_list: impl Fn(&str) -> AllowList) -> SweepReport {

@@ -184,7 +184,7 @@ pub(super) fn settings(scenario: &Scenario) -> Vec<NamespaceSetting> {
 
 /// Returns the file of a setting below `/proc/sys/net`. `None` for an invalid name.
 pub(super) fn setting_path(name: &str) -> Option<String> {
-    let fits = |one: char| one.is_ascii_alphanumeric() || "._-/".contains(one);
+    let fits = |character: char| character.is_ascii_alphanumeric() || "._-/".contains(character);
     let path = name.replace('.', "/");
     let is_name = name.chars().all(fits) && path.split('/').all(|part| !part.is_empty());
     is_name.then(|| format!("/proc/sys/net/{path}"))

@@ -19,8 +19,10 @@ pub(crate) enum TextPiece<'a> {
 }
 
 pub(crate) fn is_name(name: &str) -> bool {
-    let fits = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit() || "-_".contains(one);
-    name.chars().all(fits) && name.starts_with(|one: char| one.is_ascii_lowercase())
+    let fits = |character: char| {
+        character.is_ascii_lowercase() || character.is_ascii_digit() || "-_".contains(character)
+    };
+    name.chars().all(fits) && name.starts_with(|character: char| character.is_ascii_lowercase())
 }
 
 pub(crate) fn split_pieces(text: &str) -> Vec<(usize, TextPiece<'_>)> {

@@ -82,12 +82,14 @@ pub(crate) fn authority(text: &str) -> &str {
 
 /// Returns whether a text can be the path in a request line.
 fn is_path(text: &str) -> bool {
-    text.starts_with('/') && text.chars().all(|one| one.is_ascii_graphic())
+    text.starts_with('/') && text.chars().all(|character| character.is_ascii_graphic())
 }
 
 fn is_variable(name: &str) -> bool {
-    let fits = |one: char| one.is_ascii_alphanumeric() || one == '_';
-    name.chars().all(fits) && !name.starts_with(|one: char| one.is_ascii_digit()) && !name.is_empty()
+    let fits = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    name.chars().all(fits)
+        && !name.starts_with(|character: char| character.is_ascii_digit())
+        && !name.is_empty()
 }
 
 /// Splits a command line into words, or reports why it has none.

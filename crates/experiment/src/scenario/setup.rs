@@ -196,7 +196,7 @@ fn fault_injection_offset(values: &TableValues) -> usize {
 }
 
 fn is_file_name(name: &str) -> bool {
-    let fits = |one: char| one.is_ascii_alphanumeric() || ".-_".contains(one);
+    let fits = |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
     !name.starts_with('.') && name.chars().all(fits) && !name.is_empty()
 }
 

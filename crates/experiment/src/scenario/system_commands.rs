@@ -52,7 +52,7 @@ fn start_error(program: &str, source: std::io::Error) -> CommandError {
 
 /// Formats words as a shell command line, with the variables that were added to the environment.
 pub(crate) fn shell_command_line(env: &BTreeMap<String, String>, words: &[String]) -> String {
-    let plain = |one: char| one.is_ascii_alphanumeric() || "-_./:=,@%+".contains(one);
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+".contains(character);
     let quoted = |text: &str| match !text.is_empty() && text.chars().all(plain) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', "'\\''")),

@@ -38,7 +38,7 @@ fn parse_case(name: &'static str, file: &'static str) -> Result<TestCase, Invali
         return Err(invalid_value!("unknown key {}; the keys are {}", key.get_ref(), KEYS.join(", ")));
     }
     let [kind] = strings(table, "kind")?[..] else { return Err(invalid_value!("one kind is needed")) };
-    let kind = CaseKind::ALL.into_iter().find(|one| one.name() == kind);
+    let kind = CaseKind::ALL.into_iter().find(|case_kind| case_kind.name() == kind);
     let right = strings(table, "right")?;
     let (verdict, also_right) =
         right.split_first().ok_or_else(|| invalid_value!("right: a verdict is needed"))?;

@@ -19,7 +19,7 @@ pub fn sections(result: &SelfTest) -> Vec<(String, String)> {
         by_place.entry(key).or_default().push(outcome.clone());
     }
     let of_place = |(name, outcomes): (String, Vec<CaseOutcome>)| {
-        let set = outcomes.first().map(|one| one.set.clone()).unwrap_or_default();
+        let set = outcomes.first().map(|outcome| outcome.set.clone()).unwrap_or_default();
         let part = SelfTest { outcomes, set, ..SelfTest::default() }.with_summaries();
         (name, matrix_table(&part))
     };
@@ -58,7 +58,7 @@ fn matrix_table(part: &SelfTest) -> String {
 fn write_rows(rows: &[MatrixRow], text: &mut String) {
     for row in rows {
         let mut reported: Vec<(&String, &u32)> = row.reported.iter().collect();
-        sort_by(&mut reported, |one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+        sort_by(&mut reported, |left, right| right.1.cmp(left.1).then(left.0.cmp(right.0)));
         let mut reported: Vec<String> =
             reported.iter().map(|(verdict, runs)| format!("`{verdict}` {runs}")).collect();
         if row.failed > 0 {

@@ -156,7 +156,7 @@ pub struct SelfTest {
 pub fn matrix_rows(outcomes: &[CaseOutcome], names: &[&str], by: fn(&CaseOutcome) -> &str) -> Vec<MatrixRow> {
     let mut rows = Vec::new();
     for &name in names {
-        let of_name: Vec<&CaseOutcome> = outcomes.iter().filter(|one| by(one) == name).collect();
+        let of_name: Vec<&CaseOutcome> = outcomes.iter().filter(|outcome| by(outcome) == name).collect();
         let Some(first) = of_name.first() else { continue };
         let healthy = match (first.induced == HEALTHY, CaseSet::from_name(&first.set)) {
             (false, _) => None,
@@ -225,17 +225,20 @@ impl SelfTest {
             sort_by_key(&mut names, |name| (*name != HEALTHY, *name));
             names
         };
-        let by_verdict: fn(&CaseOutcome) -> &str = |one| &one.induced;
-        let by_case: fn(&CaseOutcome) -> &str = |one| &one.case;
+        let by_verdict: fn(&CaseOutcome) -> &str = |outcome| &outcome.induced;
+        let by_case: fn(&CaseOutcome) -> &str = |outcome| &outcome.case;
         self.verdicts = matrix_rows(&self.outcomes, &names(by_verdict), by_verdict);
         self.cases = matrix_rows(&self.outcomes, &names(by_case), by_case);
         self.reliability = reliability_levels(&self.outcomes);
         self.wrong_sure = count_wrong_sure(&self.outcomes);
         let count = |is: &dyn Fn(&CaseOutcome) -> bool| {
-            u32::try_from(self.outcomes.iter().filter(|one| is(one)).count()).unwrap_or(u32::MAX)
+            u32::try_from(self.outcomes.iter().filter(|outcome| is(outcome)).count()).unwrap_or(u32::MAX)
         };
-        self.failed = count(&|one| one.reported.is_none());
-        self.both = (count(&|one| one.has_both().is_some()), count(&|one| one.has_both() == Some(true)));
+        self.failed = count(&|outcome| outcome.reported.is_none());
+        self.both = (
+            count(&|outcome| outcome.has_both().is_some()),
+            count(&|outcome| outcome.has_both() == Some(true)),
+        );
         let enough = match CaseSet::from_name(&self.set) {
             Some(CaseSet::Induced) => passed(&self.verdicts, self.partial),
             _ => foreign_passed(&self.verdicts, self.partial),
@@ -251,7 +254,7 @@ pub fn matrix_text(rows: &[MatrixRow]) -> String {
     let mut text = format!("{:width$}  runs  right  reported first\n", "induced");
     for row in rows {
         let mut reported: Vec<(&String, &u32)> = row.reported.iter().collect();
-        sort_by(&mut reported, |one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+        sort_by(&mut reported, |left, right| right.1.cmp(left.1).then(left.0.cmp(right.0)));
         let mut reported: Vec<String> =
             reported.iter().map(|(verdict, runs)| format!("{verdict} {runs}")).collect();
         if row.failed > 0 {
@@ -308,7 +311,7 @@ mod tests {
         let mut outcomes = vec![outcome("link_bound", Some("bufferbloat")), outcome("link_bound", None)];
         outcomes.extend((0..8).map(|_| outcome("link_bound", Some("link_bound"))));
         outcomes.extend((0..20).map(|at| outcome("none", Some(if at < 19 { "none" } else { "unknown" }))));
-        let rows = matrix_rows(&outcomes, &["none", "link_bound", "never"], |one| &one.induced);
+        let rows = matrix_rows(&outcomes, &["none", "link_bound", "never"], |outcome| &outcome.induced);
         assert_eq!(rows.len(), 2);
         assert_eq!((rows[0].runs, rows[0].right, rows[0].meets_requirement()), (20, 19, true));
         assert_eq!((rows[1].right, rows[1].failed, rows[1].meets_requirement()), (8, 1, false));

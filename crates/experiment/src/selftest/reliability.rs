@@ -55,11 +55,11 @@ pub fn reliability_levels(outcomes: &[CaseOutcome]) -> Vec<ConfidenceReliability
     }
     let rank = |name: &str| LEVELS.iter().position(|level| *level == name).unwrap_or(LEVELS.len());
     let number = |name: &str| name.parse::<f64>().unwrap_or(f64::NEG_INFINITY);
-    sort_by(&mut levels, |one, other| {
-        let by_rank = rank(&one.claimed).cmp(&rank(&other.claimed));
+    sort_by(&mut levels, |left, right| {
+        let by_rank = rank(&left.claimed).cmp(&rank(&right.claimed));
         // Numeric levels: the greatest is the strongest.
-        let by_number = || number(&other.claimed).total_cmp(&number(&one.claimed));
-        by_rank.then_with(by_number).then_with(|| one.claimed.cmp(&other.claimed))
+        let by_number = || number(&right.claimed).total_cmp(&number(&left.claimed));
+        by_rank.then_with(by_number).then_with(|| left.claimed.cmp(&right.claimed))
     });
     levels
 }

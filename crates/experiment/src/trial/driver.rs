@@ -172,7 +172,7 @@ fn find_flag(words: &[String], flags: &[&str]) -> Option<(usize, FlagValuePositi
     words.iter().enumerate().find_map(|(at, word)| {
         flags.iter().find_map(|flag| {
             let rest = word.strip_prefix(flag)?;
-            let number = rest.starts_with(|one: char| one.is_ascii_digit());
+            let number = rest.starts_with(|character: char| character.is_ascii_digit());
             match rest {
                 "" => Some((at, FlagValuePosition::NextWord)),
                 _ if flag.starts_with("--") => {

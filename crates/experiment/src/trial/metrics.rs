@@ -100,7 +100,8 @@ impl TrialMetric {
                 spins.then(|| "threads that spin (--spin) are always busy".to_owned())
             }
             MetricSource::Origin => {
-                let is_there = setup.origin.is_some() || setup.machines.iter().any(|one| one.role == ORIGIN);
+                let is_there =
+                    setup.origin.is_some() || setup.machines.iter().any(|machine| machine.role == ORIGIN);
                 (!is_there).then(|| "there is no [origin]".to_owned())
             }
         }

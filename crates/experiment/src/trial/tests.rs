@@ -93,7 +93,7 @@ const STALL_NS: f64 = 5e8;
 /// Returns whether a trial's own record shows that this machine stalled meanwhile.
 fn was_stalled(trial: &ExperimentTrial) -> bool {
     let samples = trial.observed.iter().flat_map(|observed| &observed.samples);
-    let lags = samples.flat_map(|sample| &sample.wakeup_lags).map(|one| one.lag_max_ns as f64);
+    let lags = samples.flat_map(|sample| &sample.wakeup_lags).map(|lag| lag.lag_max_ns as f64);
     lags.chain(trial.metrics.get("max_ns").copied()).any(|ns| ns >= STALL_NS)
 }
 
@@ -166,8 +166,8 @@ fn other_programs_drive_a_load() {
         assert!(!diagnosis.verdict.is_empty() && !diagnosis.next_limits.is_empty(), "{diagnosis:?}");
         let run = load_record(trial).unwrap();
         let all = trial.observed.iter().flat_map(|observed| &observed.not_observable);
-        let all = all.chain(&trial.not_observable).map(|one| one.figure.as_str());
-        let missing = |text: &str| all.clone().any(|one| one.contains(text));
+        let all = all.chain(&trial.not_observable).map(|metric| metric.figure.as_str());
+        let missing = |text: &str| all.clone().any(|figure| figure.contains(text));
         assert!(
             (1..=4).contains(&run.totals.connections.max_open) || missing("sock_diag"),
             "{:?}",

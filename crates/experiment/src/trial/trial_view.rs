@@ -29,7 +29,7 @@ impl<'a> TrialView<'a> {
         let of_run = trial.run.as_ref().map_or(&[][..], |run| run.observed.as_slice());
         let own = trial.observed.as_ref().filter(|own| own.role_index(SUBJECT).is_some());
         let observed = own.map_or(of_run, std::slice::from_ref);
-        let mut named = observed.iter().map(|one| one.neighbours.as_slice());
+        let mut named = observed.iter().map(|observation| observation.neighbours.as_slice());
         let neighbours = named.find(|all| !all.is_empty()).unwrap_or_default();
         let output = trial.driver.output.as_deref();
         let reading = driver::find_driver(&trial.driver.program)

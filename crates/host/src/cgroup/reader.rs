@@ -93,9 +93,9 @@ impl CgroupFiles {
         let levels: Vec<CpuLevel> = self.cpu.iter_mut().filter_map(|files| files.sample()).collect();
         // A parent group may be throttled because of its other members. The group with the longest
         // throttled time counts; if none was throttled, the one with the tightest quota.
-        let tightest = levels.iter().min_by(|one, other| {
-            let by_quota = one.quota.cpus().total_cmp(&other.quota.cpus());
-            other.throttled_ns().cmp(&one.throttled_ns()).then(by_quota)
+        let tightest = levels.iter().min_by(|left, right| {
+            let by_quota = left.quota.cpus().total_cmp(&right.quota.cpus());
+            right.throttled_ns().cmp(&left.throttled_ns()).then(by_quota)
         });
         group.used_cpus = self.cpu_usage.as_mut().and_then(|usage| usage.cpus(seconds));
         let Some(level) = tightest else {

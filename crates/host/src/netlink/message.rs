@@ -76,7 +76,7 @@ impl<'a> NetlinkAttributes<'a> {
 
     /// Returns the value of the first attribute of `kind`.
     pub(crate) fn find(mut self, kind: u16) -> Option<&'a [u8]> {
-        self.find_map(|(one, value)| (one == kind).then_some(value))
+        self.find_map(|(attribute, value)| (attribute == kind).then_some(value))
     }
 }
 

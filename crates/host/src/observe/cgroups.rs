@@ -58,7 +58,7 @@ impl CgroupMonitor {
     fn find_groups(&mut self, pids: impl Iterator<Item = i32> + Clone) {
         let live_pids: HashSet<i32> = pids.clone().take(MAX_PROCESSES).collect();
         if self.samples.is_multiple_of(RELOOKUP_INTERVAL)
-            || self.groups.iter().any(|one| !live_pids.contains(&one.pid))
+            || self.groups.iter().any(|group| !live_pids.contains(&group.pid))
         {
             self.known_pids.clear();
         }
@@ -76,18 +76,18 @@ impl CgroupMonitor {
                 Err(error) => self.failure = self.failure.take().or(Some(error)),
             }
         }
-        self.groups.retain(|one| live_pids.contains(&one.pid));
+        self.groups.retain(|group| live_pids.contains(&group.pid));
     }
 
     fn add(&mut self, pid: i32, membership: String) {
-        let same_membership = self.groups.iter().position(|one| one.membership == membership);
-        let moved = self.groups.iter().position(|one| one.pid == pid && one.membership != membership);
+        let same_membership = self.groups.iter().position(|group| group.membership == membership);
+        let moved = self.groups.iter().position(|group| group.pid == pid && group.membership != membership);
         if let Some(at) = moved {
             self.groups.swap_remove(at);
         }
         if same_membership.is_some() {
             // The process behind the reader may have ended; its reader ends with it.
-            if let Some(known) = self.groups.iter_mut().find(|one| one.membership == membership)
+            if let Some(known) = self.groups.iter_mut().find(|group| group.membership == membership)
                 && !std::path::Path::new(&format!("/proc/{}", known.pid)).exists()
                 && let Ok(reader) = CgroupReader::open(pid)
             {
@@ -119,13 +119,13 @@ fn tightest(groups: Vec<CgroupUse>) -> Option<CgroupUse> {
     };
     let fullest = groups
         .iter()
-        .max_by(|one, other| memory_use(one).unwrap_or(-1.0).total_cmp(&memory_use(other).unwrap_or(-1.0)))
+        .max_by(|left, right| memory_use(left).unwrap_or(-1.0).total_cmp(&memory_use(right).unwrap_or(-1.0)))
         .cloned()?;
     // Of equal groups the first counts, whose process is the oldest.
     let mut groups = groups.into_iter();
     let first = groups.next()?;
     let rank = |group: &CgroupUse| (throttled(group), quota_use(group).unwrap_or(-1.0));
-    let chosen = groups.fold(first, |best, one| if rank(&one) > rank(&best) { one } else { best });
+    let chosen = groups.fold(first, |best, group| if rank(&group) > rank(&best) { group } else { best });
     let memory = if memory_use(&fullest).is_some() { &fullest } else { &chosen };
     Some(CgroupUse {
         memory_bytes: memory.memory_bytes,
@@ -155,7 +155,8 @@ mod tests {
             memory_max_hits_per_s: Some(7.0),
             ..CgroupUse::default()
         };
-        let tightest_of = |groups: &[&CgroupUse]| tightest(groups.iter().map(|one| (*one).clone()).collect());
+        let tightest_of =
+            |groups: &[&CgroupUse]| tightest(groups.iter().map(|group| (*group).clone()).collect());
         assert_eq!(tightest_of(&[]), None);
         assert_eq!(tightest_of(&[&parent]), Some(parent.clone()));
         assert_eq!(tightest_of(&[&parent, &wide]).unwrap().quota_cpus, Some(1.0));

@@ -44,8 +44,8 @@ impl ExitWatch {
 
     /// Records processes that have ended since the last check.
     pub(super) fn poll_exits(&mut self, time_s: f64) {
-        let exited = self.watched.extract_if(.., |one| has_exited(&one.pidfd));
-        self.exited.extend(exited.map(|one| ExitedProcess { time_s, ..one.exit }));
+        let exited = self.watched.extract_if(.., |process| has_exited(&process.pidfd));
+        self.exited.extend(exited.map(|process| ExitedProcess { time_s, ..process.exit }));
     }
 
     /// Returns the ended processes, in the order of detection.

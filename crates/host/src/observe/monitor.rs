@@ -390,7 +390,7 @@ mod tests {
             subtract_foreign_cpu(&mut history, late_s);
             let recent = history.recent()[0].foreign_cpus;
             let foreign_cpus_of: Vec<_> =
-                history.into_retained().0.iter().map(|one| one.foreign_cpus).collect();
+                history.into_retained().0.iter().map(|sample| sample.foreign_cpus).collect();
             assert_eq!(recent, foreign_cpus_of[2]);
             foreign_cpus_of
         };

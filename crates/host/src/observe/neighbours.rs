@@ -152,7 +152,7 @@ fn busiest(ticks: &BTreeMap<String, u64>, length_ns: u64) -> Vec<Neighbour> {
     let cpus = |ticks: u64| ticks as f64 / ticks_per_s / length_s.max(1e-3);
     let mut all: Vec<Neighbour> =
         ticks.iter().map(|(name, ticks)| Neighbour { name: name.clone(), cpus: cpus(*ticks) }).collect();
-    all.retain(|one| one.cpus >= CPUS_MIN && length_s > 0.0);
+    all.retain(|neighbour| neighbour.cpus >= CPUS_MIN && length_s > 0.0);
     sort_by(&mut all, |a, b| b.cpus.total_cmp(&a.cpus));
     all.truncate(NEIGHBOURS_MAX);
     all
@@ -181,7 +181,11 @@ mod tests {
     }
 
     fn names(neighbours: &Neighbours) -> Vec<String> {
-        neighbours.busiest().into_iter().map(|one| format!("{} {:.1}", one.name, one.cpus)).collect()
+        neighbours
+            .busiest()
+            .into_iter()
+            .map(|neighbour| format!("{} {:.1}", neighbour.name, neighbour.cpus))
+            .collect()
     }
 
     #[test]
@@ -191,12 +195,13 @@ mod tests {
         let at = |second: u64| {
             // The first program works for 20 s, and the second one after it.
             let (first, second) = (second.min(20), second.saturating_sub(20));
-            let one = |name, seconds: u64| seen(name, 0, seconds * ticks_per_s, 0, 1);
-            [(1, one("cc1", first)), (2, one("rustc", second))].into()
+            let process = |name, seconds: u64| seen(name, 0, seconds * ticks_per_s, 0, 1);
+            [(1, process("cc1", first)), (2, process("rustc", second))].into()
         };
         assert!(neighbours.busiest_recently().is_empty());
         (0..=25).for_each(|second| neighbours.add(second * SECOND_NS, at(second)));
-        let recent: Vec<String> = neighbours.busiest_recently().into_iter().map(|one| one.name).collect();
+        let recent: Vec<String> =
+            neighbours.busiest_recently().into_iter().map(|neighbour| neighbour.name).collect();
         assert_eq!(recent, ["cc1", "rustc"], "5 of 10 s each: {:?}", neighbours.busiest_recently());
         (26..=200).for_each(|second| neighbours.add(second * SECOND_NS, at(second)));
         let recent = neighbours.busiest_recently();

@@ -152,7 +152,8 @@ mod tests {
                 &mut listeners,
                 &mut ends,
             );
-            if listeners.iter().any(|one| one.waiting == 1) || !network.not_observable().is_empty() {
+            if listeners.iter().any(|listener| listener.waiting == 1) || !network.not_observable().is_empty()
+            {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));

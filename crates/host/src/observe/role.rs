@@ -210,7 +210,7 @@ impl RoleMonitor {
         role.proportional_bytes = self.processes.iter().map(|process| process.proportional_bytes).sum();
         role.proportional_bytes = role.proportional_bytes.filter(|_| !self.processes.is_empty());
         self.add_threads(&mut role, seconds);
-        role.cgroup = self.cgroups.sample(seconds, self.processes.iter().map(|one| one.pid));
+        role.cgroup = self.cgroups.sample(seconds, self.processes.iter().map(|process| process.pid));
         role
     }
 
@@ -268,8 +268,8 @@ impl RoleMonitor {
         role.voluntary_switches_per_s = voluntary as f64 / seconds;
         role.involuntary_switches_per_s = involuntary as f64 / seconds;
         let demand = |thread: &ThreadCpuUse| thread.busy + thread.waiting.unwrap_or(0.0);
-        sort_by(&mut role.threads, |one, other| {
-            other.busy.total_cmp(&one.busy).then(demand(other).total_cmp(&demand(one)))
+        sort_by(&mut role.threads, |left, right| {
+            right.busy.total_cmp(&left.busy).then(demand(right).total_cmp(&demand(left)))
         });
         role.threads.truncate(MAX_THREADS);
     }
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn processes_are_added_up_and_the_fewest_free_descriptors_count() {
         let mut sum = RoleTotals::default();
-        let one = ProcessUse {
+        let process = ProcessUse {
             user_ticks: 30,
             system_ticks: 10,
             minor_faults: 4,
@@ -456,8 +456,8 @@ mod tests {
             descriptors: Some((900, 1024)),
             ..ProcessUse::default()
         };
-        sum.add(&one);
-        sum.add(&ProcessUse { io: None, descriptors: Some((1000, 20_000)), ..one.clone() });
+        sum.add(&process);
+        sum.add(&ProcessUse { io: None, descriptors: Some((1000, 20_000)), ..process.clone() });
         let role = sum.into_use(2.0);
         let cpus = 40.0 / crate::cpu::ticks_per_s() as f64;
         let (user, system) = (cpus * 0.75, cpus * 0.25);
@@ -499,11 +499,12 @@ mod tests {
 
     #[test]
     fn processes_that_ended_between_samples_are_counted_once() {
-        let one = |children_ticks| ProcessUse { cpu_ns: Some(0), children_ticks, ..ProcessUse::default() };
+        let process =
+            |children_ticks| ProcessUse { cpu_ns: Some(0), children_ticks, ..ProcessUse::default() };
         // Of 50 ticks of children that ended, 30 were sampled while they ran.
         let mut sampled_ticks = 30;
         let mut sum = RoleTotals::default();
-        sum.add(&one(50));
+        sum.add(&process(50));
         sum.add_ended(&mut sampled_ticks);
         assert_eq!(sampled_ticks, 0);
         let cpus = 20.0 / crate::cpu::ticks_per_s() as f64;
@@ -511,7 +512,7 @@ mod tests {
         // Their parent waits for them later: nothing is added until then.
         let mut sampled_ticks = 30;
         let mut sum = RoleTotals::default();
-        sum.add(&one(10));
+        sum.add(&process(10));
         sum.add_ended(&mut sampled_ticks);
         assert_eq!(sampled_ticks, 20);
         assert!(sum.into_use(1.0).user_cpus.abs() < 1e-9);

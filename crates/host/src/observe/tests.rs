@@ -155,9 +155,9 @@ fn client_of(ports: &[u16]) -> Option<Child> {
 #[test]
 fn every_origin_is_found_and_the_request_is_at_one_of_them() {
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let ports = listeners.each_ref().map(|one| one.local_addr().unwrap().port());
+    let ports = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
     let Some(mut subject) = client_of(&ports) else { return };
-    let mut servers = listeners.each_ref().map(|one| one.accept().unwrap().0);
+    let mut servers = listeners.each_ref().map(|listener| listener.accept().unwrap().0);
     let mut request = [0; 8];
     servers[0].read_exact(&mut request).unwrap();
     let spec = MonitorSpec { discover_origins: true, ..spec(&[(SUBJECT, subject.id() as i32)]) };
@@ -219,12 +219,12 @@ fn a_unix_socket_of_the_subject_is_watched() {
     std::fs::remove_file(&path).unwrap();
     let snapshot = observer.snapshot_queues(clock_ns());
     let observed = observer.describe();
-    let Some(unix) = snapshot.unix.iter().find(|one| one.path == name) else {
+    let Some(unix) = snapshot.unix.iter().find(|socket| socket.path == name) else {
         assert!(!observed.not_observable.is_empty());
         return test_needs::skip(test_needs::KERNEL, format!("{:?}", observed.not_observable));
     };
     assert_eq!((unix.sockets, unix.waiting), (1, 1));
-    let used = observed.unix.iter().find(|one| one.path == name).unwrap();
+    let used = observed.unix.iter().find(|socket| socket.path == name).unwrap();
     assert_eq!(used.served_by.as_deref(), Some(SUBJECT));
     drop(listener);
 }

@@ -90,8 +90,9 @@ fn discover_targets(targets: impl Iterator<Item = ListenTarget>, named: &[i32]) 
             if !discovered.pids.is_empty() {
                 topology.roles.push(RoleSpec { role: ORIGIN.to_owned(), pids: discovered.pids });
             }
-            let known = |port: u16| topology.ports.iter().any(|one| one.port == port);
-            let new_ports: Vec<_> = discovered.ports.into_iter().filter(|one| !known(one.port)).collect();
+            let known = |port: u16| topology.ports.iter().any(|port_roles| port_roles.port == port);
+            let new_ports: Vec<_> =
+                discovered.ports.into_iter().filter(|port_roles| !known(port_roles.port)).collect();
             topology.ports.extend(new_ports);
         }
         Err(error) => topology.not_observable.push(error),

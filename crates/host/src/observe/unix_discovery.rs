@@ -90,10 +90,12 @@ impl UnixDiscovery {
         subject_inodes: &HashSet<u64>,
     ) -> Vec<i32> {
         let path = &socket.name;
-        let at_path = || sockets.iter().filter(|one| one.name == *path);
-        if at_path().any(|one| one.is_listening && subject_inodes.contains(&u64::from(one.inode))) {
+        let at_path = || sockets.iter().filter(|candidate| candidate.name == *path);
+        if at_path()
+            .any(|candidate| candidate.is_listening && subject_inodes.contains(&u64::from(candidate.inode)))
+        {
             let generator_inodes = socket_inodes_of(known_roles.others);
-            let is_used = at_path().any(|one| generator_inodes.contains(&u64::from(one.peer)));
+            let is_used = at_path().any(|candidate| generator_inodes.contains(&u64::from(candidate.peer)));
             self.paths.push(path.clone());
             self.uses.push(UnixSocketRoles {
                 path: path.clone(),
@@ -102,8 +104,10 @@ impl UnixDiscovery {
             });
             return Vec::new();
         }
-        let listening_inodes: HashSet<u64> =
-            at_path().filter(|one| one.is_listening).map(|one| one.inode.into()).collect();
+        let listening_inodes: HashSet<u64> = at_path()
+            .filter(|listener| listener.is_listening)
+            .map(|listener| listener.inode.into())
+            .collect();
         let pids = find_socket_holders(&listening_inodes, path).unwrap_or_default();
         self.paths.push(path.clone());
         self.uses.push(UnixSocketRoles {

@@ -136,7 +136,7 @@ impl Allocator {
         }
         let find_library = |kind: &'static AllocatorKind| {
             let mapping =
-                address_space.mappings().iter().find(|one| one.module().starts_with(kind.library))?;
+                address_space.mappings().iter().find(|mapping| mapping.module().starts_with(kind.library))?;
             let (file, image) = open_image(pid, mapping)?;
             let caveat = match stripped {
                 true => " (an allocator inside the executable would not be found: it is stripped)",

@@ -166,10 +166,10 @@ pub fn count_calls(
             .and_then(|target| target.count(budget, clock, zero_ns))
             .map_err(|why| NotObservable::new(format!("calls of {call}"), why.reason));
         match result {
-            Ok(mut one) => {
-                role.clone_into(&mut one.call.role);
-                one.call.call = call.to_string();
-                counted.push(one);
+            Ok(mut counted_call) => {
+                role.clone_into(&mut counted_call.call.role);
+                counted_call.call.call = call.to_string();
+                counted.push(counted_call);
             }
             Err(why) => missing.push(why),
         }
@@ -529,7 +529,7 @@ mod tests {
         let began_ns = clock();
         let (counted, missing) = loop {
             let (counted, missing) = count_calls("subject", &[pid], &calls, budget, clock, 0);
-            let all = counted.iter().all(|one| one.call.count > 0);
+            let all = counted.iter().all(|counted_call| counted_call.call.count > 0);
             if all || clock() - began_ns > 60_000_000_000 {
                 break (counted, missing);
             }
@@ -537,12 +537,12 @@ mod tests {
         STOP.store(true, Ordering::Relaxed);
         worker.join().unwrap();
         assert_eq!(counted.len() + missing.len(), 2);
-        for one in &missing {
-            test_needs::skip(test_needs::PERF, one);
+        for reason in &missing {
+            test_needs::skip(test_needs::PERF, reason);
         }
-        for one in &counted {
-            println!("{one:?}");
-            assert!(one.call.count > 0 && one.call.role == "subject", "{one:?}");
+        for counted_call in &counted {
+            println!("{counted_call:?}");
+            assert!(counted_call.call.count > 0 && counted_call.call.role == "subject", "{counted_call:?}");
         }
         let (counted, missing) = count_calls("subject", &[i32::MAX], &calls, budget, || 0, 0);
         assert_eq!((counted.len(), missing.len()), (0, 2));

@@ -169,10 +169,12 @@ mod tests {
         let before = FoldedStacks::parse("a;main;f 50\na;main;g 50\n").unwrap();
         let after = FoldedStacks::parse("a;main;f 2\na;main;f;f 1\na;main;h 1\n").unwrap();
         let changes = diff(&before, &after);
-        let short: Vec<_> =
-            changes.iter().map(|one| (&*one.function, one.self_delta(), one.total_delta())).collect();
+        let short: Vec<_> = changes
+            .iter()
+            .map(|change| (&*change.function, change.self_delta(), change.total_delta()))
+            .collect();
         let expected = [("g", -0.5, -0.5), ("f", 0.25, 0.25), ("h", 0.25, 0.25), ("main", 0.0, 0.0)];
         assert_eq!(short, expected);
-        assert!(diff(&before, &before).iter().all(|one| one.self_delta() == 0.0));
+        assert!(diff(&before, &before).iter().all(|change| change.self_delta() == 0.0));
     }
 }

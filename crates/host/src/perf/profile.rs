@@ -63,7 +63,7 @@ impl Profile {
             })
             .collect();
         sort_by(&mut stacks, |a, b| (a.pid, &a.frames).cmp(&(b.pid, &b.frames)));
-        let names = collected.processes.iter().map(|(&pid, one)| (pid, one.name.clone())).collect();
+        let names = collected.processes.iter().map(|(&pid, process)| (pid, process.name.clone())).collect();
         let mut notes = notes;
         notes.append(&mut symbolizer.symbols.notes);
         Self {
@@ -101,7 +101,7 @@ impl Profile {
 
     /// Returns the index of a function, which is added if new.
     fn function_index(&mut self, name: &str, module: &str, is_kernel: bool) -> u32 {
-        let is_same = |one: &Function| one.name == name && one.module == module;
+        let is_same = |function: &Function| function.name == name && function.module == module;
         let at = self.functions.iter().position(is_same).unwrap_or_else(|| {
             let (name, module) = (name.to_owned(), module.to_owned());
             self.functions.push(Function { name, module, is_kernel });

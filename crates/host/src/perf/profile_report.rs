@@ -119,20 +119,20 @@ fn changes(baseline: &FoldedStacks, after: &FoldedStacks, top: usize) -> String 
 
 fn calls(outcome: &ProfileReport) -> String {
     let mut text = String::new();
-    for one in &outcome.call_counts {
-        let rate = one.call.count as f64 / one.call.length_s.max(1e-9);
+    for counted_call in &outcome.call_counts {
+        let rate = counted_call.call.count as f64 / counted_call.call.length_s.max(1e-9);
         let _ = write!(
             text,
             "\n{:<12} {rate:.0}/s ({} in {:.3} s, {})\n             cost of counting {:.1} % of a core \
              during bursts, {:.2} % overall; {:.2} µs a call, {}\n",
-            one.call.call,
-            one.call.count,
-            one.call.length_s,
-            one.target,
-            one.call.cost_cpus * 100.0,
-            one.total_cost_cpus * 100.0,
-            one.hit_cost.hit_ns / 1000.0,
-            if one.hit_cost.is_measured { "measured here" } else { "as measured elsewhere" },
+            counted_call.call.call,
+            counted_call.call.count,
+            counted_call.call.length_s,
+            counted_call.target,
+            counted_call.call.cost_cpus * 100.0,
+            counted_call.total_cost_cpus * 100.0,
+            counted_call.hit_cost.hit_ns / 1000.0,
+            if counted_call.hit_cost.is_measured { "measured here" } else { "as measured elsewhere" },
         );
     }
     for missing in &outcome.missing {
@@ -171,7 +171,7 @@ pub fn json(outcome: &ProfileReport) -> Value {
     let missing: Vec<UnobservableMetric> = outcome
         .missing
         .iter()
-        .map(|one| UnobservableMetric { figure: one.figure.clone(), reason: one.reason.clone() })
+        .map(|metric| UnobservableMetric { figure: metric.figure.clone(), reason: metric.reason.clone() })
         .collect();
     let changes = outcome.baseline.as_ref().map(|baseline| {
         let rows = diff(baseline, &profile.folded()).into_iter();
@@ -184,10 +184,10 @@ pub fn json(outcome: &ProfileReport) -> Value {
         });
         row.collect::<Vec<Value>>()
     });
-    let calls = outcome.call_counts.iter().map(|one| {
+    let calls = outcome.call_counts.iter().map(|counted_call| {
         json!({
-            "count": one.call, "target": one.target, "total_cost_cpus": one.total_cost_cpus,
-            "call_cost_ns": one.hit_cost.hit_ns, "cost_is_measured": one.hit_cost.is_measured,
+            "count": counted_call.call, "target": counted_call.target, "total_cost_cpus": counted_call.total_cost_cpus,
+            "call_cost_ns": counted_call.hit_cost.hit_ns, "cost_is_measured": counted_call.hit_cost.is_measured,
         })
     });
     let tasks = outcome.tasks.as_ref().map(|rows| {

@@ -366,9 +366,9 @@ mod tests {
         }
         assert!(profile.samples > 0, "{profile:?}");
         let functions = profile.functions("subject");
-        let burning = functions.iter().find(|one| one.function.ends_with("burns_a_cpu"));
-        assert!(burning.is_some_and(|one| one.self_fraction > 0.0), "{functions:?}");
-        let sum: f64 = functions.iter().map(|one| one.self_fraction).sum();
+        let burning = functions.iter().find(|function| function.function.ends_with("burns_a_cpu"));
+        assert!(burning.is_some_and(|function| function.self_fraction > 0.0), "{functions:?}");
+        let sum: f64 = functions.iter().map(|function| function.self_fraction).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{sum}");
     }
 }

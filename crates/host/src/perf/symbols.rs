@@ -280,7 +280,7 @@ mod tests {
         assert!(found.name.ends_with("known_by_its_name"), "{found:?} {:?}", symbols.notes);
         assert_eq!(symbols.user_function(pid, &process, 16).name, "[unknown]");
         // Machines without a vdso are rare, and have nothing to name.
-        if let Some(vdso) = process.address_space.mappings().iter().find(|one| one.path == VDSO) {
+        if let Some(vdso) = process.address_space.mappings().iter().find(|mapping| mapping.path == VDSO) {
             let image = read_vdso().unwrap();
             let offset = image.offset_of("__vdso_clock_gettime").unwrap_or(0);
             let found = symbols.user_function(pid, &process, vdso.start + offset);

@@ -107,7 +107,7 @@ mod tests {
         let profile = thread_cpu.profile("EPERM");
         assert_eq!(profile.samples, 50);
         let functions = profile.functions("subject");
-        let function = |name: &str| functions.iter().find(|one| one.function == name).unwrap();
+        let function = |name: &str| functions.iter().find(|function| function.function == name).unwrap();
         assert!((function("(user space)").self_fraction - 0.6).abs() < 1e-9);
         assert!((function("(kernel)").self_fraction - 0.4).abs() < 1e-9);
         assert!((function("thread worker-1").total_fraction - 0.8).abs() < 1e-9);

@@ -25,13 +25,13 @@ pub struct CgroupHierarchies {
 impl CgroupHierarchies {
     /// Returns the mount point of a v1 controller.
     pub fn v1_mount(&self, name: &str) -> Option<&Path> {
-        let has = |(names, _): &&(Vec<String>, PathBuf)| names.iter().any(|one| one == name);
+        let has = |(names, _): &&(Vec<String>, PathBuf)| names.iter().any(|controller| controller == name);
         self.v1.iter().find(has).map(|(_, path)| path.as_path())
     }
 
     /// Returns true if the v2 hierarchy enables a controller for groups on its first level.
     pub fn has_unified_controller(&self, name: &str) -> bool {
-        self.unified_controllers.iter().any(|one| one == name)
+        self.unified_controllers.iter().any(|controller| controller == name)
     }
 }
 
@@ -84,9 +84,9 @@ pub fn group_directory(
             return Err(NotObservable::new("cgroup of a process", why));
         }
     };
-    let is_in_hierarchy = |one: &Membership<'_>| match is_v1 {
-        true => one.controllers.split(',').any(|name| name == controller),
-        false => one.controllers.is_empty(),
+    let is_in_hierarchy = |membership: &Membership<'_>| match is_v1 {
+        true => membership.controllers.split(',').any(|name| name == controller),
+        false => membership.controllers.is_empty(),
     };
     let member = parse_memberships(&text).find(is_in_hierarchy);
     let member = member.ok_or_else(|| NotObservable::bad_format("cgroup of a process", &path))?;

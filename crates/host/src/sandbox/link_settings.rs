@@ -80,7 +80,7 @@ impl LinkSetting {
                 Err(_) => wrong("a whole number"),
             },
             LinkSettingKind::CpuMask(_) => {
-                let is_mask = |one: char| one.is_ascii_hexdigit() || one == ',';
+                let is_mask = |character: char| character.is_ascii_hexdigit() || character == ',';
                 let digits = value.to_ascii_lowercase();
                 let digits = digits.trim_start_matches(['0', ',']);
                 match !value.is_empty() && value.chars().all(is_mask) {
@@ -90,7 +90,7 @@ impl LinkSetting {
                 }
             }
             LinkSettingKind::Qdisc => {
-                let is_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
+                let is_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
                 match !value.is_empty() && value.chars().all(is_name) {
                     true => Ok(value.to_owned()),
                     false => wrong("a queueing discipline without parameters: fq"),

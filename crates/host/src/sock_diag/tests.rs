@@ -171,7 +171,7 @@ fn own_sockets_are_read_live() {
             return test_needs::skip(test_needs::KERNEL, error);
         }
         let established = |end: &EndQueues| end.states.get("established") == Some(&3);
-        let waiting = listeners.iter().any(|one| one.waiting == 2);
+        let waiting = listeners.iter().any(|listener| listener.waiting == 2);
         if waiting && ends.iter().all(established) && ends.iter().any(|end| end.with_unread == 1) {
             break;
         }
@@ -187,11 +187,11 @@ fn own_sockets_are_read_live() {
     let mut connections = vec![];
     diag.other_sockets(&[port], &mut connections).unwrap();
     connections.retain(|(kind, _)| *kind == OtherSocketKind::Established);
-    let connections: Vec<Connection> = connections.into_iter().map(|(_, one)| one).collect();
-    let ours = |one: &&Connection| one.remote.port() == port;
+    let connections: Vec<Connection> = connections.into_iter().map(|(_, connection)| connection).collect();
+    let ours = |connection: &&Connection| connection.remote.port() == port;
     assert_eq!(connections.iter().filter(ours).count(), 3);
-    assert!(connections.iter().filter(ours).all(|one| one.inode != 0));
-    assert!(connections.iter().all(|one| one.local.port() != port));
+    assert!(connections.iter().filter(ours).all(|connection| connection.inode != 0));
+    assert!(connections.iter().all(|connection| connection.local.port() != port));
     drop((accepted, clients));
 }
 

@@ -63,7 +63,7 @@ impl Matchers {
                 .flat_map(|(words, _)| &words[1..])
                 .collect();
             let path = match patterns[..] {
-                [one] => Some(one.clone()),
+                [pattern] => Some(pattern.clone()),
                 _ => None,
             };
             let condition = self.condition_of_set(&lines).unwrap_or(Condition::Unknown);
@@ -79,11 +79,11 @@ impl Matchers {
 
     fn find(&self, name: &str) -> Option<&Named> {
         let mut matchers = Some(self);
-        while let Some(one) = matchers {
-            if let Some(named) = one.own.get(name) {
+        while let Some(scope) = matchers {
+            if let Some(named) = scope.own.get(name) {
                 return Some(named);
             }
-            matchers = one.outer.as_deref();
+            matchers = scope.outer.as_deref();
         }
         None
     }
@@ -358,21 +358,25 @@ mod tests {
         let condition =
             |block: Vec<Directive>| Matchers::new(true).inner(&[line("@x", Some(block))]).condition("@x");
         let get = Condition::test(Test::Method("GET".into()));
-        let one = Condition::path(crate::rules::PathTest::Exact("/1".into()));
-        let two = Condition::path(crate::rules::PathTest::Exact("/2".into()));
+        let first = Condition::path(crate::rules::PathTest::Exact("/1".into()));
+        let second = Condition::path(crate::rules::PathTest::Exact("/2".into()));
         let both = vec![line("path /1", None), line("method GET", None)];
-        assert_eq!(condition(both.clone()), one.and(&get));
+        assert_eq!(condition(both.clone()), first.and(&get));
         // All of a negated set, and each of several sets.
-        assert_eq!(condition(vec![line("not", Some(both))]), one.and(&get).negate());
+        assert_eq!(condition(vec![line("not", Some(both))]), first.and(&get).negate());
         let nots = vec![line("not path /1", None), line("not path /2", None), line("method GET", None)];
-        assert_eq!(condition(nots), Condition::all([one.clone().negate(), two.clone().negate(), get]));
-        assert_eq!(condition(vec![line("path /1", None), line("path /2", None)]), one.clone().or(two));
+        assert_eq!(condition(nots), Condition::all([first.clone().negate(), second.clone().negate(), get]));
+        assert_eq!(condition(vec![line("path /1", None), line("path /2", None)]), first.clone().or(second));
         // What is not known holds at most where the other lines do.
         for unknown in ["expression true", "client_ip 10.0.0.1", "file x", "header X-Forwarded-For a"] {
             let found = condition(vec![line("path /1", None), line(unknown, None)]);
-            assert_eq!((found.bound(false), found.bound(true)), (Condition::Never, one.clone()), "{unknown}");
+            assert_eq!(
+                (found.bound(false), found.bound(true)),
+                (Condition::Never, first.clone()),
+                "{unknown}"
+            );
         }
         let found = condition(vec![line("path /1", None), line("path /{x}", None)]);
-        assert_eq!((found.bound(false), found.bound(true)), (one, Condition::Always));
+        assert_eq!((found.bound(false), found.bound(true)), (first, Condition::Always));
     }
 }

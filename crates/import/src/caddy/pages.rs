@@ -51,12 +51,12 @@ impl Errors {
         let statuses: Option<Vec<(u16, u16)>> = handler.arguments().iter().map(|word| range(word)).collect();
         let statuses = statuses?;
         let names: Vec<&str> = handler.inner().iter().map(Directive::name).collect();
-        if let [one] = handler.inner()
-            && one.name() == "respond"
+        if let [directive] = handler.inner()
+            && directive.name() == "respond"
         {
-            let (text, status) = match one.arguments() {
-                [text] if one.block.is_none() => (text, None),
-                [text, status] if one.block.is_none() => (text, Some(status.parse().ok()?)),
+            let (text, status) = match directive.arguments() {
+                [text] if directive.block.is_none() => (text, None),
+                [text, status] if directive.block.is_none() => (text, Some(status.parse().ok()?)),
                 _ => return None,
             };
             let text = template_with_status(text)?;

@@ -315,8 +315,8 @@ impl Proxy {
                 }
             }
             ("versions", _) => match directive.arguments() {
-                [one] if one == "h2c" || one == "2" => self.http = Some("2"),
-                [one] if one == "1.1" => self.http = Some("1.1"),
+                [version] if version == "h2c" || version == "2" => self.http = Some("2"),
+                [version] if version == "1.1" => self.http = Some("1.1"),
                 _ => self.http = Some("auto"),
             },
             _ => {

@@ -123,7 +123,7 @@ fn add_log(directive: &Directive, draft: &mut Draft<'_>) {
         Some(("discard", _)) => return,
         Some(_) => return leave(directive, draft),
     };
-    let mut section = crate::document::Section::of_array("log", vec![Rc::clone(&directive.origin)]);
+    let mut section = crate::document::Section::new_array("log", vec![Rc::clone(&directive.origin)]);
     section.set("to", crate::document::Value::text(target), &[]);
     match draft.document.logs.first() {
         None => draft.document.logs.push(section),
@@ -445,9 +445,9 @@ fn matcher_key(directive: &Directive, matchers: &Matchers) -> (Option<String>, b
     }
 }
 
-/// Returns whether Caddy applies a directive with the matcher `one` before one with the matcher `other`.
-fn comes_first(one: &(Option<String>, bool), other: &(Option<String>, bool)) -> bool {
-    match (&one.0, &other.0) {
+/// Returns whether Caddy applies a directive with the matcher `left` before one with the matcher `right`.
+fn comes_first(left: &(Option<String>, bool), right: &(Option<String>, bool)) -> bool {
+    match (&left.0, &right.0) {
         (Some(path), Some(known)) => {
             let bare = |path: &str| path.strip_suffix('*').unwrap_or(path).to_owned();
             match bare(path) == bare(known) {
@@ -455,7 +455,7 @@ fn comes_first(one: &(Option<String>, bool), other: &(Option<String>, bool)) -> 
                 false => path.len() > known.len(),
             }
         }
-        _ => one.1 && !other.1,
+        _ => left.1 && !right.1,
     }
 }
 
@@ -468,9 +468,9 @@ fn responded(words: &[&str], directive: &Directive) -> Option<Action> {
     let (mut status, mut body) = (200, String::new());
     match words {
         [] => {}
-        [one] => match one.parse::<u16>().ok().filter(|_| one.len() == 3) {
+        [word] => match word.parse::<u16>().ok().filter(|_| word.len() == 3) {
             Some(number) => status = number,
-            None => body = (*one).to_owned(),
+            None => body = (*word).to_owned(),
         },
         [text, number] => {
             body = (*text).to_owned();

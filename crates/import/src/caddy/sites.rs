@@ -90,9 +90,11 @@ impl Options {
         let place = to.and_then(|(to, other)| match to {
             "first" => Some(0),
             "last" => Some(self.order.len()),
-            to => {
-                self.order.iter().position(|one| one == other).map(|place| place + usize::from(to == "after"))
-            }
+            to => self
+                .order
+                .iter()
+                .position(|listed| listed == other)
+                .map(|place| place + usize::from(to == "after")),
         });
         match place {
             Some(place) => self.order.insert(place, name.to_owned()),

@@ -178,7 +178,7 @@ fn server_names(condition: &Condition) -> Option<Vec<String>> {
     let parts = match condition {
         Condition::Always => return Some(Vec::new()),
         Condition::Any(parts) => &parts[..],
-        one => std::slice::from_ref(one),
+        part => std::slice::from_ref(part),
     };
     let name = |part: &Condition| match part {
         Condition::Test(test) => match &**test {
@@ -501,7 +501,7 @@ fn add_logs(global: &Global, proxies: &[Proxy], draft: &mut Draft<'_>) {
         }
     }
     for (target, origins) in targets {
-        let mut section = Section::of_array("log", origins);
+        let mut section = Section::new_array("log", origins);
         section.set("to", Value::text(target), &[]);
         section.set("format", Value::text("haproxy"), &[]);
         draft.document.logs.push(section);

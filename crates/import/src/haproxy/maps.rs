@@ -62,7 +62,14 @@ impl Lookup {
         let (file, default) = arguments.split_once(',').unzip();
         let (file, default) = (unquoted(file.unwrap_or(arguments)), default.map(unquoted));
         if let Some(text) = fetch.strip_prefix("str(").and_then(|rest| rest.strip_suffix(')')) {
-            return Self::of_constant(&unquoted(text), &converters, (&file, manner), default, origin, draft);
+            return Self::from_constant(
+                &unquoted(text),
+                &converters,
+                (&file, manner),
+                default,
+                origin,
+                draft,
+            );
         }
         let text = draft.read_file(&file)?;
         draft.spend(text.len() / 4, origin);
@@ -95,7 +102,7 @@ impl Lookup {
     }
 
     /// Looks up a fixed text.
-    fn of_constant(
+    fn from_constant(
         text: &str,
         converters: &[&str],
         (file, manner): (&str, Manner),
@@ -115,7 +122,7 @@ impl Lookup {
     }
 
     /// Creates the lookup of a text among names, which are their own values.
-    pub(super) fn of_names(
+    pub(super) fn from_names(
         wanted: &str,
         key: Key,
         names: Vec<(String, String)>,

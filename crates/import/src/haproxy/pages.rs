@@ -280,7 +280,7 @@ pub(super) fn add_top(proxies: &[Proxy], draft: &mut Draft<'_>) -> bool {
     }
     for (value, origin) in own_pages(&first.pages, draft) {
         let Value::Table(entries) = value else { continue };
-        let mut section = Section::of_array("error-page", vec![origin]);
+        let mut section = Section::new_array("error-page", vec![origin]);
         entries.into_iter().for_each(|(key, value)| section.set(&key, value, &[]));
         draft.document.error_pages.push(section);
     }

@@ -44,13 +44,13 @@ impl StickLines {
         let words: Vec<Vec<&str>> =
             self.rules.iter().map(|(words, _)| words.iter().map(String::as_str).collect()).collect();
         let rest = match &words[..] {
-            [one] if one.first() == Some(&"on") => &one[1..],
-            [one, two]
-                if one.first() == Some(&"match")
-                    && two.first() == Some(&"store-request")
-                    && one[1..] == two[1..] =>
+            [rule] if rule.first() == Some(&"on") => &rule[1..],
+            [match_rule, store_rule]
+                if match_rule.first() == Some(&"match")
+                    && store_rule.first() == Some(&"store-request")
+                    && match_rule[1..] == store_rule[1..] =>
             {
-                &one[1..]
+                &match_rule[1..]
             }
             _ => {
                 return no_equivalent(

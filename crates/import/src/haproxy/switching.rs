@@ -112,7 +112,7 @@ impl Target {
                     return Some((Vec::new(), Condition::Never));
                 }
                 let doubt = key.doubt.clone();
-                Some((Lookup::of_names("backends", key.clone(), entries, origin, draft).cases(), doubt))
+                Some((Lookup::from_names("backends", key.clone(), entries, origin, draft).cases(), doubt))
             }
         }
     }

@@ -383,7 +383,7 @@ impl Converter<'_, '_> {
     fn first_access(&mut self, scope: &Scope) -> [Condition; 2] {
         let mut decided: [Vec<Condition>; 2] = [Vec::new(), Vec::new()];
         let mut seen: [Vec<Condition>; 2] = [Vec::new(), Vec::new()];
-        let groups = scope.access.chunk_by(|one, next| one.allows == next.allows);
+        let groups = scope.access.chunk_by(|access, next| access.allows == next.allows);
         for (index, group) in groups.enumerate() {
             let kind = usize::from(group[0].allows);
             if index > ACCESS_CHANGES_MAX {

@@ -411,7 +411,7 @@ fn has_prefix(condition: &Condition, prefix: &str) -> bool {
     match condition {
         _ if prefix == "/" => true,
         Condition::All(parts) => parts.iter().any(is_prefix),
-        one => is_prefix(one),
+        part => is_prefix(part),
     }
 }
 

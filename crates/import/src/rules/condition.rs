@@ -288,11 +288,11 @@ mod tests {
         let mut all = vec![Condition::Always, Condition::Never, Condition::Unknown, test("A"), test("B")];
         for _ in 0..depth {
             let known = all.clone();
-            for one in &known {
-                all.push(one.clone().negate());
-                for other in &known {
-                    all.push(one.and(other));
-                    all.push(one.clone().or(other.clone()));
+            for left in &known {
+                all.push(left.clone().negate());
+                for right in &known {
+                    all.push(left.and(right));
+                    all.push(left.clone().or(right.clone()));
                 }
             }
         }

@@ -18,7 +18,7 @@ pub(crate) fn write_condition(condition: &Condition, prefix: Option<&str>, secti
     let parts = match condition {
         Condition::All(parts) => &parts[..],
         Condition::Always => &[],
-        one => std::slice::from_ref(one),
+        part => std::slice::from_ref(part),
     };
     let mut rest = Vec::new();
     for part in parts {
@@ -65,7 +65,7 @@ fn has_room(section: &Section, key: &str, value: &Value) -> bool {
 fn plain_keys(condition: &Condition) -> Option<Keys> {
     let parts = match condition {
         Condition::Any(parts) => &parts[..],
-        one => std::slice::from_ref(one),
+        part => std::slice::from_ref(part),
     };
     let mut keys: Keys = Vec::new();
     for part in parts {

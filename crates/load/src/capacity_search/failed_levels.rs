@@ -167,7 +167,7 @@ mod tests {
     fn verdict(runs: &[(f64, f64, &'static str)], held: f64) -> (Option<String>, bool) {
         let held = HeldLevel { level: held, verdict: NONE };
         let (stopped, note) = failed_levels(runs).limiting_level(Some(held));
-        (stopped.map(|one| one.diagnosis.unwrap().verdict), note.is_some())
+        (stopped.map(|failed| failed.diagnosis.unwrap().verdict), note.is_some())
     }
 
     #[test]

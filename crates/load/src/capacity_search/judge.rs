@@ -195,7 +195,8 @@ fn invalid_reasons(run: &Run, quantity: SearchQuantity) -> Vec<(&str, &str)> {
 
 /// Returns whether the level was missed only by objectives that a disturbance may have decided.
 fn is_unproven(run: &Run, judgement: &Judgement) -> bool {
-    let unproven = run.objectives.iter().filter(|one| one.outcome() == ObjectiveOutcome::NotProven).count();
+    let unproven =
+        run.objectives.iter().filter(|objective| objective.outcome() == ObjectiveOutcome::NotProven).count();
     judgement.outcome == LevelOutcome::Missed && unproven > 0 && judgement.reasons.len() == unproven
 }
 

@@ -43,7 +43,10 @@ impl RunPlan {
         };
         // Without weights, connections are spread evenly over the authorities.
         let is_weighted = self.requests.iter().any(|request| request.weight != 1);
-        let weights = self.authorities().into_iter().map(|one| if is_weighted { weight_of(one) } else { 1 });
+        let weights = self
+            .authorities()
+            .into_iter()
+            .map(|authority| if is_weighted { weight_of(authority) } else { 1 });
         weighted_order(&weights.collect::<Vec<u64>>())
     }
 
@@ -115,12 +118,12 @@ fn unreachable_error(name: &str, errors: &[(SocketAddr, std::io::Error)]) -> Add
 /// Orders addresses so that their families take turns, beginning with that of the first one.
 fn families_in_turn(all: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = all.first().copied() else { return all };
-    let (one, other): (Vec<_>, Vec<_>) =
+    let (first_family, other_family): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|address| address.is_ipv4() == first.is_ipv4());
-    let mut ordered = Vec::with_capacity(one.len() + other.len());
-    let (mut one, mut other) = (one.into_iter(), other.into_iter());
+    let mut ordered = Vec::with_capacity(first_family.len() + other_family.len());
+    let (mut first_family, mut other_family) = (first_family.into_iter(), other_family.into_iter());
     loop {
-        let pair = [one.next(), other.next()];
+        let pair = [first_family.next(), other_family.next()];
         if pair == [None, None] {
             return ordered;
         }

@@ -12,7 +12,10 @@ const REQUESTS_SHOWN: usize = 10;
 
 /// Announces a load in a line: what runs, and how long.
 pub fn announce_load(plan: &RunPlan) -> String {
-    let first = plan.requests.first().map_or_else(String::new, |one| format!("{} {}", one.method, one.url));
+    let first = plan
+        .requests
+        .first()
+        .map_or_else(String::new, |request| format!("{} {}", request.method, request.url));
     let others = match plan.requests.len() {
         0 | 1 => String::new(),
         count => format!(" and {} more", count - 1),
@@ -33,7 +36,7 @@ pub fn describe_plan(plan: &RunPlan) -> String {
     };
     let sum: u64 = plan.requests.iter().map(|request| request.weight).sum();
     for (index, request) in plan.requests.iter().take(REQUESTS_SHOWN).enumerate() {
-        let weight = match plan.requests.iter().any(|one| one.weight != 1) {
+        let weight = match plan.requests.iter().any(|request| request.weight != 1) {
             true => format!(" ({:.1} % of the requests)", request.weight as f64 / sum as f64 * 100.0),
             false => String::new(),
         };
@@ -58,7 +61,7 @@ pub fn describe_plan(plan: &RunPlan) -> String {
     line("checks", checks(&plan.expect));
     if plan.session.cookies || !plan.session.captures.is_empty() {
         let mut parts: Vec<String> =
-            plan.session.captures.iter().map(|one| format!("value {}", one.name)).collect();
+            plan.session.captures.iter().map(|capture| format!("value {}", capture.name)).collect();
         if plan.session.cookies {
             parts.insert(0, "cookies".to_owned());
         }
@@ -72,7 +75,7 @@ pub fn describe_plan(plan: &RunPlan) -> String {
     }
     let objectives = serde_json::to_value(&plan.objectives).unwrap_or_default();
     let objectives: Vec<_> =
-        objectives.as_array().into_iter().flatten().filter_map(|one| one.as_str()).collect();
+        objectives.as_array().into_iter().flatten().filter_map(|objective| objective.as_str()).collect();
     if !objectives.is_empty() {
         line("objectives", objectives.join(", "));
     }

@@ -203,7 +203,7 @@ mod tests {
         let shown: Vec<_> = file
             .settings
             .iter()
-            .map(|one| (one.name.as_str(), one.values.len(), one.location.as_str()))
+            .map(|setting| (setting.name.as_str(), setting.values.len(), setting.location.as_str()))
             .collect();
         let expected = [
             ("urls", 1, "p.toml:1:8"),
@@ -212,7 +212,7 @@ mod tests {
             ("header", 2, "p.toml:4:10"),
         ];
         let mut sorted = shown.clone();
-        sorted.sort_by_key(|one| one.2);
+        sorted.sort_by_key(|setting| setting.2);
         assert_eq!(sorted, expected);
         let request = &file.requests[0];
         assert_eq!((request.weight, request.body.as_deref(), request.headers.len()), (3, Some(&b"x"[..]), 1));

@@ -241,9 +241,9 @@ mod tests {
             let (objectives, _) = Objective::parse_list("p99<5ms,p99.9<5ms,p99.99<5ms,max<1s,mean<1s");
             let outcome =
                 ObjectiveFigures { latencies: &latencies, not_good, error_rate: 0.0, goodput_per_s: 1.0 };
-            objectives.iter().map(|one| one.evaluate(outcome)).collect::<Vec<_>>()
+            objectives.iter().map(|objective| objective.evaluate(outcome)).collect::<Vec<_>>()
         };
-        let met = |not_good| values(not_good).iter().map(|one| one.met).collect::<Vec<_>>();
+        let met = |not_good| values(not_good).iter().map(|result| result.met).collect::<Vec<_>>();
         assert_eq!(met(0), [true; 5]);
         // 15 of 30,000: the 99.99th of 100 includes 12 of them, the 99.9th none.
         assert_eq!(met(15), [true, true, false, false, false]);

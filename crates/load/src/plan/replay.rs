@@ -134,10 +134,10 @@ impl HarHosts {
         }
     }
 
-    /// Returns whether entries of `host` are sent; `one` is the host of the default.
-    fn includes(&self, host: &str, one: &str) -> bool {
+    /// Returns whether entries of `host` are sent; `default_host` is the host of the default.
+    fn includes(&self, host: &str, default_host: &str) -> bool {
         match self {
-            Self::One => host == one,
+            Self::One => host == default_host,
             Self::All => true,
             Self::Named(hosts) => hosts.iter().any(|named| {
                 let port = host.strip_prefix(named.as_str());
@@ -254,9 +254,9 @@ impl ReplayLog {
         }
         let own = url.authority.to_string().to_ascii_lowercase();
         let first = self.entries.first().map_or("", |entry| &entry.host);
-        let one = if self.entries.iter().any(|entry| entry.host == own) { &own } else { first };
+        let default_host = if self.entries.iter().any(|entry| entry.host == own) { &own } else { first };
         let (chosen, others): (Vec<_>, Vec<_>) =
-            self.entries.iter().partition(|entry| hosts.includes(&entry.host, one));
+            self.entries.iter().partition(|entry| hosts.includes(&entry.host, default_host));
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         for entry in &others {
             *counts.entry(&entry.host).or_default() += 1;
@@ -277,7 +277,7 @@ impl ReplayLog {
         if !others.is_empty() {
             let hint = format!("{shown}; --har-hosts all sends them to the host of the URL, too");
             input.skip(SkipReason::OtherHost, others.len() as u64, || {
-                (format!("{} sent", printable(one, HOST_BYTES_MAX)), hint)
+                (format!("{} sent", printable(default_host, HOST_BYTES_MAX)), hint)
             });
         }
         Ok((chosen, input))
@@ -301,7 +301,7 @@ impl ReplayLog {
             let index = *known.entry(key).or_insert_with(|| {
                 let url = Url { authority: template.url.authority.clone(), target: entry.target.clone() };
                 let own = &entry.fields;
-                let is_own = |name: &str| own.iter().any(|(one, _)| one.eq_ignore_ascii_case(name));
+                let is_own = |name: &str| own.iter().any(|(own_name, _)| own_name.eq_ignore_ascii_case(name));
                 let common = template.fields.iter().filter(|(name, _)| !is_own(name));
                 let fields: Vec<_> = common.chain(own).cloned().collect();
                 requests.push(RenderedRequest::new(url, &entry.method, &fields, &entry.body));

@@ -187,7 +187,8 @@ fn build(
     let values: Option<Vec<_>> = all.iter().map(|(name, value)| template(name, value.as_bytes())).collect();
     let values = values?;
     let body_template = template("body", body)?;
-    let is_fixed = [&target, &body_template].into_iter().chain(&values).all(|one| one.fixed().is_some());
+    let is_fixed =
+        [&target, &body_template].into_iter().chain(&values).all(|template| template.fixed().is_some());
     let fixed = |template: &Template, text: &[u8]| template.fixed().unwrap_or(text).to_vec();
     // Only braces were replaced, so the text is still valid.
     let fixed_text = |template: &Template, text: &str| {
@@ -346,8 +347,8 @@ pub fn weighted_order(weights: &[u64]) -> Vec<usize> {
         .collect()
 }
 
-fn greatest_common_divisor(one: u64, other: u64) -> u64 {
-    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
+fn greatest_common_divisor(left: u64, right: u64) -> u64 {
+    if right == 0 { left } else { greatest_common_divisor(right, left % right) }
 }
 
 #[cfg(test)]
@@ -360,6 +361,6 @@ mod tests {
         assert_eq!(weighted_order(&[20, 20]), [0, 1]);
         assert_eq!(weighted_order(&[5, 1, 1]), [0, 0, 1, 0, 2, 0, 0]);
         let order = weighted_order(&[70, 20, 10]);
-        assert_eq!([0, 1, 2].map(|item| order.iter().filter(|one| **one == item).count()), [7, 2, 1]);
+        assert_eq!([0, 1, 2].map(|item| order.iter().filter(|index| **index == item).count()), [7, 2, 1]);
     }
 }

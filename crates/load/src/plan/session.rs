@@ -101,8 +101,10 @@ pub(super) fn is_name_byte(byte: u8) -> bool {
 impl PartialEq for CaptureSource {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Header(one), Self::Header(two)) | (Self::Cookie(one), Self::Cookie(two)) => one == two,
-            (Self::Body(one), Self::Body(two)) => one.as_str() == two.as_str(),
+            (Self::Header(left), Self::Header(right)) | (Self::Cookie(left), Self::Cookie(right)) => {
+                left == right
+            }
+            (Self::Body(left), Self::Body(right)) => left.as_str() == right.as_str(),
             _ => false,
         }
     }

@@ -76,8 +76,14 @@ mod tests {
         let requests = parse_targets("t", text, &read).unwrap();
         let shown: Vec<_> = requests
             .iter()
-            .map(|one| {
-                (one.url.as_str(), one.weight, one.headers.len(), one.body.as_deref(), one.location.as_str())
+            .map(|request| {
+                (
+                    request.url.as_str(),
+                    request.weight,
+                    request.headers.len(),
+                    request.body.as_deref(),
+                    request.location.as_str(),
+                )
             })
             .collect();
         let expected = [

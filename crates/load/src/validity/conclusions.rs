@@ -68,8 +68,8 @@ pub(super) fn conclude(
             sending.judge_objective(parsed, objective.met, &conclusions, worst).max(faults)
         });
     }
-    for one in &mut conclusions {
-        one.verdict = one.verdict.max(faults(&run.validity, &one.conclusion));
+    for conclusion in &mut conclusions {
+        conclusion.verdict = conclusion.verdict.max(faults(&run.validity, &conclusion.conclusion));
     }
     let asked = asked(&run.objectives, &conclusions).unwrap_or(worst);
     let mut reasons = std::mem::take(&mut run.validity.reasons);
@@ -78,9 +78,9 @@ pub(super) fn conclude(
     }
     // A window without a second has few responses: their counts are right, and the figures may be chance.
     let short = reasons.iter().find(|reason| reason.code == TOO_SHORT).map(|reason| reason.verdict);
-    let is_figure = |one: &&mut ConclusionValidity| one.conclusion != "counts";
-    for one in conclusions.iter_mut().filter(is_figure) {
-        one.verdict = one.verdict.max(short.unwrap_or(ValidityLevel::Valid));
+    let is_figure = |conclusion: &&mut ConclusionValidity| conclusion.conclusion != "counts";
+    for conclusion in conclusions.iter_mut().filter(is_figure) {
+        conclusion.verdict = conclusion.verdict.max(short.unwrap_or(ValidityLevel::Valid));
     }
     run.validity = Validity::from_reasons(reasons);
     // Only the objectives that are not proven may be worse than each reason alone.
@@ -92,8 +92,9 @@ pub(super) fn conclude(
 fn asked(objectives: &[ObjectiveResult], conclusions: &[ConclusionValidity]) -> Option<ValidityLevel> {
     let of_objectives = objectives.iter().filter_map(|objective| objective.validity).max();
     of_objectives.or_else(|| {
-        let default = conclusions.iter().filter(|one| ["rate", "p99"].contains(&one.conclusion.as_str()));
-        default.map(|one| one.verdict).max()
+        let default =
+            conclusions.iter().filter(|conclusion| ["rate", "p99"].contains(&conclusion.conclusion.as_str()));
+        default.map(|conclusion| conclusion.verdict).max()
     })
 }
 
@@ -102,7 +103,8 @@ fn faults(validity: &Validity, conclusion: &str) -> ValidityLevel {
     let touches = |code: &str| {
         FAULTS.iter().any(|(fault, untouched)| *fault == code && !untouched.contains(&conclusion))
     };
-    let verdicts = validity.reasons.iter().filter(|reason| touches(&reason.code)).map(|one| one.verdict);
+    let verdicts =
+        validity.reasons.iter().filter(|reason| touches(&reason.code)).map(|reason| reason.verdict);
     verdicts.max().unwrap_or(ValidityLevel::Valid)
 }
 
@@ -117,15 +119,17 @@ fn conclusion_of(metric: ObjectiveMetric) -> &'static str {
 
 /// Adds the validity of the diagnosis, which reads rates and medians, to the other conclusions.
 pub fn judge_verdict(run: &mut Run) {
-    run.validity.conclusions.retain(|one| one.conclusion != "verdict");
+    run.validity.conclusions.retain(|conclusion| conclusion.conclusion != "verdict");
     let judged = !run.validity.conclusions.is_empty();
-    let Some(diagnosis) = run.diagnosis.as_ref().filter(|one| judged && one.verdict != NO_DIAGNOSIS) else {
+    let Some(diagnosis) =
+        run.diagnosis.as_ref().filter(|diagnosis| judged && diagnosis.verdict != NO_DIAGNOSIS)
+    else {
         return;
     };
     let read = ["rate", "p50"].iter().filter_map(|name| run.validity.conclusion(name));
     let verdict = match NAMES_DISTURBANCE.contains(&diagnosis.verdict.as_str()) {
         true => ValidityLevel::Valid,
-        false => read.map(|one| one.verdict).max().unwrap_or(ValidityLevel::Valid),
+        false => read.map(|conclusion| conclusion.verdict).max().unwrap_or(ValidityLevel::Valid),
     };
     run.validity.conclusions.push(ConclusionValidity { verdict, ..conclusion("verdict", None) });
 }
@@ -190,8 +194,8 @@ impl Sending {
         worst: ValidityLevel,
     ) -> ValidityLevel {
         let range = |name: &str| {
-            let one = conclusions.iter().find(|one| one.conclusion == name)?;
-            one.undisturbed
+            let conclusion = conclusions.iter().find(|conclusion| conclusion.conclusion == name)?;
+            conclusion.undisturbed
         };
         let proven_missed = match objective.metric() {
             ObjectiveMetric::Rate if self.is_open_loop && self.sent_all => true,
@@ -205,9 +209,9 @@ impl Sending {
             ObjectiveMetric::Mean => range("p50").is_some_and(|range| range.0 > objective.limit()),
             ObjectiveMetric::Max => range("p99.9").is_some_and(|range| range.0 > objective.limit()),
             // A delay fails no request, unless it is as long as its time-out.
-            ObjectiveMetric::Errors => conclusions
-                .iter()
-                .all(|one| one.conclusion != "counts" || one.verdict == ValidityLevel::Valid),
+            ObjectiveMetric::Errors => conclusions.iter().all(|conclusion| {
+                conclusion.conclusion != "counts" || conclusion.verdict == ValidityLevel::Valid
+            }),
         };
         // Delays only add to latencies, and only take from a rate.
         let proven_met = self.sent_all && objective.is_hardened_by_delays();

@@ -55,7 +55,8 @@ fn errors(seconds: &[&Interval], limits: &LiveLimits) -> Option<String> {
         let bad = second.responses.saturating_sub(second.good.unwrap_or(second.responses));
         (failed + bad, failed + second.responses)
     };
-    let (failed, all) = seconds.iter().map(count).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let (failed, all) =
+        seconds.iter().map(count).fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
     let fraction = failed as f64 / all.max(1) as f64;
     let text = format!("errors: {} of the requests have no good response", format_percent(fraction));
     (fraction > limits.max_error_rate).then_some(text)
@@ -136,10 +137,10 @@ mod tests {
 
     #[test]
     fn one_slow_second_and_a_slow_server_are_no_sign() {
-        let mut one = seconds(|_| ());
-        one[4].own_cpus = Some(2.0);
-        one[4].lag_p99_ns = Some(5_000_000);
-        assert_eq!(codes(&one), [""; 0]);
+        let mut disturbed = seconds(|_| ());
+        disturbed[4].own_cpus = Some(2.0);
+        disturbed[4].lag_p99_ns = Some(5_000_000);
+        assert_eq!(codes(&disturbed), [""; 0]);
         // A lag that is small against the latency disturbs nothing.
         let slow = seconds(|second| (second.p50_ns, second.lag_p99_ns) = (Some(90_000_000), Some(2_000_000)));
         assert_eq!(codes(&slow), [""; 0]);

@@ -15,7 +15,7 @@ pub fn judge_merged(run: &mut Run, parts: &[&Validity]) {
     let reasons = run.validity.reasons.iter().filter(|reason| is_disturbance(&reason.code));
     let of_reasons = reasons.map(|reason| reason.verdict).max();
     // An agent whose own objective was proven has only a note for what disturbed it.
-    let of_conclusions = all.iter().map(|one| one.verdict).max();
+    let of_conclusions = all.iter().map(|conclusion| conclusion.verdict).max();
     let worst = of_reasons.max(of_conclusions).unwrap_or(ValidityLevel::Valid);
     let sending = Sending::new(run);
     conclude(run, all, sending, worst);
@@ -27,16 +27,16 @@ fn merged_conclusion(name: &str, value: Option<f64>, parts: &[&Validity]) -> Con
     let (mut sum, mut low_sum, mut high_sum) = (0.0, 0.0, 0.0);
     let mut is_known = true;
     for part in parts {
-        let Some(one) = part.conclusion(name) else {
+        let Some(conclusion) = part.conclusion(name) else {
             // Records from older versions have no conclusions: each is as valid as the run.
             merged.verdict = merged.verdict.max(disturbance_of(part));
             is_known &= disturbance_of(part) == ValidityLevel::Valid;
             continue;
         };
-        merged.verdict = merged.verdict.max(one.verdict);
-        let own = one.value.unwrap_or(0.0).max(1e-9);
-        is_known &= one.undisturbed.is_some() || one.verdict == ValidityLevel::Valid;
-        let (low, high) = one.undisturbed.unwrap_or((own, own));
+        merged.verdict = merged.verdict.max(conclusion.verdict);
+        let own = conclusion.value.unwrap_or(0.0).max(1e-9);
+        is_known &= conclusion.undisturbed.is_some() || conclusion.verdict == ValidityLevel::Valid;
+        let (low, high) = conclusion.undisturbed.unwrap_or((own, own));
         (lowest, highest) = (lowest.min(low / own), highest.max(high / own));
         (sum, low_sum, high_sum) = (sum + own, low_sum + low, high_sum + high);
     }

@@ -25,7 +25,7 @@ impl RunObserver for NoopObserver {
 }
 
 /// Expectation of a body of this length.
-fn of_length(bytes: &str) -> ExpectFlags {
+fn expect_length(bytes: &str) -> ExpectFlags {
     ExpectFlags { bytes: Some(bytes.to_owned()), ..ExpectFlags::default() }
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn assert_all_good(measured: &RunMeasurement, requests: u64) {
 #[test]
 fn counts_and_bytes_are_those_of_the_server() {
     let server = FrameServer::responding(100);
-    let measured = run(&LoadFlags { expect: of_length("100"), ..flags(&server, 2, 8, 1000) });
+    let measured = run(&LoadFlags { expect: expect_length("100"), ..flags(&server, 2, 8, 1000) });
     assert_all_good(&measured, 1000);
     assert_eq!(server.count(|counters| &counters.requests), 1000);
     assert_eq!(measured.counters.opened, 2);
@@ -85,7 +85,7 @@ fn counts_and_bytes_are_those_of_the_server() {
 #[test]
 fn an_unexpected_body_size_is_an_error_of_each_request() {
     let server = FrameServer::responding(99);
-    let measured = run(&LoadFlags { expect: of_length("100"), ..flags(&server, 1, 4, 50) });
+    let measured = run(&LoadFlags { expect: expect_length("100"), ..flags(&server, 1, 4, 50) });
     let check = load::failure::FailureKind::Check as usize;
     assert_eq!((measured.counters.errors[check], measured.counters.responses), (50, 0));
 }
@@ -116,7 +116,7 @@ fn a_large_body_passes_small_windows() {
     let mut flags = flags(&server, 1, 3, 12);
     flags.http.window = Some("1000".to_owned());
     flags.http.connection_window = Some("65535".to_owned());
-    flags.expect = of_length("300000");
+    flags.expect = expect_length("300000");
     assert_all_good(&run(&flags), 12);
 }
 

@@ -12,8 +12,12 @@ const QUANTILE_DEFAULT: f64 = 0.99;
 pub(super) fn size(draft: &mut Draft<'_>) {
     choose_limits(draft);
     let slots = draft.slots();
-    let unbounded: Vec<String> =
-        draft.backends.iter().filter(|one| one.maxconn.is_none()).map(|one| one.name.clone()).collect();
+    let unbounded: Vec<String> = draft
+        .backends
+        .iter()
+        .filter(|backend| backend.maxconn.is_none())
+        .map(|backend| backend.name.clone())
+        .collect();
     for name in unbounded {
         draft.find(
             "unbounded_backend",
@@ -27,7 +31,8 @@ pub(super) fn size(draft: &mut Draft<'_>) {
         draft.find("missing_input", "no slots: give --backend, or --maxconn, or --service and --servers");
         return;
     }
-    let parts = draft.backends.iter().filter_map(|one| Some(format!("{}*{}", one.servers, one.maxconn?)));
+    let parts =
+        draft.backends.iter().filter_map(|backend| Some(format!("{}*{}", backend.servers, backend.maxconn?)));
     let parts = parts.collect::<Vec<_>>().join(" + ");
     draft.add(("servers", "slots", Count), slots as f64, "sum of servers * maxconn", parts);
     let rate = draft.rate_per_s();

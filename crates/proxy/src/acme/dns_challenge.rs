@@ -35,7 +35,7 @@ pub(super) struct TxtRecord {
 
 impl TxtRecord {
     /// Returns the record that proves the control of a name. A wildcard has that of the name below it.
-    pub(super) fn of_domain(domain: &str, value: String) -> Self {
+    pub(super) fn from_domain(domain: &str, value: String) -> Self {
         Self { name: format!("_acme-challenge.{}", domain.trim_start_matches("*.")), value }
     }
 }

@@ -118,7 +118,7 @@ async fn offer_challenges(context: &mut OrderContext<'_>, order: &mut Order) -> 
         let name = challenge.identifier().to_string();
         let shared = match &plan.dns {
             Some(settings) => {
-                let record = TxtRecord::of_domain(&name, key_authorization.dns_value());
+                let record = TxtRecord::from_domain(&name, key_authorization.dns_value());
                 // Also one whose request failed may have been set.
                 context.records.push(record.clone());
                 dns_challenge::add(settings, context.timers, &record).await.map_err(io::Error::other)?;

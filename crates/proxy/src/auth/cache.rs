@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn digests_depend_on_the_key_and_on_the_borders_of_parts() {
-        let [one, two] = [1, 2].map(|byte| DigestKey::new(&[byte; 32]));
-        assert_eq!(one.digest(&[b"ab", b"c"]), one.digest(&[b"ab", b"c"]));
-        assert_ne!(one.digest(&[b"ab", b"c"]), one.digest(&[b"a", b"bc"]));
-        assert_ne!(one.digest(&[b"ab", b"c"]), two.digest(&[b"ab", b"c"]));
+        let [key, other_key] = [1, 2].map(|byte| DigestKey::new(&[byte; 32]));
+        assert_eq!(key.digest(&[b"ab", b"c"]), key.digest(&[b"ab", b"c"]));
+        assert_ne!(key.digest(&[b"ab", b"c"]), key.digest(&[b"a", b"bc"]));
+        assert_ne!(key.digest(&[b"ab", b"c"]), other_key.digest(&[b"ab", b"c"]));
     }
 }

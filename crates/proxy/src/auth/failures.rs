@@ -111,11 +111,11 @@ mod tests {
     #[test]
     fn sources_of_ipv6_are_networks_and_mapped_ones_ipv4() {
         let mut failures = Failures::default();
-        let one = FailureLimit { count: 1, period_ns: 100 };
-        failures.add(Offender::source("2001:db8::1".parse().unwrap()), one, at(1));
-        assert!(failures.wait_ns(Offender::source("2001:db8::ffff:2".parse().unwrap()), one, at(1)) > 0);
-        failures.add(Offender::source("::ffff:10.0.0.1".parse().unwrap()), one, at(1));
-        assert!(failures.wait_ns(Offender::source("10.0.0.1".parse().unwrap()), one, at(1)) > 0);
+        let limit = FailureLimit { count: 1, period_ns: 100 };
+        failures.add(Offender::source("2001:db8::1".parse().unwrap()), limit, at(1));
+        assert!(failures.wait_ns(Offender::source("2001:db8::ffff:2".parse().unwrap()), limit, at(1)) > 0);
+        failures.add(Offender::source("::ffff:10.0.0.1".parse().unwrap()), limit, at(1));
+        assert!(failures.wait_ns(Offender::source("10.0.0.1".parse().unwrap()), limit, at(1)) > 0);
     }
 
     #[test]

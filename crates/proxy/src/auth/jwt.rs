@@ -129,9 +129,10 @@ fn check_claims(claims: &Map<String, Value>, rules: &JwtRules, now_s: u64) -> Re
     let is_for_us = rules.audiences.is_empty()
         || match claims.get("aud") {
             Some(Value::String(audience)) => contains(&rules.audiences, audience),
-            Some(Value::Array(audiences)) => {
-                audiences.iter().filter_map(Value::as_str).any(|one| contains(&rules.audiences, one))
-            }
+            Some(Value::Array(audiences)) => audiences
+                .iter()
+                .filter_map(Value::as_str)
+                .any(|audience| contains(&rules.audiences, audience)),
             _ => false,
         };
     if !is_issued || !is_for_us {
@@ -142,7 +143,7 @@ fn check_claims(claims: &Map<String, Value>, rules: &JwtRules, now_s: u64) -> Re
 }
 
 fn contains(texts: &[Box<str>], text: &str) -> bool {
-    texts.iter().any(|one| **one == *text)
+    texts.iter().any(|allowed_text| **allowed_text == *text)
 }
 
 #[cfg(test)]

@@ -58,27 +58,27 @@ pub(super) fn choose(
     // Integers keep the bound exact.
     let factor = (input.load_factor * LOAD_FACTOR_RESOLUTION).round() as u128;
     let (mut in_flight, mut weights) = (1, 0);
-    for one in ServerId::first(servers).map(&candidate).filter(Candidate::is_usable) {
-        in_flight += one.in_flight as u128;
-        weights += u128::from(one.weight);
+    for candidate in ServerId::first(servers).map(&candidate).filter(Candidate::is_usable) {
+        in_flight += candidate.in_flight as u128;
+        weights += u128::from(candidate.weight);
     }
-    let is_below = |one: &Candidate| {
-        let limit = factor * in_flight * u128::from(one.weight);
-        one.in_flight as u128 * weights * (LOAD_FACTOR_RESOLUTION as u128) < limit
+    let is_below = |candidate: &Candidate| {
+        let limit = factor * in_flight * u128::from(candidate.weight);
+        candidate.in_flight as u128 * weights * (LOAD_FACTOR_RESOLUTION as u128) < limit
     };
     let mut owner = (f64::INFINITY, None);
     let mut best_below_bound = (f64::INFINITY, None);
     let mut best_available = (f64::INFINITY, None);
     for (id, name_digest) in input.name_digests.enumerate().take(servers) {
-        let one = candidate(id);
-        if one.weight == 0 {
+        let candidate = candidate(id);
+        if candidate.weight == 0 {
             continue;
         }
-        let number = rendezvous_number(key, *name_digest, one.weight);
+        let number = rendezvous_number(key, *name_digest, candidate.weight);
         let minima = [
             (&mut owner, true),
-            (&mut best_available, one.is_available),
-            (&mut best_below_bound, one.is_available && is_below(&one)),
+            (&mut best_available, candidate.is_available),
+            (&mut best_below_bound, candidate.is_available && is_below(&candidate)),
         ];
         for (minimum, is_eligible) in minima {
             if is_eligible && number < minimum.0 {
@@ -106,7 +106,7 @@ pub(crate) fn digest_key<'k>(
         HashKey::Header(name) => request.view.value(name)?,
         HashKey::Cookie(name) => {
             let lines = request.view.ordinary_lines("cookie");
-            cookies(lines).find(|one| one.name == name.as_bytes())?.value
+            cookies(lines).find(|cookie| cookie.name == name.as_bytes())?.value
         }
         HashKey::Template(template) => render(template),
     };
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn fraction_of(owners: &[Option<ServerId>], server: u32) -> f64 {
-        owners.iter().filter(|one| **one == Some(ServerId(server))).count() as f64 / owners.len() as f64
+        owners.iter().filter(|owner| **owner == Some(ServerId(server))).count() as f64 / owners.len() as f64
     }
 
     #[test]

@@ -81,9 +81,9 @@ pub(super) fn choose(
     let (Some(first), Some(second)) = (nth(first), nth(second)) else {
         return nth(0);
     };
-    let (one, other) = (candidate(first), candidate(second));
-    let is_better = other.estimated_cost(now) * u128::from(one.weight)
-        < one.estimated_cost(now) * u128::from(other.weight);
+    let (first_candidate, second_candidate) = (candidate(first), candidate(second));
+    let is_better = second_candidate.estimated_cost(now) * u128::from(first_candidate.weight)
+        < first_candidate.estimated_cost(now) * u128::from(second_candidate.weight);
     Some(if is_better { second } else { first })
 }
 

@@ -122,8 +122,8 @@ fn sign_fingerprint(key: &Secret, pool: &str, fingerprint: &[u8]) -> Option<[u8;
 }
 
 /// Returns whether two values are equal, in constant time.
-fn constant_time_eq<const N: usize>(one: &[u8; N], other: &[u8; N]) -> bool {
-    one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
+fn constant_time_eq<const N: usize>(left: &[u8; N], right: &[u8; N]) -> bool {
+    left.iter().zip(right).fold(0, |differs, (left, right)| differs | (left ^ right)) == 0
 }
 
 impl ServerTokens {
@@ -171,7 +171,7 @@ impl ServerTokens {
         now_s: impl Fn() -> u32,
     ) -> Result<FoundServer, StickyLookup> {
         let mut lookup = StickyLookup::Missing;
-        for cookie in cookies(headers).filter(|one| one.name == plan.cookie.as_bytes()) {
+        for cookie in cookies(headers).filter(|cookie| cookie.name == plan.cookie.as_bytes()) {
             let found = match plan.mode {
                 StickyMode::Insert => self.find_in_value(cookie.value),
                 StickyMode::Prefix => match split_prefix(cookie.value) {
@@ -338,7 +338,9 @@ fn is_private(headers: &[Header<'_>]) -> bool {
         .filter(|header| header.name.eq_ignore_ascii_case("cache-control"))
         .flat_map(|header| header.value.split(|&byte| byte == b','))
         .map(<[u8]>::trim_ascii)
-        .any(|one| one.eq_ignore_ascii_case(b"private") || one.eq_ignore_ascii_case(b"no-store"))
+        .any(|directive| {
+            directive.eq_ignore_ascii_case(b"private") || directive.eq_ignore_ascii_case(b"no-store")
+        })
 }
 
 #[cfg(test)]

@@ -174,7 +174,8 @@ mod tests {
             table.remember(digest(&session.to_le_bytes()), server, false, at(SECOND_NS));
         }
         let known = |from: u32, to: u32, s: u64| {
-            let known = |one: &u32| table.find(digest(&one.to_le_bytes()), at(s * SECOND_NS)).is_some();
+            let known =
+                |session: &u32| table.find(digest(&session.to_le_bytes()), at(s * SECOND_NS)).is_some();
             (from..to).filter(known).count()
         };
         assert!(known(0, 400, 40) > 380, "{}", known(0, 400, 40));

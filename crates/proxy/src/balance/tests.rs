@@ -257,7 +257,7 @@ fn a_server_that_nothing_is_known_of_is_tried_by_one_at_a_time() {
         let mut sim = Sim::new(Balance::Latency, &[100; 3], seed);
         sim.servers
             .iter_mut()
-            .for_each(|one| one.latency = PeakEwma::default().with_sample(5 * MS, at(SECOND)));
+            .for_each(|server| server.latency = PeakEwma::default().with_sample(5 * MS, at(SECOND)));
         sim.servers[ServerId(2)].latency = PeakEwma::default();
         for _ in 0..90 {
             sim.start(None);
@@ -267,7 +267,7 @@ fn a_server_that_nothing_is_known_of_is_tried_by_one_at_a_time() {
         // If no latency is known, the choice uses the loads.
         let mut sim = Sim::new(Balance::Latency, &[100; 3], seed);
         (0..90).for_each(|_| assert!(sim.start(None).is_some()));
-        assert!(sim.servers.iter().all(|one| (25..=35).contains(&one.in_flight)), "{seed}");
+        assert!(sim.servers.iter().all(|server| (25..=35).contains(&server.in_flight)), "{seed}");
     }
 }
 
@@ -283,9 +283,9 @@ fn a_server_that_fails_quickly_is_not_quick() {
 /// Computes the bound of a server: its fraction of the requests in flight, this one included, times
 /// the factor.
 fn load_bound(sim: &Sim, server: ServerId) -> usize {
-    let open = || sim.servers.iter().filter(|one| one.is_available && one.weight > 0);
-    let in_flight = 1 + open().map(|one| one.in_flight).sum::<usize>();
-    let weights: usize = open().map(|one| one.weight as usize).sum();
+    let open = || sim.servers.iter().filter(|server| server.is_available && server.weight > 0);
+    let in_flight = 1 + open().map(|server| server.in_flight).sum::<usize>();
+    let weights: usize = open().map(|server| server.weight as usize).sum();
     let weighted_load = in_flight * sim.servers[server].weight as usize;
     (weighted_load * (sim.load_factor * 100.0).round() as usize).div_ceil(weights.max(1) * 100)
 }
@@ -313,7 +313,7 @@ fn the_bound_of_a_hash_is_never_exceeded() {
                     let (load, bound) = (sim.servers[server].in_flight, bounds[server]);
                     assert!(load <= bound, "seed {seed}: {load} of {bound}");
                 }
-                None => assert!(sim.servers.iter().all(|one| !one.is_available)),
+                None => assert!(sim.servers.iter().all(|server| !server.is_available)),
             }
         }
     }

@@ -62,7 +62,7 @@ impl H2Client {
 impl ClientStream {
     /// Creates the client of the stream at the other end of a channel. A `rejected` request is its
     /// only one.
-    pub(crate) fn of_h2_stream(
+    pub(crate) fn from_h2_stream(
         end: ChannelEnd,
         client: &Rc<H2Client>,
         rejected: Option<RejectedRequest>,

@@ -26,7 +26,10 @@ fn parse_map(section: &Section, problems: &mut Problems) -> Option<MapPlan> {
     let text = section.text("key")?;
     // A value of another map would need an order of maps.
     let key = parse_key(&text, Scope::Key, KnownValues::default(), problems);
-    if key.as_ref().is_some_and(|key| key.variables().any(|one| *one == Variable::Fact(Fact::Listener))) {
+    if key
+        .as_ref()
+        .is_some_and(|key| key.variables().any(|variable| *variable == Variable::Fact(Fact::Listener)))
+    {
         let message = "a map is the same for all listeners: use the key listener of a route or a condition";
         problems.add_error(text.offset, message);
     }

@@ -64,7 +64,7 @@ pub(super) fn parse_settings(
 ) -> OwnSettings {
     let given = given(section, None);
     if given.is_empty() {
-        return of_others(names, (action, pages));
+        return inherit_settings(names, (action, pages));
     }
 
     let own = parse_own(section, names, problems);
@@ -90,13 +90,16 @@ pub(super) fn parse_settings(
 
 /// Returns the settings of a route that has none of its own: only a split, error pages for servers' responses, and
 /// the compression and the limits of bytes of a listener, need some.
-pub(super) fn of_others(names: &KnownNames<'_>, (action, pages): (&Action, &[ErrorPage])) -> OwnSettings {
+pub(super) fn inherit_settings(
+    names: &KnownNames<'_>,
+    (action, pages): (&Action, &[ErrorPage]),
+) -> OwnSettings {
     let replaced = replaced_statuses(pages);
     let is_split = matches!(action, Action::Split(_));
-    let has_compression = names.listeners.iter().any(|one| one.compression.is_some());
+    let has_compression = names.listeners.iter().any(|listener| listener.compression.is_some());
     let has_content = !action.pools().is_empty() || matches!(action, Action::Files(_));
-    let has_bandwidth = has_content && names.listeners.iter().any(|one| one.bandwidth.is_some());
-    let has_access = names.listeners.iter().any(|one| one.access.boxed().is_some());
+    let has_bandwidth = has_content && names.listeners.iter().any(|listener| listener.bandwidth.is_some());
+    let has_access = names.listeners.iter().any(|listener| listener.access.boxed().is_some());
     if replaced.is_none() && !has_compression && !has_bandwidth && !is_split && !has_access {
         return OwnSettings::default();
     }

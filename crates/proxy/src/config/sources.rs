@@ -272,8 +272,9 @@ mod tests {
         let file = directory.join("weir.toml");
         fs::write(&file, &text).unwrap();
         let prefix = format!("{}/", directory.display());
-        parse(file.to_str().unwrap(), &text)
-            .map_err(|problems| problems.iter().map(|one| one.to_string().replace(&prefix, "")).collect())
+        parse(file.to_str().unwrap(), &text).map_err(|problems| {
+            problems.iter().map(|problem| problem.to_string().replace(&prefix, "")).collect()
+        })
     }
 
     #[test]

@@ -86,10 +86,16 @@ mod tests {
             .settings
             .by_listener
             .iter()
-            .map(|one| one.server.idle_ns / 1_000_000_000)
+            .map(|settings| settings.server.idle_ns / 1_000_000_000)
             .collect();
         assert_eq!(idle, [7, 30]);
-        assert!(plan.routes[0].settings.by_listener.iter().all(|one| one.server.connect_ns == 1_000_000_000));
+        assert!(
+            plan.routes[0]
+                .settings
+                .by_listener
+                .iter()
+                .all(|settings| settings.server.connect_ns == 1_000_000_000)
+        );
     }
 
     #[test]

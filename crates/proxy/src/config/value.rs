@@ -246,8 +246,9 @@ impl Section {
             match (self.values.get_mut(key).map(|located| &mut located.value), value.value) {
                 (Some(Value::Tables(own)), Value::Tables(sections)) => {
                     for section in sections {
-                        let is_duplicate =
-                            own.iter().any(|one| !one.name.is_empty() && one.name == section.name);
+                        let is_duplicate = own.iter().any(|own_section| {
+                            !own_section.name.is_empty() && own_section.name == section.name
+                        });
                         if is_duplicate {
                             let text =
                                 format!("'{}' is in another file, too: rename one of them", section.name);

@@ -82,6 +82,6 @@ impl Conn {
 /// Limits and metrics count only the connection of the client.
 fn spawn_stream(end: ChannelEnd, client: &Rc<H2Client>, rejected: Option<RejectedRequest>) {
     let state = if rejected.is_some() { ConnState::RejectedStream } else { ConnState::Idle };
-    let mut conn = Conn { client: ClientStream::of_h2_stream(end, client, rejected), state };
+    let mut conn = Conn { client: ClientStream::from_h2_stream(end, client, rejected), state };
     rt::tokio::task::spawn_local(std::future::poll_fn(move |cx| conn.poll(cx)));
 }

@@ -69,12 +69,12 @@ impl FileWatch {
     #[must_use]
     pub fn new(config: &Path) -> Self {
         let loaded = PathStates(vec![(config.to_owned(), PathState::read(config))]);
-        Self { config: Some(config.to_owned()), ..Self::of_servers(loaded) }
+        Self { config: Some(config.to_owned()), ..Self::from_server_files(loaded) }
     }
 
     /// Watches only the files with servers of pools, and those with revoked certificates.
     #[must_use]
-    pub(super) fn of_servers(loaded: PathStates) -> Self {
+    pub(super) fn from_server_files(loaded: PathStates) -> Self {
         Self { config: None, loaded, detector: ChangeDetector::default(), next_poll: MonotonicTime::ZERO }
     }
 
@@ -102,8 +102,9 @@ impl FileWatch {
             Some(config) => [config.clone()].into_iter().chain(plan_files(plan)).collect(),
             None => plan.followed_files().map(Path::to_owned).collect(),
         };
-        let state =
-            |path: &PathBuf| known.0.iter().find(|(one, _)| one == path).map(|(_, state)| state.clone());
+        let state = |path: &PathBuf| {
+            known.0.iter().find(|(known_path, _)| known_path == path).map(|(_, state)| state.clone())
+        };
         // A file that is watched for the first time has just been read.
         let with_state = |path: PathBuf| {
             let state = state(&path).unwrap_or_else(|| PathState::read(&path));
@@ -118,21 +119,21 @@ impl PathState {
     fn read(path: &Path) -> Self {
         let Ok(metadata) = fs::metadata(path) else { return Self::Missing };
         if !metadata.is_dir() {
-            return Self::of_file(&metadata);
+            return Self::from_metadata(&metadata);
         }
         let Ok(entries) = fs::read_dir(path) else { return Self::Missing };
         let mut files: Vec<(OsString, Self)> = entries
             .filter_map(|entry| {
                 let entry = entry.ok()?;
                 let metadata = fs::metadata(entry.path()).ok()?;
-                metadata.is_file().then(|| (entry.file_name(), Self::of_file(&metadata)))
+                metadata.is_file().then(|| (entry.file_name(), Self::from_metadata(&metadata)))
             })
             .collect();
         files.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
         Self::Directory(files)
     }
 
-    fn of_file(metadata: &Metadata) -> Self {
+    fn from_metadata(metadata: &Metadata) -> Self {
         Self::File {
             device: metadata.dev(),
             inode: metadata.ino(),

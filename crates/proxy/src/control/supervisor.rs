@@ -71,7 +71,7 @@ impl<'a> Supervisor<'a> {
         drain: Drain,
         manager: &'a ServiceManager,
     ) -> Self {
-        let mut watch = watch.unwrap_or_else(|| FileWatch::of_servers(PathStates::default()));
+        let mut watch = watch.unwrap_or_else(|| FileWatch::from_server_files(PathStates::default()));
         running.watch_files(&mut watch, None);
         let (handoff_state, last_watchdog_ns) = (HandoffState::Idle, now_ns());
         Self { running, context, watch, drain, manager, handoff_state, last_watchdog_ns }

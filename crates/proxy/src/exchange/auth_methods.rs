@@ -307,7 +307,7 @@ fn token_of<'a>(view: &RequestView<'a>, source: &TokenSource) -> Result<&'a [u8]
         TokenSource::Authorization => bearer_token(single("authorization")?).ok_or(AuthResult::Missing),
         TokenSource::Header(name) => single(name),
         TokenSource::Cookie(name) => {
-            let found = cookies(view.ordinary_lines("cookie")).find(|one| one.name == name.as_bytes());
+            let found = cookies(view.ordinary_lines("cookie")).find(|cookie| cookie.name == name.as_bytes());
             found.map(|cookie| cookie.value).ok_or(AuthResult::Missing)
         }
     }

@@ -118,7 +118,7 @@ fn render<'a>(
         Text::Literal(text) => Some(Cow::Borrowed(text.as_bytes())),
         Text::Template(template) => {
             let mut out = Vec::new();
-            let escape = Escape::of_content_type(form.content_type());
+            let escape = Escape::from_content_type(form.content_type());
             template.render(values, escape, &mut out).ok().map(|()| Cow::Owned(out))
         }
     }

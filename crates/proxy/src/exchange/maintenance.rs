@@ -38,7 +38,7 @@ impl Exchange {
             Text::Template(template) => {
                 let values = PageValues { exchange: self, generation: &generation, client, status };
                 let mut out = Vec::new();
-                if template.render(&values, Escape::of_content_type(content_type), &mut out).is_err() {
+                if template.render(&values, Escape::from_content_type(content_type), &mut out).is_err() {
                     core.count_long_text();
                     return false;
                 }

@@ -241,7 +241,7 @@ pub(super) fn render_body<'a>(
         Text::Literal(text) => Ok(Cow::Borrowed(text.as_bytes())),
         Text::Template(template) => {
             let mut out = Vec::new();
-            template.render(values, Escape::of_content_type(content_type), &mut out)?;
+            template.render(values, Escape::from_content_type(content_type), &mut out)?;
             Ok(Cow::Owned(out))
         }
     }

@@ -104,7 +104,7 @@ pub(super) fn body_lines(
     body: &Text,
     values: &RequestValues<'_>,
 ) -> Vec<String> {
-    let Some(content) = render(body, Escape::of_content_type(content_type), values) else {
+    let Some(content) = render(body, Escape::from_content_type(content_type), values) else {
         return vec!["response    431: the body is longer than 64 KiB".to_owned()];
     };
     let mut lines = vec![format!("response    {status}, {} bytes of {content_type}", content.len())];

@@ -17,7 +17,10 @@ pub fn auth(bytes: &[u8]) -> bool {
     match first % 5 {
         0 => BasicCredentials::parse(rest).is_ok_and(|credentials| {
             let name = credentials.name();
-            assert!(!name.is_empty() && !name.contains(|one: char| one == ':' || one.is_ascii_control()));
+            assert!(
+                !name.is_empty()
+                    && !name.contains(|character: char| character == ':' || character.is_ascii_control())
+            );
             assert!(name.len() + credentials.password().len() < rest.len());
             true
         }),

@@ -83,7 +83,7 @@ impl Content {
             return Err(faults);
         }
         let text = "the key is another one's, in the form in which keys are compared: remove one of them";
-        let conflict = |one: &super::table::Conflict| (one.later as usize, text.to_owned());
+        let conflict = |conflict: &super::table::Conflict| (conflict.later as usize, text.to_owned());
         Self::new(builder).map_err(|conflicts| conflicts.iter().map(conflict).collect())
     }
 

@@ -48,8 +48,11 @@ impl FileFaults {
     /// Returns one text for each fault, with the place in a file of this name.
     pub(crate) fn texts(&self, name: &dyn fmt::Display) -> Vec<String> {
         let faults = self.faults.iter();
-        let mut texts: Vec<String> =
-            faults.map(|one| format!("{name}:{}:{}: {}", one.line, one.column, one.fault)).collect();
+        let mut texts: Vec<String> = faults
+            .map(|line_fault| {
+                format!("{name}:{}:{}: {}", line_fault.line, line_fault.column, line_fault.fault)
+            })
+            .collect();
         if self.more > 0 {
             texts.push(format!("{name}: {} more faults", self.more));
         }
@@ -101,7 +104,7 @@ pub(crate) fn parse(content: &[u8], form: TableForm, has_comments: bool) -> Resu
     builder.build().map_err(|conflicts| {
         let line = |position: u32| lines.get(position as usize).copied().unwrap_or_default();
         let mut conflicts: Vec<_> =
-            conflicts.iter().map(|one| (line(one.later), line(one.earlier))).collect();
+            conflicts.iter().map(|conflict| (line(conflict.later), line(conflict.earlier))).collect();
         conflicts.sort_unstable();
         for (later, earlier) in conflicts {
             faults.add(later as usize, 1, Fault::Conflict(earlier));

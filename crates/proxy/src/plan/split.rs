@@ -88,7 +88,8 @@ impl SplitPlan {
 
 impl PartialEq for SplitPlan {
     fn eq(&self, other: &Self) -> bool {
-        let shares = |plan: &Self| plan.shares.iter().map(|one| (one.pool, one.weight)).collect::<Vec<_>>();
+        let shares =
+            |plan: &Self| plan.shares.iter().map(|share| (share.pool, share.weight)).collect::<Vec<_>>();
         (&self.name, &self.key, self.falls_back) == (&other.name, &other.key, other.falls_back)
             && shares(self) == shares(other)
     }

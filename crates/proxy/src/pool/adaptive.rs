@@ -113,8 +113,8 @@ impl AdaptiveLimit {
             self.windows = 1;
             self.min_mean_ns = [0, self.min_mean_ns[0]];
         }
-        let min_known = |one: u64, other: u64| {
-            if one == 0 || other == 0 { one.max(other) } else { one.min(other) }
+        let min_known = |left: u64, right: u64| {
+            if left == 0 || right == 0 { left.max(right) } else { left.min(right) }
         };
         self.min_mean_ns[0] = min_known(self.min_mean_ns[0], mean_ns);
         min_known(self.min_mean_ns[0], self.min_mean_ns[1])

@@ -282,7 +282,7 @@ impl<T> Queue<T> {
     pub(crate) fn remove(&mut self, position: QueuePosition, now: MonotonicTime) -> Option<T> {
         let window_ns = self.rules.standing_after_ns;
         let ClassQueue { entries, standing_detector, .. } = &mut self.classes[position.priority as usize];
-        let at = entries.binary_search_by_key(&position.serial, |one| one.serial).ok()?;
+        let at = entries.binary_search_by_key(&position.serial, |queued| queued.serial).ok()?;
         let removed = entries.remove(at)?;
         standing_detector.note_departure(now.since(removed.enqueued_at), window_ns, now);
         Some(removed.item)

@@ -93,11 +93,11 @@ fn age_and_deadlines_expire_entries() {
     queue.push(Priority::Normal, at(1_000 * MS), NO_DEADLINE, "old");
     queue.push(Priority::Normal, at(1_010 * MS), at(1_080 * MS), "deadline");
     queue.push(Priority::Low, at(1_050 * MS), at(1_200 * MS), "later");
-    queue.expire(at(1_040 * MS), 20 * MS, |one, reason| expired.push((one, reason)));
+    queue.expire(at(1_040 * MS), 20 * MS, |name, reason| expired.push((name, reason)));
     assert_eq!(expired, []);
-    queue.expire(at(1_070 * MS), 20 * MS, |one, reason| expired.push((one, reason)));
+    queue.expire(at(1_070 * MS), 20 * MS, |name, reason| expired.push((name, reason)));
     assert_eq!(expired, [("deadline", ExpiryReason::Deadline)]);
-    queue.expire(at(1_100 * MS), 20 * MS, |one, reason| expired.push((one, reason)));
+    queue.expire(at(1_100 * MS), 20 * MS, |name, reason| expired.push((name, reason)));
     assert_eq!(expired[1..], [("old", ExpiryReason::Timeout)]);
     assert_eq!((queue.take(at(1_100 * MS)), queue.take(at(1_100 * MS))), (Some("later"), None));
 }
@@ -136,13 +136,13 @@ fn every_entry_ends_once_for_any_order_of_operations() {
                 5 | 6 => {
                     let taken = queue.take(now);
                     assert_eq!(taken.is_none(), queued.is_empty(), "seed {seed}");
-                    assert!(taken.is_none_or(|one| queued.remove(&one)), "seed {seed}");
+                    assert!(taken.is_none_or(|request| queued.remove(&request)), "seed {seed}");
                 }
                 7 => {
                     let service_ns = random.u64(..50) * MS;
-                    queue.expire(now, service_ns, |one, reason| {
-                        assert!(queued.remove(&one), "seed {seed}");
-                        let (.., enqueued_at, deadline) = positions[one as usize];
+                    queue.expire(now, service_ns, |request, reason| {
+                        assert!(queued.remove(&request), "seed {seed}");
+                        let (.., enqueued_at, deadline) = positions[request as usize];
                         match reason {
                             ExpiryReason::Timeout => {
                                 assert!(now - enqueued_at >= rules.timeout_ns)
@@ -150,19 +150,19 @@ fn every_entry_ends_once_for_any_order_of_operations() {
                             ExpiryReason::Deadline => assert!(deadline < now + service_ns),
                         }
                     });
-                    for one in &queued {
-                        let (.., enqueued_at, deadline) = positions[*one as usize];
+                    for request in &queued {
+                        let (.., enqueued_at, deadline) = positions[*request as usize];
                         assert!(now - enqueued_at < rules.timeout_ns, "seed {seed}");
                         assert!(deadline >= now + service_ns, "seed {seed}");
                     }
                 }
                 8 if !positions.is_empty() => {
-                    let (one, position, ..) = positions[random.usize(..positions.len())];
-                    assert_eq!(queue.remove(position, now), queued.take(&one), "seed {seed}");
+                    let (request, position, ..) = positions[random.usize(..positions.len())];
+                    assert_eq!(queue.remove(position, now), queued.take(&request), "seed {seed}");
                 }
                 _ => {
                     let evicted = queue.evict_for(PRIORITIES[random.usize(..3)], now);
-                    assert!(evicted.is_none_or(|one| queued.remove(&one)), "seed {seed}");
+                    assert!(evicted.is_none_or(|request| queued.remove(&request)), "seed {seed}");
                 }
             }
             assert_eq!((queue.len(), queue.is_empty()), (queued.len(), queued.is_empty()));

@@ -437,7 +437,8 @@ impl SharedPool {
     /// Returns the maximum number of requests for all servers together; `None`: unlimited.
     pub(crate) fn slots_max(&self) -> Option<usize> {
         let servers_max = self.server_limits.iter().map(|gate| gate.max());
-        let servers_max = servers_max.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();
+        let servers_max =
+            servers_max.reduce(|all, server_max| Some(all?.saturating_add(server_max?))).flatten();
         match (servers_max, self.pool_limit.max()) {
             (Some(servers), Some(pool_max)) => Some(servers.min(pool_max)),
             (servers, whole) => servers.or(whole),

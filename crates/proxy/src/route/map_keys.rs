@@ -62,7 +62,9 @@ fn any_present_key(
         Some(Variable::Header(name)) => request.view.values(name).any(test_text),
         Some(Variable::Cookie(name)) => {
             let lines = request.view.ordinary_lines("cookie");
-            cookies(lines).filter(|one| one.name == name.as_bytes()).any(|one| test_text(one.value))
+            cookies(lines)
+                .filter(|cookie| cookie.name == name.as_bytes())
+                .any(|cookie| test_text(cookie.value))
         }
         Some(Variable::Parameter(name)) => {
             let (_, query) = split_target(request.target);

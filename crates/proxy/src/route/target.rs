@@ -54,7 +54,7 @@ impl<'a> CheckedTarget<'a> {
         let normal_path = &buffer[authority.len()..];
         let is_unchanged = normal_path == path;
         let is_irregular = !is_unchanged || normal_path.contains("//");
-        let ambiguity = Ambiguity::of_path(normal_path);
+        let ambiguity = Ambiguity::from_path(normal_path);
         if is_unchanged {
             return Self { received, normal: received, is_irregular, ambiguity };
         }
@@ -146,7 +146,7 @@ impl Ambiguity {
     /// Returns the ambiguity of a normal path. Servers interpret in different ways: a backslash, which some
     /// treat as a slash; an encoded slash, backslash or NUL; a dot or one of those encoded twice or overlong;
     /// and parameters of an empty or a dot segment, which some servers remove before they process dots.
-    fn of_path(path: &str) -> Self {
+    fn from_path(path: &str) -> Self {
         let bytes = path.as_bytes();
         let mut has_encoded_slash = false;
         for at in memchr::memchr2_iter(b'%', b'\\', bytes) {

@@ -141,7 +141,7 @@ impl<'a> RequestValues<'a> {
 
     fn append_group(&self, group: usize, out: &mut Vec<u8>) {
         let Some(regex) = self.regex else { return };
-        let groups = self.groups.get_or_init(|| Groups::of_target(regex, self.request.target));
+        let groups = self.groups.get_or_init(|| Groups::from_target(regex, self.request.target));
         if let Some(Some(range)) = groups.ranges.get(group) {
             out.extend_from_slice(groups.path[range.clone()].as_bytes());
         }
@@ -150,7 +150,7 @@ impl<'a> RequestValues<'a> {
 
 impl Groups {
     /// Matches the path of a target as the route was matched: in its normal form, else without parameters.
-    fn of_target(regex: &Regex, target: &str) -> Self {
+    fn from_target(regex: &Regex, target: &str) -> Self {
         let (mut buffer, mut stripped_buffer) = (String::new(), String::new());
         let path = normalise(split_target(target).0, &mut buffer);
         let stripped = without_parameters(path, &mut stripped_buffer);
@@ -171,7 +171,8 @@ impl Values for RequestValues<'_> {
             Variable::Fact(fact) => self.append_fact(*fact, out),
             Variable::Header(name) => out.extend_from_slice(view.value(name).unwrap_or_default()),
             Variable::Cookie(name) => {
-                let found = cookies(view.ordinary_lines("cookie")).find(|one| one.name == name.as_bytes());
+                let found =
+                    cookies(view.ordinary_lines("cookie")).find(|cookie| cookie.name == name.as_bytes());
                 out.extend_from_slice(found.map_or(b"", |cookie| cookie.value));
             }
             Variable::Parameter(name) => {

@@ -38,8 +38,8 @@ pub(crate) fn holds(
         Condition::Map(map, value) => map_matches(map, value, request, client),
         Condition::Cookie(TextCondition { name, value }) => {
             let lines = request.view.ordinary_lines("cookie");
-            let named = cookies(lines).filter(|one| one.name == name.as_bytes());
-            any_value_matches(value, named.map(|one| one.value))
+            let named = cookies(lines).filter(|cookie| cookie.name == name.as_bytes());
+            any_value_matches(value, named.map(|cookie| cookie.value))
         }
         Condition::Claim(TextCondition { name, value }) => {
             let mut texts = Vec::new();
@@ -136,10 +136,12 @@ pub(crate) fn mismatch(
     path: ComparedPath<'_>,
 ) -> Option<String> {
     match condition {
-        Condition::All(conditions) => conditions.iter().find_map(|one| mismatch(one, request, client, path)),
+        Condition::All(conditions) => {
+            conditions.iter().find_map(|condition| mismatch(condition, request, client, path))
+        }
         Condition::Any(conditions) => {
             let reasons: Option<Vec<_>> =
-                conditions.iter().map(|one| mismatch(one, request, client, path)).collect();
+                conditions.iter().map(|condition| mismatch(condition, request, client, path)).collect();
             reasons.map(|reasons| format!("none of ({})", reasons.join("; ")))
         }
         Condition::Not(inner) => {
@@ -211,11 +213,12 @@ fn write_plain(f: &mut fmt::Formatter<'_>, conditions: &Conditions) -> fmt::Resu
         parts.push(join(conditions.paths.iter().map(PathCondition::to_string).collect()));
     }
     if !conditions.sources.is_empty() {
-        let networks = conditions.sources.iter().map(|one| format!("{}/{}", one.address, one.prefix));
+        let networks =
+            conditions.sources.iter().map(|network| format!("{}/{}", network.address, network.prefix));
         parts.push(format!("source {}", join(networks.collect())));
     }
     for (kind, matchers) in [("header", &conditions.headers), ("query", &conditions.query)] {
-        parts.extend(matchers.iter().map(|one| Matcher(kind, one).to_string()));
+        parts.extend(matchers.iter().map(|matcher| Matcher(kind, matcher).to_string()));
     }
     f.write_str(&parts.join(", "))
 }

@@ -15,7 +15,7 @@ pub(crate) enum Escape {
 
 impl Escape {
     /// Returns the rule for content of a media type.
-    pub(crate) fn of_content_type(content_type: &str) -> Self {
+    pub(crate) fn from_content_type(content_type: &str) -> Self {
         let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match &*media_type {
             "text/html" | "text/xml" => Self::Html,

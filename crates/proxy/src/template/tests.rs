@@ -57,7 +57,7 @@ fn values_defaults_and_braces() {
         ("image/svg+xml", Escape::Html),
         ("text/plain", Escape::Plain),
     ] {
-        assert_eq!(Escape::of_content_type(content_type), escape, "{content_type}");
+        assert_eq!(Escape::from_content_type(content_type), escape, "{content_type}");
     }
 }
 

@@ -171,11 +171,18 @@ pub(super) fn decode_request(request: &[u8]) -> (Vec<(String, String)>, Vec<Span
     for (_, resource_spans) in fields(request) {
         for (number, field) in fields(resource_spans.bytes()) {
             match number {
-                1 => resource.extend(fields(field.bytes()).iter().map(|(_, one)| attribute(one.bytes()))),
+                1 => resource.extend(
+                    fields(field.bytes())
+                        .iter()
+                        .map(|(_, attribute_field)| attribute(attribute_field.bytes())),
+                ),
                 2 => {
                     let of_scope = fields(field.bytes());
                     spans.extend(
-                        of_scope.iter().filter(|(number, _)| *number == 2).map(|(_, one)| span(one.bytes())),
+                        of_scope
+                            .iter()
+                            .filter(|(number, _)| *number == 2)
+                            .map(|(_, span_field)| span(span_field.bytes())),
                     );
                 }
                 _ => {}

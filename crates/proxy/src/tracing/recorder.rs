@@ -39,7 +39,7 @@ struct State {
 
 impl CoreTraces {
     pub(crate) fn new(sender: TraceSender, cores: usize) -> Self {
-        let always = Cell::new(sender.plan().map(AlwaysRecorded::of_plan));
+        let always = Cell::new(sender.plan().map(AlwaysRecorded::from_plan));
         let (batch, rng, tokens) = (SpanBatch::default(), fastrand::Rng::new(), Tokens::default());
         Self { always, state: RefCell::new(State { sender, cores, batch, rng, tokens }) }
     }
@@ -55,7 +55,7 @@ impl CoreTraces {
         let State { sender, rng, .. } = &mut *self.state.borrow_mut();
         let plan = sender.plan()?;
         let is_continued = plan.continues_trace(view.is_trusted);
-        Some(TraceContext::of_request(view, has_context, is_continued, plan.sample, rng))
+        Some(TraceContext::from_request(view, has_context, is_continued, plan.sample, rng))
     }
 
     /// Returns the trace of a request that is to be recorded.
@@ -100,7 +100,7 @@ impl CoreTraces {
     pub(crate) fn change(&self, sender: TraceSender) {
         let state = &mut *self.state.borrow_mut();
         state.hand_over();
-        self.always.set(sender.plan().map(AlwaysRecorded::of_plan));
+        self.always.set(sender.plan().map(AlwaysRecorded::from_plan));
         state.sender = sender;
     }
 
@@ -134,7 +134,7 @@ struct AlwaysRecorded {
 }
 
 impl AlwaysRecorded {
-    fn of_plan(plan: &TracingPlan) -> Self {
+    fn from_plan(plan: &TracingPlan) -> Self {
         Self { failed: plan.records_failed, slow_ns: plan.slow_ns.unwrap_or(u64::MAX) }
     }
 
@@ -178,7 +178,7 @@ mod tests {
         let failed = Outcome { status: 502, ..ordinary };
         let lasts_ns = ordinary.times.end.as_ns() - ordinary.times.start.as_ns();
         let always = |slow_ns, records_failed| {
-            AlwaysRecorded::of_plan(&TracingPlan { slow_ns, records_failed, ..plan() })
+            AlwaysRecorded::from_plan(&TracingPlan { slow_ns, records_failed, ..plan() })
         };
         let on_failure = always(Some(lasts_ns + 1), true);
         assert!(!on_failure.contains(&ordinary) && on_failure.contains(&failed));

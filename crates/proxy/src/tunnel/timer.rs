@@ -29,7 +29,7 @@ impl TunnelTimer {
         now: MonotonicTime,
     ) -> MonotonicTime {
         let rule = ProgressRule::new(timeout_ns, 1);
-        let total_bytes = |one: &Direction| one.received_bytes.wrapping_add(one.sent_bytes);
+        let total_bytes = |direction: &Direction| direction.received_bytes.wrapping_add(direction.sent_bytes);
         self.idle.note(rule, directions.iter().map(total_bytes).fold(0, u64::wrapping_add), now);
         let mut due = self.idle.due(rule);
         for (timer, direction) in self.backlogs.iter_mut().zip(directions) {

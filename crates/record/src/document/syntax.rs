@@ -80,7 +80,7 @@ fn heading_at(text: &str, offset: usize) -> Option<&str> {
 fn heading_of(line: &str) -> Option<&str> {
     let line = line.trim();
     let end = line.find(']')?;
-    let is_name = |one: char| one.is_alphanumeric() || "._- :\"'".contains(one);
+    let is_name = |character: char| character.is_alphanumeric() || "._- :\"'".contains(character);
     line.strip_prefix('[')?[..end - 1].chars().all(is_name).then(|| &line[..=end])
 }
 

@@ -26,8 +26,8 @@ fn identity(id: &str, start_unix_ns: u64) -> RunIdentity {
 
 /// Creates a run of `seconds` with ten responses in each, starting `after_s` after the first.
 fn steady_run(id: &str, seconds: u32, after_s: f64) -> Run {
-    let one = run(id, &[1_000; 10]);
-    let interval = &one.intervals[0];
+    let template = run(id, &[1_000; 10]);
+    let interval = &template.intervals[0];
     let each = (1..=seconds).map(|second| Interval {
         time_s: f64::from(second),
         responses: 10,
@@ -40,7 +40,7 @@ fn steady_run(id: &str, seconds: u32, after_s: f64) -> Run {
         identities: vec![identity(id, START_NS + (after_s * 1e9) as u64)],
         duration_s: f64::from(seconds),
         window: MeasuredWindow { to_s: f64::from(seconds), ..MeasuredWindow::default() },
-        ..one
+        ..template
     }
 }
 
@@ -71,9 +71,12 @@ fn rates_are_over_the_common_time_and_seconds_lie_on_one_clock() {
     assert!((apart.rates.goodput_per_s.unwrap() - 18.0).abs() < 1e-9);
     assert_eq!((apart.window.from_s, apart.window.to_s, apart.duration_s), (2.0, 4.0, 6.0));
     let seconds: Vec<_> = apart.intervals.iter().map(|i| (i.time_s, i.responses, i.measured)).collect();
-    let one = |time_s| (time_s, 10, false);
-    let two = |time_s| (time_s, 20, true);
-    assert_eq!(seconds, [one(1.0), one(2.0), two(3.0), two(4.0), one(5.0), one(6.0)]);
+    let single_run = |time_s| (time_s, 10, false);
+    let both_runs = |time_s| (time_s, 20, true);
+    assert_eq!(
+        seconds,
+        [single_run(1.0), single_run(2.0), both_runs(3.0), both_runs(4.0), single_run(5.0), single_run(6.0)]
+    );
     assert_eq!(apart.validity.verdict, ValidityLevel::Suspect);
     let reason = &apart.validity.reasons[0];
     assert_eq!(reason.code, "overlap");

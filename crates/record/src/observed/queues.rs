@@ -235,9 +235,9 @@ impl EndQueues {
 }
 
 /// Returns the sum of two figures; if one is absent, the other.
-fn sum_of_known<T: Add<Output = T>>(one: Option<T>, other: Option<T>) -> Option<T> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one + other),
-        (one, other) => one.or(other),
+fn sum_of_known<T: Add<Output = T>>(left: Option<T>, right: Option<T>) -> Option<T> {
+    match (left, right) {
+        (Some(left), Some(right)) => Some(left + right),
+        (left, right) => left.or(right),
     }
 }

@@ -27,11 +27,14 @@ impl MachineSample {
         let mut counted: Vec<KernelProcess> =
             own.roles.iter().flat_map(|role| role.processes.iter().copied()).collect();
         let mut roles_cpus = 0.0;
-        let others = all.iter().filter(|one| one.kernel == own.kernel && !std::ptr::eq(*one, own));
+        let others = all
+            .iter()
+            .filter(|observation| observation.kernel == own.kernel && !std::ptr::eq(*observation, own));
         for other in others {
             for (index, role) in other.roles.iter().enumerate() {
                 // A process that cannot be identified may be one of the own roles.
-                if role.processes.is_empty() || role.processes.iter().any(|one| counted.contains(one)) {
+                if role.processes.is_empty() || role.processes.iter().any(|process| counted.contains(process))
+                {
                     continue;
                 }
                 counted.extend(&role.processes);

@@ -143,7 +143,7 @@ impl MachineObservation {
     pub fn listener_drops_per_s(&self, port: u16, from_s: f64, to_s: f64) -> Option<f64> {
         let is_in_range = |snapshot: &&QueueSnapshot| (from_s..=to_s).contains(&snapshot.time_s);
         let dropped = |snapshot: &QueueSnapshot| {
-            let listener = snapshot.listeners.iter().find(|one| one.port == port)?;
+            let listener = snapshot.listeners.iter().find(|listener| listener.port == port)?;
             Some((snapshot.time_s, listener.dropped))
         };
         let mut drop_counts = self.queues.iter().filter(is_in_range).filter_map(dropped);
@@ -177,7 +177,7 @@ impl MachineObservation {
         figure: impl Fn(&super::MachineSample) -> Option<f64>,
     ) -> Option<f64> {
         let samples = self.samples_in_range(from_s, to_s);
-        let weighted = samples.iter().filter_map(|one| Some((figure(one)?, one.length_s)));
+        let weighted = samples.iter().filter_map(|sample| Some((figure(sample)?, sample.length_s)));
         let (sum, length_s) = weighted.fold((0.0, 0.0), |sum, (value, s)| (sum.0 + value * s, sum.1 + s));
         (length_s > 0.0).then(|| sum / length_s)
     }

@@ -29,7 +29,10 @@ impl Run {
         let (from_s, to_s) = (self.window.from_s, self.window.to_s);
         for agent in &mut fleet.agents {
             let Some(figures) = &mut agent.figures else { continue };
-            let observed = self.observed.iter().find(|one| one.host == agent.name && one.kernel.is_some());
+            let observed = self
+                .observed
+                .iter()
+                .find(|observation| observation.host == agent.name && observation.kernel.is_some());
             let Some(observed) = observed else { continue };
             let foreign = observed.foreign_cpus_among(&self.observed, from_s, to_s);
             let limit = FOREIGN_CPU_FRACTION_MAX * f64::from(observed.cpus.max(1));
@@ -57,9 +60,10 @@ fn without_reason(validity: &Validity, is_withdrawn: impl Fn(&ValidityReason) ->
     let kept = validity.reasons.iter().filter(|reason| !is_withdrawn(reason));
     let mut remaining = Validity::from_reasons(kept.cloned().collect());
     remaining.conclusions.clone_from(&validity.conclusions);
-    for one in &mut remaining.conclusions {
-        one.verdict = one.verdict.min(remaining.verdict);
-        one.undisturbed = one.undisturbed.filter(|_| one.verdict != ValidityLevel::Valid);
+    for conclusion in &mut remaining.conclusions {
+        conclusion.verdict = conclusion.verdict.min(remaining.verdict);
+        conclusion.undisturbed =
+            conclusion.undisturbed.filter(|_| conclusion.verdict != ValidityLevel::Valid);
     }
     remaining
 }

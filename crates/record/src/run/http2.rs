@@ -74,16 +74,16 @@ mod tests {
 
     #[test]
     fn counts_are_added_and_the_lowest_limit_stays() {
-        let one = |allowed, cancel| Http2Totals {
+        let totals = |allowed, cancel| Http2Totals {
             streams: 32,
             streams_allowed: allowed,
             resets: [("CANCEL".to_owned(), cancel)].into(),
             retried: 1,
             ..Http2Totals::default()
         };
-        let mut sum = one(None, 1);
-        sum.add(&one(Some(10), 2));
-        sum.add(&one(Some(5), 3));
+        let mut sum = totals(None, 1);
+        sum.add(&totals(Some(10), 2));
+        sum.add(&totals(Some(5), 3));
         assert_eq!((sum.streams, sum.streams_allowed, sum.retried), (32, Some(5), 3));
         assert_eq!(sum.resets["CANCEL"], 6);
     }

@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn counts_are_added_and_names_that_differ_are_listed() {
-        let one = UserTransport {
+        let transport = UserTransport {
             kind: "xdp".into(),
             interface: "eth1".into(),
             driver: "ena".into(),
@@ -196,12 +196,12 @@ mod tests {
             connections_peak: 64,
             connections_memory_bytes_max: 64 * 33_792,
         };
-        let (mut sum, none) = (one.clone(), RoundTripTimes::default());
-        sum.add(&UserTransport { handshakes: none, ..one.clone() });
+        let (mut sum, none) = (transport.clone(), RoundTripTimes::default());
+        sum.add(&UserTransport { handshakes: none, ..transport.clone() });
         assert_eq!((&sum.interface[..], sum.received, sum.lost(), sum.handed_over), ("eth1", 20, 28, 14));
         let connections = (sum.restarted, sum.connections_peak, sum.connections_memory_bytes_max);
         assert_eq!(connections, (16, 128, 128 * 33_792));
-        assert_eq!(sum.handshakes, one.handshakes);
+        assert_eq!(sum.handshakes, transport.handshakes);
         assert_eq!((sum.round_trips.count, sum.expired, sum.invalid), (2, 6, 4));
         for (other, expected) in
             [((0, 0), (700, 900)), ((500, 600), (500, 900)), ((800, 9_000), (500, 9_000))]
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!((sum.windows.min_bytes, sum.windows.max_bytes), expected);
         }
         let times = RoundTripTimes { count: 1, mean_ns: 40, min_ns: 40, max_ns: 40 };
-        let other = UserTransport { mode: "copy".into(), handshakes: times, ..one.clone() };
+        let other = UserTransport { mode: "copy".into(), handshakes: times, ..transport.clone() };
         sum.add(&other);
         sum.add(&other);
         assert_eq!((&sum.mode[..], sum.is_zero_copy()), ("zero-copy, copy", false));

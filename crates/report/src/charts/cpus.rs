@@ -28,9 +28,9 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
                    steal is time that the hypervisor gave to other guests.";
     let data = DataTable::new("load arm trial host cpu time_s user system softirq irq steal");
     let mut chart = ReportChart::new("cpus", "CPUs over time", caption, data);
-    chart.draw_trials(experiment, &typical, |chart, one, title| {
-        let timeline = CpuTimeline::read(one, columns_max);
-        timeline.add_rows(&mut chart.data, one);
+    chart.draw_trials(experiment, &typical, |chart, trial, title| {
+        let timeline = CpuTimeline::read(trial, columns_max);
+        timeline.add_rows(&mut chart.data, trial);
         if timeline.cpu_count() > ROWS_MAX {
             chart.notes.push(format!("{title}: the {ROWS_MAX} busiest CPUs."));
         }
@@ -41,7 +41,7 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
             _ => Some(draw_rows(&timeline, title)),
         }
     });
-    chart.of_trials(typical, "The CPUs were not sampled during these trials.")
+    chart.finish_trials(typical, "The CPUs were not sampled during these trials.")
 }
 
 fn draw_panels(timeline: &CpuTimeline, title: &str, with_key: bool) -> Svg {
@@ -138,10 +138,10 @@ mod tests {
     fn many_cpus_are_rows_and_bounded() {
         let (experiment, mut raw) = synthetic_experiment();
         samples(&mut raw, |all| {
-            let one = all[1].clone();
+            let base_sample = all[1].clone();
             *all = (1..=600u32)
                 .map(|second| {
-                    let mut sample = one.clone();
+                    let mut sample = base_sample.clone();
                     sample.time_s = f64::from(second);
                     let cpu = sample.cpus[0];
                     sample.cpus = (0..200).map(|number| CpuUse { cpu: number, ..cpu }).collect();

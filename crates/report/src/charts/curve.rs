@@ -25,7 +25,7 @@ type ArmCurve<'a> = (&'a Arm, Vec<(f64, &'a ValueDistribution)>);
 pub(crate) fn chart(experiment: &Experiment, _raw: &dyn TrialRecords) -> Vec<ReportChart> {
     let panels = level_panels(experiment);
     // Also the primary metric: the cost of a response at each load.
-    let primary = experiment.plan.primary().filter(|one| !LADDER_METRICS.contains(&one.name.as_str()));
+    let primary = experiment.plan.primary().filter(|metric| !LADDER_METRICS.contains(&metric.name.as_str()));
     let metrics = LADDER_METRICS.iter().filter_map(|name| metric(experiment, name));
     let metrics: Vec<&ExperimentMetric> = metrics.chain(primary).collect();
     if panels.is_empty() || metrics.is_empty() {

@@ -70,17 +70,17 @@ fn add_process_tables(chart: &mut ReportChart, experiment: &Experiment, raw: &dy
     let typical = typical_trials(experiment, raw);
     let trials = typical.trials();
     let several = has_several_loads(&experiment.plan);
-    let name = |one: &&TypicalTrial<'_>| match several {
-        true => format!("{}, {}", one.arm(), one.line.position.load),
-        false => one.arm().to_owned(),
+    let name = |trial: &&TypicalTrial<'_>| match several {
+        true => format!("{}, {}", trial.arm(), trial.line.position.load),
+        false => trial.arm().to_owned(),
     };
     let names: Vec<String> = trials.iter().map(name).collect();
-    let commands: Vec<BTreeMap<String, String>> = trials.iter().map(|one| commands(one)).collect();
+    let commands: Vec<BTreeMap<String, String>> = trials.iter().map(|trial| commands(trial)).collect();
     for (name, values) in names.iter().zip(&commands) {
         values.iter().for_each(|(key, value)| add_rows(&mut chart.data, ["command", name, key, value]));
     }
     add_table(chart, "Commands", command_table(&names, &commands));
-    let settings: Vec<BTreeMap<String, String>> = trials.iter().map(|one| settings(one)).collect();
+    let settings: Vec<BTreeMap<String, String>> = trials.iter().map(|trial| settings(trial)).collect();
     let differing = differing_keys(&settings);
     let sides: Vec<TableSide<'_>> = names.iter().map(String::as_str).zip(&differing).collect();
     let table = differences(&sides, "unknown");

@@ -172,10 +172,10 @@ mod tests {
             (0..300).map(&mut line).collect()
         };
         let charts = chart(&experiment, &ReplacedStacks(raw, many));
-        for one in &charts {
-            let all: usize = drawings(one).iter().map(String::len).sum();
-            assert!(all < 200_000, "{}: {all}", one.id);
-            let frames: usize = drawings(one).iter().map(|svg| svg.matches("<rect").count()).sum();
+        for chart in &charts {
+            let all: usize = drawings(chart).iter().map(String::len).sum();
+            assert!(all < 200_000, "{}: {all}", chart.id);
+            let frames: usize = drawings(chart).iter().map(|svg| svg.matches("<rect").count()).sum();
             assert!(frames <= FRAMES_TOTAL_MAX);
         }
     }

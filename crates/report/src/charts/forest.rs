@@ -49,10 +49,10 @@ pub(crate) fn chart(experiment: &Experiment, _raw: &dyn TrialRecords) -> Vec<Rep
 }
 
 fn drawing(experiment: &Experiment, metric: &ExperimentMetric, rows: &[&Comparison]) -> Svg {
-    let names: Vec<String> = rows.iter().map(|one| comparison_name(experiment, one)).collect();
+    let names: Vec<String> = rows.iter().map(|comparison| comparison_name(experiment, comparison)).collect();
     let left = names.iter().map(|name| text_width(name)).fold(60.0, f64::max) + 14.0;
     let right = left + PLOT_WIDTH;
-    let text: Vec<&str> = rows.iter().map(|one| one.text.as_str()).collect();
+    let text: Vec<&str> = rows.iter().map(|comparison| comparison.text.as_str()).collect();
     let svg = Svg::new(&metric.title, &text.join(". "));
     let mut svg = svg.with_width(right + FIGURES_WIDTH);
     let frame = Frame::new(20.0, ROW_HEIGHT * rows.len() as f64).within(left, right);
@@ -66,16 +66,22 @@ fn drawing(experiment: &Experiment, metric: &ExperimentMetric, rows: &[&Comparis
     };
     svg.add(Shape::text((left, 12.0), less).class("tick"));
     svg.add(Shape::text((right, 12.0), more).class("tick end"));
-    for ((row, one), name) in rows.iter().enumerate().zip(&names) {
-        svg.name_row(&plot, row, name, if one.noise { "label muted" } else { "label strong" });
-        let shows_dot = !(one.noise && has_few_blocks(one));
-        draw_comparison(&mut svg, experiment, one, &plot, (row, if shows_dot { 5.0 } else { f64::NAN }));
+    for ((row, comparison), name) in rows.iter().enumerate().zip(&names) {
+        svg.name_row(&plot, row, name, if comparison.noise { "label muted" } else { "label strong" });
+        let shows_dot = !(comparison.noise && has_few_blocks(comparison));
+        draw_comparison(
+            &mut svg,
+            experiment,
+            comparison,
+            &plot,
+            (row, if shows_dot { 5.0 } else { f64::NAN }),
+        );
         let base = plot.at((1.0, row as f64 + 0.5)).1 + 4.0;
-        let figure = change_with_interval(experiment, one);
+        let figure = change_with_interval(experiment, comparison);
         svg.add(Shape::text((right + 12.0, base), &figure).class("label"));
-        let outcome = if one.noise { "noise" } else { outcome(experiment, one) };
+        let outcome = if comparison.noise { "noise" } else { outcome(experiment, comparison) };
         let outcome = Shape::text((right + FIGURES_WIDTH, base), outcome).class("label end ink");
-        svg.add(outcome.class(outcome_class(one)));
+        svg.add(outcome.class(outcome_class(comparison)));
     }
     svg
 }

@@ -45,21 +45,21 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
             chart.draw(drawing(experiment, group.load, &arms));
         }
     }
-    chart.of_trials(typical, "The use of resources is known only for machines that weir observed.")
+    chart.finish_trials(typical, "The use of resources is known only for machines that weir observed.")
 }
 
 fn usage_of_group<'a>(group: &'a LoadGroup<'_>, data: &mut DataTable) -> Vec<ArmUsage<'a>> {
     let mut arms = Vec::new();
-    for one in &group.trials {
-        let Some(run) = load_record(&one.trial) else { continue };
+    for trial in &group.trials {
+        let Some(run) = load_record(&trial.trial) else { continue };
         let mut used = diagnose::headroom(&run);
         used.retain(|used| used.used_fraction.is_finite());
         for used in &used {
             let full_at = used.full_at.map(|full| full.rate_per_s);
             let values = cells(&[&used.resource, &used.used_fraction, &full_at]);
-            data.add_row([one.key_cells(), values].concat());
+            data.add_row([trial.key_cells(), values].concat());
         }
-        arms.push(ArmUsage { arm: one.arm(), used });
+        arms.push(ArmUsage { arm: trial.arm(), used });
     }
     arms
 }

@@ -33,13 +33,13 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
                    are faint, every process keeps up.";
     let data = DataTable::new("load arm trial time_s holder unread_bytes sockets connections");
     let mut chart = ReportChart::new("queues", "Unread bytes", caption, data);
-    chart.draw_trials(experiment, &typical, |chart, one, title| {
-        let timeline = QueueTimeline::read(one, columns_max);
-        timeline.add_rows(&mut chart.data, one);
+    chart.draw_trials(experiment, &typical, |chart, trial, title| {
+        let timeline = QueueTimeline::read(trial, columns_max);
+        timeline.add_rows(&mut chart.data, trial);
         // The colours are the same in all of them: one key is enough.
         (!timeline.lanes.is_empty()).then(|| drawing(&timeline, title, chart.parts.is_empty()))
     });
-    chart.of_trials(typical, "The sockets were not sampled during these trials.")
+    chart.finish_trials(typical, "The sockets were not sampled during these trials.")
 }
 
 fn drawing(timeline: &QueueTimeline, title: &str, with_key: bool) -> Svg {

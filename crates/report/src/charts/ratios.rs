@@ -14,8 +14,9 @@ const SMALL_SIZE: (f64, f64) = (300.0, 22.0);
 
 /// Returns an axis of ratios over these comparisons that contains 1 and the effect that matters.
 pub(super) fn ratio_axis(all: &[&Comparison], effect: f64, tick_count: usize) -> Axis {
-    let intervals = all.iter().flat_map(|one| one.interval).flat_map(|(low, high)| [low, high]);
-    let ends = intervals.chain(all.iter().filter_map(|one| one.ratio)).filter(|ratio| *ratio > 0.0);
+    let intervals = all.iter().flat_map(|comparison| comparison.interval).flat_map(|(low, high)| [low, high]);
+    let ends =
+        intervals.chain(all.iter().filter_map(|comparison| comparison.ratio)).filter(|ratio| *ratio > 0.0);
     let matter = [(1.0 - effect * 1.25).max(0.01), 1.0 + effect * 1.25];
     let (low, high) = extent(ends.chain(matter)).unwrap_or((0.95, 1.05));
     let scale = Scale::by_ratio(low / 1.004, high * 1.004, LOG_SCALE_RATIO_MIN);

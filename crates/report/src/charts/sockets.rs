@@ -40,7 +40,7 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
             chart.notes.push(format!("{}: each point is the max of {:.0} s.", group.load, grid.step_s));
         }
         grid.add_rows(&mut chart.data);
-        group.trials.iter().for_each(|one| chart.add_series(&experiment.plan, one.arm()));
+        group.trials.iter().for_each(|trial| chart.add_series(&experiment.plan, trial.arm()));
         chart.load_heading(experiment, group.load);
         chart.draw(drawing(experiment, group.load, &grid));
         chart.notes.extend(client_ends_note(group));
@@ -48,7 +48,7 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
     if chart.parts.is_empty() {
         return Vec::new();
     }
-    chart.of_trials(typical, "")
+    chart.finish_trials(typical, "")
 }
 
 fn drawing(experiment: &Experiment, load: &str, grid: &SocketGrid<'_>) -> Svg {
@@ -72,7 +72,7 @@ fn drawing(experiment: &Experiment, load: &str, grid: &SocketGrid<'_>) -> Svg {
             svg.add(Shape::text((LEFT + 6.0, above), &shortened(&names, NAMES_CHARS_MAX)).class("tick"));
         }
         for sockets in &namespace.trials {
-            let series = series_index(&experiment.plan, sockets.one.arm());
+            let series = series_index(&experiment.plan, sockets.trial.arm());
             let points = grid.points(sockets);
             svg.add_series(&plot, &points, series);
         }
@@ -88,7 +88,7 @@ fn port_ranges<'a>(namespace: &'a NamespaceSockets<'_>) -> BTreeMap<u64, Vec<&'a
     let mut ranges: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for sockets in &namespace.trials {
         if let Some(ports) = sockets.port_range.filter(|ports| *ports as f64 <= max as f64 * RANGE_MAX) {
-            ranges.entry(ports).or_default().push(sockets.one.arm());
+            ranges.entry(ports).or_default().push(sockets.trial.arm());
         }
     }
     ranges
@@ -228,8 +228,8 @@ mod tests {
         let (experiment, mut raw) = with_time_wait(3_000);
         for run in raw.trials.values_mut().filter_map(|trial| trial.run.as_mut()) {
             let machine = &mut run.observed[0];
-            let one = machine.samples[5].clone();
-            let sample = |time_s| MachineSample { time_s, ..one.clone() };
+            let base_sample = machine.samples[5].clone();
+            let sample = |time_s| MachineSample { time_s, ..base_sample.clone() };
             machine.samples = (1..=400).map(f64::from).map(sample).collect();
             machine.samples[8].time_s = f64::NAN;
             machine.samples[9].namespaces[1].time_wait = u64::MAX;

@@ -33,13 +33,13 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
             chart.notes.push(format!("{}: {text}", group.load));
         }
         grid.add_rows(&mut chart.data);
-        grid.trials.iter().for_each(|(one, _)| chart.add_series(&experiment.plan, one.arm()));
+        grid.trials.iter().for_each(|(trial, _)| chart.add_series(&experiment.plan, trial.arm()));
         chart.load_heading(experiment, group.load);
         chart.draw(drawing(experiment, group, &grid));
     }
     let reason = "These trials have no figures per second: the driver reports none, and the machine was \
                   not observed.";
-    chart.of_trials(typical, reason)
+    chart.finish_trials(typical, reason)
 }
 
 fn drawing(experiment: &Experiment, group: &LoadGroup<'_>, grid: &TimeGrid<'_>) -> Svg {
@@ -48,7 +48,7 @@ fn drawing(experiment: &Experiment, group: &LoadGroup<'_>, grid: &TimeGrid<'_>) 
     let time = Axis::time(grid.longest_s());
     let mut panels: Vec<Plot> = Vec::new();
     for (index, figure) in TIME_FIGURES.iter().enumerate() {
-        let lines = grid.trials.iter().map(|(one, values)| (one.arm(), grid.points(values, index)));
+        let lines = grid.trials.iter().map(|(trial, values)| (trial.arm(), grid.points(values, index)));
         let lines: Vec<(&str, Vec<(f64, f64)>)> = lines.collect();
         let values = lines.iter().flat_map(|(_, points)| points.iter().map(|(_, value)| *value));
         let Some((_, max)) = extent(values) else { continue };
@@ -70,7 +70,7 @@ fn drawing(experiment: &Experiment, group: &LoadGroup<'_>, grid: &TimeGrid<'_>) 
 
 /// Returns the unmeasured time: before and after the window of the first record that has one.
 fn unmeasured_s(group: &LoadGroup<'_>, end_s: f64) -> Vec<(f64, f64)> {
-    let window = group.trials.iter().find_map(|one| Some(&one.trial.run.as_ref()?.window));
+    let window = group.trials.iter().find_map(|trial| Some(&trial.trial.run.as_ref()?.window));
     let Some(window) = window.filter(|window| window.to_s > window.from_s) else { return Vec::new() };
     let outside = [(0.0, window.from_s), (window.to_s, end_s)];
     outside.into_iter().filter(|(from_s, to_s)| to_s - from_s > 0.05).collect()
@@ -89,15 +89,15 @@ mod tests {
     fn each_load_has_a_drawing_with_a_line_for_each_arm_and_figure() {
         let (experiment, raw) = synthetic_experiment();
         let charts = chart(&experiment, &raw);
-        let one = &charts[0];
-        assert_eq!(one.parts.len(), 2 * LOADS.len(), "a heading and a drawing each");
-        assert_eq!(one.legend.len(), 2);
-        let text = markup(one);
+        let chart = &charts[0];
+        assert_eq!(chart.parts.len(), 2 * LOADS.len(), "a heading and a drawing each");
+        assert_eq!(chart.legend.len(), 2);
+        let text = markup(chart);
         // Rate, p50, p99, subject, generator; the sample has no origin.
         assert_eq!(text.matches("<path").count(), LOADS.len() * 5 * 2);
         assert_eq!(text.matches("data-tip").count(), LOADS.len() * SECONDS as usize);
         assert!(!text.contains("NaN") && !text.contains("inf"));
-        let rows = parse(&one.data.to_csv());
+        let rows = parse(&chart.data.to_csv());
         assert_eq!(rows.len() - 1, LOADS.len() * 2 * SECONDS as usize);
         let rate: f64 = rows[1][4].parse().unwrap();
         let file = format!("trials/{:04}", rows[1][2].parse::<u32>().unwrap());
@@ -128,9 +128,9 @@ mod tests {
         let (experiment, mut raw) = synthetic_experiment();
         let long = |raw: &mut SyntheticRecords| {
             for run in raw.trials.values_mut().filter_map(|trial| trial.run.as_mut()) {
-                let one = run.intervals[1].clone();
+                let interval = run.intervals[1].clone();
                 run.intervals =
-                    (1..=3600).map(f64::from).map(|time_s| Interval { time_s, ..one.clone() }).collect();
+                    (1..=3600).map(f64::from).map(|time_s| Interval { time_s, ..interval.clone() }).collect();
                 run.intervals[7].length_s = f64::NAN;
                 run.intervals[8].time_s = f64::INFINITY;
             }

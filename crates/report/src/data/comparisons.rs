@@ -19,8 +19,8 @@ pub(crate) fn comparisons_of_metric<'a>(
 ) -> Vec<&'a Comparison> {
     let of_load = |load: &str| {
         let own = experiment.comparisons.iter();
-        let own = own.filter(|one| one.metric == metric.name && one.load == load);
-        let (noise, others): (Vec<_>, Vec<_>) = own.partition(|one| one.noise);
+        let own = own.filter(|comparison| comparison.metric == metric.name && comparison.load == load);
+        let (noise, others): (Vec<_>, Vec<_>) = own.partition(|comparison| comparison.noise);
         others.into_iter().chain(noise)
     };
     experiment.plan.loads.iter().flat_map(|load| of_load(&load.name)).collect()
@@ -32,12 +32,31 @@ pub(crate) fn data_table(experiment: &Experiment) -> DataTable {
         "load metric unit arm baseline noise ratio low high p p_adjusted better_fraction cliffs_delta \
          blocks outcome text",
     );
-    for one in &experiment.comparisons {
-        let (low, high) = one.interval.unzip();
-        let unit = metric_unit(experiment, &one.metric);
-        let mut row = cells(&[&one.load, &one.metric, &unit, &one.arm, &one.baseline, &one.noise]);
-        row.extend(cells(&[&one.ratio, &low, &high, &one.p, &one.p_adjusted, &one.better_fraction]));
-        row.extend(cells(&[&one.cliffs_delta, &one.pairs.len(), &one.outcome.as_str(), &one.text]));
+    for comparison in &experiment.comparisons {
+        let (low, high) = comparison.interval.unzip();
+        let unit = metric_unit(experiment, &comparison.metric);
+        let mut row = cells(&[
+            &comparison.load,
+            &comparison.metric,
+            &unit,
+            &comparison.arm,
+            &comparison.baseline,
+            &comparison.noise,
+        ]);
+        row.extend(cells(&[
+            &comparison.ratio,
+            &low,
+            &high,
+            &comparison.p,
+            &comparison.p_adjusted,
+            &comparison.better_fraction,
+        ]));
+        row.extend(cells(&[
+            &comparison.cliffs_delta,
+            &comparison.pairs.len(),
+            &comparison.outcome.as_str(),
+            &comparison.text,
+        ]));
         data.add_row(row);
     }
     data
@@ -45,10 +64,18 @@ pub(crate) fn data_table(experiment: &Experiment) -> DataTable {
 
 pub(crate) fn pairs_table(experiment: &Experiment) -> DataTable {
     let mut data = DataTable::new("load metric arm block baseline_value arm_value ratio");
-    for one in &experiment.comparisons {
-        for pair in &one.pairs {
+    for comparison in &experiment.comparisons {
+        for pair in &comparison.pairs {
             let ratio = pair.arm / pair.baseline;
-            data.add(&[&one.load, &one.metric, &one.arm, &pair.block, &pair.baseline, &pair.arm, &ratio]);
+            data.add(&[
+                &comparison.load,
+                &comparison.metric,
+                &comparison.arm,
+                &pair.block,
+                &pair.baseline,
+                &pair.arm,
+                &ratio,
+            ]);
         }
     }
     data
@@ -160,9 +187,9 @@ mod tests {
     #[test]
     fn a_wide_interval_is_a_figure_in_no_table_and_on_no_card() {
         let (mut experiment, _) = one_load();
-        for one in experiment.comparisons.iter_mut().filter(|one| one.primary) {
-            (one.ratio, one.interval) = (Some(1.7321), Some((0.9123, 3.2871)));
-            one.outcome = ComparisonOutcome::Inconclusive;
+        for comparison in experiment.comparisons.iter_mut().filter(|comparison| comparison.primary) {
+            (comparison.ratio, comparison.interval) = (Some(1.7321), Some((0.9123, 3.2871)));
+            comparison.outcome = ComparisonOutcome::Inconclusive;
         }
         let text = crate::text::experiment::format_experiment(&experiment, &NoRecords);
         let markdown = crate::markdown(&experiment, &NoRecords);
@@ -175,8 +202,8 @@ mod tests {
             }
         }
         // Of a settled one the clear end is a figure.
-        for one in experiment.comparisons.iter_mut().filter(|one| one.primary) {
-            (one.interval, one.outcome) = (Some((1.25, 3.2)), ComparisonOutcome::Slower);
+        for comparison in experiment.comparisons.iter_mut().filter(|comparison| comparison.primary) {
+            (comparison.interval, comparison.outcome) = (Some((1.25, 3.2)), ComparisonOutcome::Slower);
         }
         let text = crate::text::experiment::format_experiment(&experiment, &NoRecords);
         assert!(text.contains("1.250 or more") && !text.contains("1.732"), "{text}");

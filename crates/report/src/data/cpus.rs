@@ -49,9 +49,10 @@ pub(crate) struct CpuTimeline {
 
 impl CpuTimeline {
     /// Reads the samples of a trial; more seconds than columns are merged.
-    pub(crate) fn read(one: &TypicalTrial<'_>, columns_max: usize) -> Self {
+    pub(crate) fn read(trial: &TypicalTrial<'_>, columns_max: usize) -> Self {
         let samples = || {
-            let all = one.observed().flat_map(|observed| observed.samples.iter().map(move |s| (observed, s)));
+            let all =
+                trial.observed().flat_map(|observed| observed.samples.iter().map(move |s| (observed, s)));
             all.filter(|(_, sample)| sample.time_s > 0.0 && sample.time_s.is_finite())
         };
         let longest_s = samples().map(|(_, sample)| sample.time_s).fold(0.0, f64::max);
@@ -132,12 +133,12 @@ impl CpuTimeline {
     }
 
     /// Adds the figures: host, CPU, time and fractions.
-    pub(crate) fn add_rows(&self, data: &mut DataTable, one: &TypicalTrial<'_>) {
+    pub(crate) fn add_rows(&self, data: &mut DataTable, trial: &TypicalTrial<'_>) {
         for ((host, cpu), columns) in &self.cpus {
             for (column, fractions) in columns.iter().enumerate() {
                 let Some(fractions) = fractions else { continue };
                 let [user, system, softirq, irq, steal] = fractions.map(six_digits);
-                let mut row = one.key_cells();
+                let mut row = trial.key_cells();
                 row.extend(cells(&[host, cpu, &self.end_s(column), &user, &system, &softirq, &irq, &steal]));
                 data.add_row(row);
             }
@@ -151,7 +152,7 @@ pub(crate) fn busy_fraction(fractions: &StateFractions) -> f64 {
 
 /// Returns the maximum number of columns of each trial that keeps all of them together small.
 pub(crate) fn columns_max(trials: &[&TypicalTrial<'_>]) -> usize {
-    let samples = trials.iter().flat_map(|one| one.observed()).flat_map(|observed| &observed.samples);
+    let samples = trials.iter().flat_map(|trial| trial.observed()).flat_map(|observed| &observed.samples);
     let cpus = samples.map(|sample| sample.cpus.len()).max().unwrap_or(1).clamp(1, ROWS_MAX);
     // A panel has a cell for each state.
     let cells = if cpus <= PANELS_MAX { cpus * CPU_STATES.len() } else { cpus };

@@ -40,7 +40,7 @@ impl ArmProfile {
                 functions.map(|(name, (own, total))| (name.to_owned(), (fraction(own), fraction(total))));
             return Some(Self { us: stacks.us_per_response, functions: functions.collect() });
         }
-        let typical = all.iter().find(|one| one.arm() == arm)?;
+        let typical = all.iter().find(|trial| trial.arm() == arm)?;
         let observed = typical.observed().flat_map(|machine| &machine.functions);
         let own = observed.filter(|function| {
             let is_finite = function.self_fraction.is_finite() && function.total_fraction.is_finite();
@@ -110,7 +110,7 @@ pub(crate) fn counted_calls(
     typical: &[&TypicalTrial<'_>],
 ) -> CountedCalls {
     let mut calls = CountedCalls::new();
-    typical.iter().for_each(|one| add_calls(&one.trial, &mut calls));
+    typical.iter().for_each(|trial| add_calls(&trial.trial, &mut calls));
     if experiment.plan.calls.is_some() {
         let probes = experiment.trials.iter().filter(|line| line.position.block == 0);
         let probes = probes.filter(|line| line.failed.is_none()).take(PROBES_MAX);

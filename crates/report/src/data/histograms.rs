@@ -88,7 +88,8 @@ pub(crate) struct RowRange {
 impl RowRange {
     /// Returns the rows that all strips use, merged if they are many.
     pub(crate) fn covering(strips: &ArmStrips<'_>) -> Self {
-        let used = || strips.iter().flat_map(|(_, columns)| columns).flat_map(|one| one.fractions.keys());
+        let used =
+            || strips.iter().flat_map(|(_, columns)| columns).flat_map(|column| column.fractions.keys());
         let low = used().min().map_or(0, |row| row - 1);
         let high = used().max().copied().unwrap_or(1).max(low + 1);
         let step = (high - low + ROWS_MAX as i32 - 1) / ROWS_MAX as i32;

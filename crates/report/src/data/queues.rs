@@ -69,10 +69,10 @@ pub(crate) struct QueueTimeline {
 
 impl QueueTimeline {
     /// Reads the snapshots of a trial; more snapshots than columns are merged.
-    pub(crate) fn read(one: &TypicalTrial<'_>, columns_max: usize) -> Self {
+    pub(crate) fn read(trial: &TypicalTrial<'_>, columns_max: usize) -> Self {
         let snapshots = || {
             let all =
-                one.observed().flat_map(|observed| observed.queues.iter().map(move |at| (observed, at)));
+                trial.observed().flat_map(|observed| observed.queues.iter().map(move |at| (observed, at)));
             all.filter(|(_, snapshot)| snapshot.time_s >= 0.0 && snapshot.time_s.is_finite())
         };
         let longest_s = snapshots().map(|(_, snapshot)| snapshot.time_s).fold(0.0, f64::max).max(0.1);
@@ -125,10 +125,10 @@ impl QueueTimeline {
     }
 
     /// Adds the figures: time, holder, bytes, sockets and connections.
-    pub(crate) fn add_rows(&self, data: &mut DataTable, one: &TypicalTrial<'_>) {
+    pub(crate) fn add_rows(&self, data: &mut DataTable, trial: &TypicalTrial<'_>) {
         for (holder, columns) in &self.lanes {
             for (column, held) in columns.iter().enumerate().filter(|(_, held)| held.snapshots > 0.0) {
-                let mut row = one.key_cells();
+                let mut row = trial.key_cells();
                 row.extend(cells(&[&self.edges_s(column).0, &holder.label]));
                 row.extend(cells(&[&held.bytes, &held.sockets, &held.established]));
                 data.add_row(row);

@@ -40,35 +40,37 @@ impl TimeFigure {
 
 /// All figures, in the order of their panels.
 pub(crate) const TIME_FIGURES: &[TimeFigure] = &[
-    TimeFigure::new(("Good responses per second", "responses_per_s", "1/s"), |one| {
+    TimeFigure::new(("Good responses per second", "responses_per_s", "1/s"), |trial| {
         let rate = |s: &Interval| Some(s.good.unwrap_or(s.responses) as f64 / s.length_s);
-        interval_values(one, |second| rate(second).filter(|_| second.length_s > 0.0))
+        interval_values(trial, |second| rate(second).filter(|_| second.length_s > 0.0))
     }),
-    TimeFigure::new(("Median latency", "p50_ns", "ns"), |one| {
-        interval_values(one, |second| second.p50_ns.map(|ns| ns as f64))
+    TimeFigure::new(("Median latency", "p50_ns", "ns"), |trial| {
+        interval_values(trial, |second| second.p50_ns.map(|ns| ns as f64))
     }),
-    TimeFigure::new(("p99 latency", "p99_ns", "ns"), |one| {
-        interval_values(one, |second| second.p99_ns.map(|ns| ns as f64))
+    TimeFigure::new(("p99 latency", "p99_ns", "ns"), |trial| {
+        interval_values(trial, |second| second.p99_ns.map(|ns| ns as f64))
     }),
-    TimeFigure::new(("CPUs used by the subject", "subject_cpus", "cpus"), |one| role_cpus(one, "subject")),
-    TimeFigure::new(("CPUs used by the generator", "generator_cpus", "cpus"), |one| {
-        let cpus = role_cpus(one, "generator");
-        if cpus.is_empty() { interval_values(one, |second| second.own_cpus) } else { cpus }
+    TimeFigure::new(("CPUs used by the subject", "subject_cpus", "cpus"), |trial| {
+        role_cpus(trial, "subject")
     }),
-    TimeFigure::new(("CPUs used by the origin", "origin_cpus", "cpus"), |one| role_cpus(one, "origin")),
+    TimeFigure::new(("CPUs used by the generator", "generator_cpus", "cpus"), |trial| {
+        let cpus = role_cpus(trial, "generator");
+        if cpus.is_empty() { interval_values(trial, |second| second.own_cpus) } else { cpus }
+    }),
+    TimeFigure::new(("CPUs used by the origin", "origin_cpus", "cpus"), |trial| role_cpus(trial, "origin")),
 ];
 
 /// Returns a figure of the measured seconds that have it. Latencies of the drain would be those of
 /// its slowest requests only.
-fn interval_values(one: &TypicalTrial<'_>, figure: impl Fn(&Interval) -> Option<f64>) -> TimedValues {
-    let seconds = one.trial.run.iter().flat_map(|run| &run.intervals);
+fn interval_values(trial: &TypicalTrial<'_>, figure: impl Fn(&Interval) -> Option<f64>) -> TimedValues {
+    let seconds = trial.trial.run.iter().flat_map(|run| &run.intervals);
     let measured = seconds.filter(|second| second.measured);
     measured.filter_map(|s| Some((s.time_s, s.length_s, figure(s)?))).collect()
 }
 
-fn role_cpus(one: &TypicalTrial<'_>, role: &str) -> TimedValues {
+fn role_cpus(trial: &TypicalTrial<'_>, role: &str) -> TimedValues {
     let mut points = Vec::new();
-    for observed in one.observed() {
+    for observed in trial.observed() {
         let Some(index) = observed.roles.iter().position(|own| own.name == role) else { continue };
         let samples = observed.samples.iter().filter(|sample| sample.time_s > 0.0);
         points.extend(samples.filter_map(|sample| {
@@ -90,7 +92,7 @@ pub(crate) struct TimeGrid<'a> {
 
 impl<'a> TimeGrid<'a> {
     pub(crate) fn read(group: &'a LoadGroup<'a>) -> Self {
-        let read = |one| TIME_FIGURES.iter().map(|figure| (figure.read)(one)).collect();
+        let read = |trial| TIME_FIGURES.iter().map(|figure| (figure.read)(trial)).collect();
         let all: Vec<Vec<TimedValues>> = group.trials.iter().map(read).collect();
         let times = all.iter().flatten().flatten().map(|(time_s, ..)| *time_s);
         let longest_s = extent(times).map_or(0.0, |(_, longest)| longest);
@@ -116,7 +118,7 @@ impl<'a> TimeGrid<'a> {
         steps.into_iter().map(|step| {
             let at_s = step as f64 * self.step_s;
             let mut tip = format::value(at_s, "s");
-            for (one, grid) in &self.trials {
+            for (trial, grid) in &self.trials {
                 let Some(values) = grid.get(&step) else { continue };
                 let texts = TIME_FIGURES.iter().zip(values).filter_map(|(figure, value)| {
                     let name = figure.column.rsplit_once('_').map_or(figure.column, |(name, _)| name);
@@ -124,7 +126,7 @@ impl<'a> TimeGrid<'a> {
                     value.map(|value| format!("{name} {}", format::value(value, figure.unit)))
                 });
                 let texts: Vec<String> = texts.collect();
-                tip += &format!("\n{}: {}", one.arm(), texts.join(", ").trim_start());
+                tip += &format!("\n{}: {}", trial.arm(), texts.join(", ").trim_start());
             }
             ((at_s - self.step_s / 2.0, at_s + self.step_s / 2.0), tip)
         })
@@ -132,9 +134,9 @@ impl<'a> TimeGrid<'a> {
 
     /// Adds the figures: time, and a column for each.
     pub(crate) fn add_rows(&self, data: &mut DataTable) {
-        for (one, grid) in &self.trials {
+        for (trial, grid) in &self.trials {
             for (step, values) in grid {
-                let mut row = one.key_cells();
+                let mut row = trial.key_cells();
                 row.push((*step as f64 * self.step_s).text());
                 row.extend(values.iter().map(|value| value.text()));
                 data.add_row(row);

@@ -11,9 +11,9 @@ use record::sorted::CollectSorted;
 use super::typical::TypicalTrial;
 
 /// Returns the commands of a trial by role, with the version of its driver.
-pub(crate) fn commands(one: &TypicalTrial<'_>) -> BTreeMap<String, String> {
-    let mut commands = one.trial.commands.clone();
-    let driver = &one.trial.driver;
+pub(crate) fn commands(trial: &TypicalTrial<'_>) -> BTreeMap<String, String> {
+    let mut commands = trial.trial.commands.clone();
+    let driver = &trial.trial.driver;
     let version = format!("{} {}", driver.program, driver.version);
     if !version.trim().is_empty() {
         commands.insert("driver version".to_owned(), version.trim().to_owned());
@@ -21,8 +21,8 @@ pub(crate) fn commands(one: &TypicalTrial<'_>) -> BTreeMap<String, String> {
     commands
 }
 
-pub(crate) fn settings(one: &TypicalTrial<'_>) -> BTreeMap<String, String> {
-    one.observed().flat_map(|observed| observed.settings.clone()).collect_map()
+pub(crate) fn settings(trial: &TypicalTrial<'_>) -> BTreeMap<String, String> {
+    trial.observed().flat_map(|observed| observed.settings.clone()).collect_map()
 }
 
 /// Returns only the keys whose values differ somewhere.

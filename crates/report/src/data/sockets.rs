@@ -18,7 +18,7 @@ const SHOWN_RANGE_FRACTION_MIN: f64 = 0.1;
 
 /// Sockets of a network namespace in one trial.
 pub(crate) struct TrialSockets<'a> {
-    pub(crate) one: &'a TypicalTrial<'a>,
+    pub(crate) trial: &'a TypicalTrial<'a>,
     /// Number of ports for new connections; `None` if the record has no port range of this namespace.
     pub(crate) port_range: Option<u64>,
     /// Maximum number of sockets in TIME_WAIT by step.
@@ -57,23 +57,23 @@ impl<'a> SocketGrid<'a> {
         let samples = || group.trials.iter().flat_map(TypicalTrial::observed).flat_map(|of| &of.samples);
         let longest_s = extent(samples().map(|sample| sample.time_s)).map_or(0.0, |(_, longest)| longest);
         let mut grid = Self { step_s: (longest_s / POINTS_MAX).ceil().max(1.0), namespaces: Vec::new() };
-        for one in &group.trials {
-            let has_several_machines = one.observed().count() > 1;
-            for machine in one.observed() {
+        for trial in &group.trials {
+            let has_several_machines = trial.observed().count() > 1;
+            for machine in trial.observed() {
                 let host = has_several_machines.then_some(machine.host.as_str());
-                grid.add(one, machine, host);
+                grid.add(trial, machine, host);
             }
         }
         grid.namespaces.retain(|namespace| namespace.trials.iter().any(TrialSockets::has_many));
         grid
     }
 
-    fn add(&mut self, one: &'a TypicalTrial<'a>, machine: &MachineObservation, host: Option<&str>) {
+    fn add(&mut self, trial: &'a TypicalTrial<'a>, machine: &MachineObservation, host: Option<&str>) {
         for sample in machine.samples.iter().filter(|sample| sample.time_s > 0.0 && sample.time_s.is_finite())
         {
             let step = ((sample.time_s / self.step_s).round() as i64).max(1);
             for namespace in &sample.namespaces {
-                let sockets = self.trial_sockets(one, namespace_name(namespace, host));
+                let sockets = self.trial_sockets(trial, namespace_name(namespace, host));
                 if has_settings_of(machine, namespace) {
                     sockets.port_range = machine.local_port_range_size();
                 }
@@ -83,15 +83,15 @@ impl<'a> SocketGrid<'a> {
         }
     }
 
-    fn trial_sockets(&mut self, one: &'a TypicalTrial<'a>, name: String) -> &mut TrialSockets<'a> {
+    fn trial_sockets(&mut self, trial: &'a TypicalTrial<'a>, name: String) -> &mut TrialSockets<'a> {
         let index = self.namespaces.iter().position(|namespace| namespace.name == name);
         let index = index.unwrap_or_else(|| {
             self.namespaces.push(NamespaceSockets { name, trials: Vec::new() });
             self.namespaces.len() - 1
         });
         let trials = &mut self.namespaces[index].trials;
-        if trials.last().is_none_or(|last| !std::ptr::eq(last.one, one)) {
-            trials.push(TrialSockets { one, port_range: None, time_wait: BTreeMap::new() });
+        if trials.last().is_none_or(|last| !std::ptr::eq(last.trial, trial)) {
+            trials.push(TrialSockets { trial, port_range: None, time_wait: BTreeMap::new() });
         }
         let last = trials.len() - 1;
         &mut trials[last]
@@ -119,7 +119,7 @@ impl<'a> SocketGrid<'a> {
             for namespace in &self.namespaces {
                 for sockets in &namespace.trials {
                     let Some(count) = sockets.time_wait.get(&step) else { continue };
-                    tip += &format!("\n{}, {}: {count}", sockets.one.arm(), namespace.name);
+                    tip += &format!("\n{}, {}: {count}", sockets.trial.arm(), namespace.name);
                     tip += &sockets
                         .port_range
                         .map_or_else(String::new, |ports| format!(" (range: {ports} ports)"));
@@ -134,7 +134,7 @@ impl<'a> SocketGrid<'a> {
         for namespace in &self.namespaces {
             for sockets in &namespace.trials {
                 for (step, count) in &sockets.time_wait {
-                    let mut row = sockets.one.key_cells();
+                    let mut row = sockets.trial.key_cells();
                     let time_s = *step as f64 * self.step_s;
                     row.extend(cells(&[&namespace.name, &time_s, count, &sockets.port_range]));
                     data.add_row(row);
@@ -160,8 +160,8 @@ fn has_settings_of(machine: &MachineObservation, namespace: &NamespaceUse) -> bo
 
 /// Returns the fraction of a trial's sockets in TIME_WAIT that are client ends of the subject's connections, at
 /// the last snapshot; `None` if the record has none in TIME_WAIT.
-pub(crate) fn client_end_fraction(one: &TypicalTrial<'_>) -> Option<f64> {
-    one.observed().find_map(|machine| {
+pub(crate) fn client_end_fraction(trial: &TypicalTrial<'_>) -> Option<f64> {
+    trial.observed().find_map(|machine| {
         let time_waits = machine.queues.iter().rev().map(|snapshot| {
             let ends = [machine.client_ends("subject", snapshot), machine.server_ends("subject", snapshot)];
             ends.map(|ends| ends.count_in_state("time-wait") as f64)

@@ -131,14 +131,14 @@ mod tests {
         assert!(trial_groups.notes.is_empty(), "{:?}", trial_groups.notes);
         for group in &trial_groups.groups {
             assert_eq!(group.trials.len(), 2, "the A/A arm is left out");
-            for one in &group.trials {
-                assert!(one.line.is_counted());
-                let own = primary_value(&experiment, one.line).unwrap();
-                let same = counted_trials(&experiment, one.arm(), group.load);
+            for trial in &group.trials {
+                assert!(trial.line.is_counted());
+                let own = primary_value(&experiment, trial.line).unwrap();
+                let same = counted_trials(&experiment, trial.arm(), group.load);
                 let below = same.iter().filter(|l| primary_value(&experiment, l).unwrap() < own).count();
                 assert_eq!(below, (same.len() - 1) / 2);
-                assert_eq!(one.trial.position.number, one.line.position.number);
-                assert_eq!(one.observed().next().unwrap().samples.len(), SECONDS as usize);
+                assert_eq!(trial.trial.position.number, trial.line.position.number);
+                assert_eq!(trial.observed().next().unwrap().samples.len(), SECONDS as usize);
             }
         }
     }

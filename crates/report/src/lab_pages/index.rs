@@ -97,10 +97,10 @@ fn outcome_badges(row: &ExperimentRow) -> Markup {
     let more = row.outcomes.len().saturating_sub(OUTCOMES_SHOWN);
     html! {
         @if !is_done { span.badge.state { (row.state.as_str()) } }
-        @for one in row.outcomes.iter().take(OUTCOMES_SHOWN) {
-            span.badge.(ComparisonOutcome::as_str(one.outcome)) {
-                (one.label) " " (one.word)
-                @if let Some(ratio) = one.ratio { " " (format!("{ratio:.3}")) }
+        @for outcome in row.outcomes.iter().take(OUTCOMES_SHOWN) {
+            span.badge.(ComparisonOutcome::as_str(outcome.outcome)) {
+                (outcome.label) " " (outcome.word)
+                @if let Some(ratio) = outcome.ratio { " " (format!("{ratio:.3}")) }
             }
         }
         @if more > 0 { span.note { "and " (more) " more" } }
@@ -148,8 +148,8 @@ mod tests {
         let all = index("f", &rows, "", false, &html! {});
         assert!(all.contains("/x/one-1/") && all.contains("/x/two-1/"), "{all}");
         assert!(!all.contains("<b>") && all.contains("x better 1.250"), "{all}");
-        let one = index("f", &rows, "TWO sais", false, &html! {});
-        assert!(!one.contains("/x/one-1/") && one.contains("/x/two-1/"), "{one}");
+        let filtered = index("f", &rows, "TWO sais", false, &html! {});
+        assert!(!filtered.contains("/x/one-1/") && filtered.contains("/x/two-1/"), "{filtered}");
         assert!(index("f", &rows, "three", true, &html! {}).contains("no match"));
         let evil = index("f", &rows, "\"><script>", false, &html! {});
         assert!(!evil.contains("<script>"), "{evil}");

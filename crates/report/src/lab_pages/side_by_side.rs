@@ -39,11 +39,11 @@ pub fn comparison_page(compared: &ComparisonReport) -> String {
 
 fn difference_table(differences: &[Difference]) -> Markup {
     let rows = html! {
-        @for one in differences {
+        @for difference in differences {
             tr {
-                td { (one.path) }
-                td data-label="A" { (value_or_nothing(&one.a)) }
-                td data-label="B" { (value_or_nothing(&one.b)) }
+                td { (difference.path) }
+                td data-label="A" { (value_or_nothing(&difference.a)) }
+                td data-label="B" { (value_or_nothing(&difference.b)) }
             }
         }
     };

@@ -93,8 +93,8 @@ fn not_observable_section(experiment: &Experiment, raw: &dyn TrialRecords) -> Ma
             "report, or reports in a way that needs an explanation."
         }
         ul {
-            @for one in all.iter().take(FACTS_SHOWN_MAX) {
-                li { (shortened(&one.text, FACT_CHARS_MAX)) " (" (format::count(one.trials, "trial")) ")" }
+            @for observation in all.iter().take(FACTS_SHOWN_MAX) {
+                li { (shortened(&observation.text, FACT_CHARS_MAX)) " (" (format::count(observation.trials, "trial")) ")" }
             }
         }
     }

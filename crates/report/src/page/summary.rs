@@ -63,7 +63,7 @@ pub(super) fn context(experiment: &Experiment) -> Markup {
 
 /// Returns whether the first screen has comparisons, each with a drawing.
 pub(super) fn has_comparisons(experiment: &Experiment) -> bool {
-    experiment.comparisons.iter().any(|one| one.primary && !one.noise)
+    experiment.comparisons.iter().any(|comparison| comparison.primary && !comparison.noise)
 }
 
 /// Returns the three sentences. Of a long one the first part is visible, and the rest on demand.
@@ -118,7 +118,7 @@ fn early_end(experiment: &Experiment, result: &str) -> Markup {
 
 /// Returns the comparisons of the primary metric, without those of the baseline with itself.
 fn comparisons(experiment: &Experiment) -> Markup {
-    let own = experiment.comparisons.iter().filter(|one| one.primary && !one.noise);
+    let own = experiment.comparisons.iter().filter(|comparison| comparison.primary && !comparison.noise);
     let all: Vec<&Comparison> = own.collect();
     html! {
         @if let Some(metric) = experiment.plan.primary().filter(|_| !all.is_empty()) {
@@ -128,8 +128,8 @@ fn comparisons(experiment: &Experiment) -> Markup {
             }
         }
         ul.cards {
-            @for (index, one) in all.iter().take(SHOWN_MAX).enumerate() {
-                li { (card(experiment, one, &all, index)) }
+            @for (index, comparison) in all.iter().take(SHOWN_MAX).enumerate() {
+                li { (card(experiment, comparison, &all, index)) }
             }
         }
         @if all.len() > SHOWN_MAX {
@@ -269,11 +269,11 @@ fn certainty(experiment: &Experiment) -> Markup {
 
 /// Describes the difference of the baseline from itself: the worst of the loads.
 fn noise(experiment: &Experiment) -> String {
-    let own = experiment.comparisons.iter().filter(|one| one.noise && one.primary);
-    let (own, too_few): (Vec<_>, Vec<_>) = own.partition(|one| one.pairs.len() >= BLOCKS_MIN);
-    let log_distance = |one: &Comparison| one.ratio.map_or(0.0, |ratio| ratio.ln().abs());
+    let own = experiment.comparisons.iter().filter(|comparison| comparison.noise && comparison.primary);
+    let (own, too_few): (Vec<_>, Vec<_>) = own.partition(|comparison| comparison.pairs.len() >= BLOCKS_MIN);
+    let log_distance = |comparison: &Comparison| comparison.ratio.map_or(0.0, |ratio| ratio.ln().abs());
     let worst = own.into_iter().max_by(|a, b| log_distance(a).total_cmp(&log_distance(b)));
-    let Some(worst) = worst.filter(|one| one.ratio.is_some()) else {
+    let Some(worst) = worst.filter(|comparison| comparison.ratio.is_some()) else {
         let why = if too_few.is_empty() { "" } else { &format!(" yet (min {BLOCKS_MIN} blocks)") };
         return format!("the difference of the baseline from itself (A/A) is unknown{why}.");
     };

@@ -176,9 +176,9 @@ impl Axis {
 
     /// Returns an axis of a metric, with ticks that are round in their displayed unit.
     pub(crate) fn with_unit(scale: Scale, tick_count: usize, title: &str, unit: &str) -> Self {
-        let one = format::display_unit_size(scale.high.abs(), unit);
-        let counted = Scale { low: scale.low / one, high: scale.high / one, ..scale };
-        let ticks = counted.ticks(tick_count).into_iter().map(|tick| tick * one);
+        let unit_size = format::display_unit_size(scale.high.abs(), unit);
+        let counted = Scale { low: scale.low / unit_size, high: scale.high / unit_size, ..scale };
+        let ticks = counted.ticks(tick_count).into_iter().map(|tick| tick * unit_size);
         Self::with_ticks(scale, title, ticks.map(|tick| (tick, format::tick(tick, unit))))
     }
 
@@ -205,9 +205,9 @@ impl Axis {
     pub(crate) fn spaced_ticks(&self, length: f64, half_size: impl Fn(&str) -> f64) -> Vec<&(f64, String)> {
         let anchor = self.anchor.or_else(|| self.ticks.first().map(|(value, _)| *value)).unwrap_or(0.0);
         let distance =
-            |one: f64, other: f64| (self.scale.fraction(one) - self.scale.fraction(other)).abs() * length;
+            |left: f64, right: f64| (self.scale.fraction(left) - self.scale.fraction(right)).abs() * length;
         let mut ticks: Vec<&(f64, String)> = self.ticks.iter().collect();
-        sort_by(&mut ticks, |one, other| distance(one.0, anchor).total_cmp(&distance(other.0, anchor)));
+        sort_by(&mut ticks, |left, right| distance(left.0, anchor).total_cmp(&distance(right.0, anchor)));
         let mut spaced: Vec<&(f64, String)> = Vec::new();
         for tick in ticks {
             let touches =
@@ -255,9 +255,9 @@ mod tests {
         let ticks = axis.spaced_ticks(256.0, |_| 30.0);
         assert_eq!(ticks[0].0, 1.0);
         assert!(ticks.len() > 1 && ticks.len() < axis.ticks.len(), "{ticks:?}");
-        for (at, (one, _)) in ticks.iter().enumerate() {
-            for (other, _) in &ticks[..at] {
-                assert!((one - other).abs() * 256.0 >= 60.0, "{ticks:?}");
+        for (at, (tick, _)) in ticks.iter().enumerate() {
+            for (earlier, _) in &ticks[..at] {
+                assert!((tick - earlier).abs() * 256.0 >= 60.0, "{ticks:?}");
             }
         }
     }

@@ -21,8 +21,8 @@ pub(crate) struct Area {
 
 impl Area {
     /// Returns the area between two corners, in any order.
-    pub(crate) fn between(one: (f64, f64), other: (f64, f64)) -> Self {
-        let ((left, right), (top, bottom)) = (sorted(one.0, other.0), sorted(one.1, other.1));
+    pub(crate) fn between(first: (f64, f64), second: (f64, f64)) -> Self {
+        let ((left, right), (top, bottom)) = (sorted(first.0, second.0), sorted(first.1, second.1));
         Self { left, top, right, bottom }
     }
 
@@ -37,8 +37,8 @@ impl Area {
 }
 
 /// Returns two numbers in their order. NaN stays, so that the mark is not drawn.
-fn sorted(one: f64, other: f64) -> (f64, f64) {
-    if one <= other { (one, other) } else { (other, one) }
+fn sorted(first: f64, second: f64) -> (f64, f64) {
+    if first <= second { (first, second) } else { (second, first) }
 }
 
 /// A drawn element.

@@ -24,7 +24,7 @@ impl RegressionCondition {
         let mut problems = Vec::new();
         let parsed = text.split(',').map(str::trim).map(Self::parse);
         let conditions =
-            parsed.filter_map(|one| one.map_err(|problem| problems.push(problem)).ok()).collect();
+            parsed.filter_map(|condition| condition.map_err(|problem| problems.push(problem)).ok()).collect();
         if problems.is_empty() { Ok(conditions) } else { Err(problems) }
     }
 
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_list_is_parsed_into_limits_in_the_bad_direction() {
         let parsed = RegressionCondition::parse_list("p99>+10%, rate<-5%,errors>+0.1%,p50>+0%").unwrap();
-        let limits: Vec<_> = parsed.iter().map(|one| (one.figure, one.limit)).collect();
+        let limits: Vec<_> = parsed.iter().map(|condition| (condition.figure, condition.limit)).collect();
         assert_eq!(limits[0], (ComparedFigure::P99, 0.1));
         assert_eq!(limits[1], (ComparedFigure::Rate, 0.05));
         assert!((limits[2].1 - 0.001).abs() < 1e-12 && limits[3].1 == 0.0);

@@ -34,7 +34,7 @@ fn noisy(n: u32) -> f64 {
 
 fn outcomes(baseline: &Run, run: &Run, conditions: &str) -> Vec<RegressionOutcome> {
     let conditions = RegressionCondition::parse_list(conditions).unwrap();
-    RunComparison::new(baseline, run, &conditions).results.into_iter().map(|one| one.outcome).collect()
+    RunComparison::new(baseline, run, &conditions).results.into_iter().map(|result| result.outcome).collect()
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn a_clear_change_is_a_regression_and_noise_is_none() {
     use RegressionOutcome::{Regression, Within};
     assert_eq!(found, [Regression, Regression, Within, Within, Within]);
     // An improvement is no regression, and the same run neither.
-    assert!(outcomes(&slower, &before, conditions).iter().all(|one| *one == Within));
-    assert!(outcomes(&before, &before, "p99>+5%,rate<-1%").iter().all(|one| *one == Within));
+    assert!(outcomes(&slower, &before, conditions).iter().all(|outcome| *outcome == Within));
+    assert!(outcomes(&before, &before, "p99>+5%,rate<-1%").iter().all(|outcome| *outcome == Within));
     let comparison =
         RunComparison::new(&before, &slower, &RegressionCondition::parse_list("p99>+10%").unwrap());
     assert!(comparison.has_regression());
@@ -108,7 +108,7 @@ fn a_merged_record_without_percentiles_of_seconds_has_no_interval_of_them() {
     merged.intervals.iter_mut().for_each(|second| (second.p50_ns, second.p99_ns) = (None, None));
     let comparison = RunComparison::new(&before, &merged, &[]);
     let has_interval =
-        |figure| comparison.changes.iter().any(|one| one.figure == figure && one.interval.is_some());
+        |figure| comparison.changes.iter().any(|change| change.figure == figure && change.interval.is_some());
     assert!(has_interval(ComparedFigure::Rate) && !has_interval(ComparedFigure::P99));
 }
 
@@ -126,10 +126,10 @@ fn json_junit_and_markdown_carry_the_comparison_of_the_text() {
     let (text, run) = compared(&slower);
     let record = run.comparison.clone().unwrap();
     assert_eq!(record.exit_code, 3);
-    let decisions: Vec<_> = record.conditions.iter().map(|one| one.decision).collect();
+    let decisions: Vec<_> = record.conditions.iter().map(|condition| condition.decision).collect();
     assert_eq!(decisions, [ConditionDecision::Regression, ConditionDecision::None]);
     assert_eq!(
-        record.figures.iter().map(|one| one.figure.as_str()).collect::<Vec<_>>(),
+        record.figures.iter().map(|figure| figure.figure.as_str()).collect::<Vec<_>>(),
         ["rate", "p50", "p99", "errors"]
     );
     let p99 = &record.figures[2];

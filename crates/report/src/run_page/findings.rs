@@ -39,7 +39,7 @@ pub(super) fn list(run: &Run) -> Markup {
 }
 
 /// Returns the findings of a search: those of the run where it stopped, and of the search itself.
-pub(super) fn of_search(search: &CapacitySearch, run: &Run) -> Markup {
+pub(super) fn list_search(search: &CapacitySearch, run: &Run) -> Markup {
     let mut all = Vec::new();
     let diagnosis = search.stopped_by.as_ref().or(run.diagnosis.as_ref());
     all.extend(diagnosis.and_then(|diagnosis| bottleneck(diagnosis, run)));
@@ -174,7 +174,7 @@ fn stall_seconds(run: &Run, code: &str) -> Option<String> {
 }
 
 fn objectives(run: &Run) -> Vec<Finding> {
-    let missed = run.objectives.iter().filter(|one| one.outcome() == ObjectiveOutcome::Missed);
+    let missed = run.objectives.iter().filter(|objective| objective.outcome() == ObjectiveOutcome::Missed);
     let finding = |objective: &record::run::ObjectiveResult| Finding {
         class: "bad",
         what: format!("Objective {} missed: {}", objective.text, objective.value_text()),
@@ -307,8 +307,12 @@ fn others(diagnosis: &Diagnosis, run: &Run) -> Vec<Finding> {
 
 /// Returns the seconds whose p99 is a multiple of the typical one.
 fn spikes(run: &Run) -> Option<Finding> {
-    let measured: Vec<f64> =
-        run.intervals.iter().filter(|one| one.measured).filter_map(|one| Some(one.p99_ns? as f64)).collect();
+    let measured: Vec<f64> = run
+        .intervals
+        .iter()
+        .filter(|second| second.measured)
+        .filter_map(|second| Some(second.p99_ns? as f64))
+        .collect();
     let typical = stats::median(&measured).filter(|_| measured.len() >= 5)?;
     let is_spike = |second: &Interval| {
         second.measured && second.p99_ns.is_some_and(|ns| ns as f64 > typical * SPIKE_RATIO)

@@ -14,9 +14,12 @@ const POINTS_MAX: usize = 60;
 type LoadPoint = (f64, f64);
 
 fn points(run: &Run) -> Vec<LoadPoint> {
-    let seconds: Vec<_> = run.intervals.iter().filter(|one| one.measured && one.length_s > 0.5).collect();
+    let seconds: Vec<_> =
+        run.intervals.iter().filter(|second| second.measured && second.length_s > 0.5).collect();
     let step = seconds.len().div_ceil(POINTS_MAX).max(1);
-    let point = |one: &&record::run::Interval| (one.responses as f64 / one.length_s, one.in_flight as f64);
+    let point = |second: &&record::run::Interval| {
+        (second.responses as f64 / second.length_s, second.in_flight as f64)
+    };
     seconds.iter().step_by(step).map(point).collect()
 }
 

@@ -28,7 +28,7 @@ struct Column {
 
 fn columns(run: &Run) -> Vec<Column> {
     // The rest of a second at the end has a rate of chance.
-    let is_drawn = |one: &&Interval| one.length_s >= LENGTH_S_MIN && one.time_s.is_finite();
+    let is_drawn = |second: &&Interval| second.length_s >= LENGTH_S_MIN && second.time_s.is_finite();
     let seconds: Vec<&Interval> = run.intervals.iter().filter(is_drawn).collect();
     let step = seconds.len().div_ceil(COLUMNS_MAX).max(1);
     seconds.chunks(step).filter_map(column).collect()
@@ -36,23 +36,27 @@ fn columns(run: &Run) -> Vec<Column> {
 
 fn column(seconds: &[&Interval]) -> Option<Column> {
     let (first, last) = (seconds.first()?, seconds.last()?);
-    let length_s: f64 = seconds.iter().map(|one| one.length_s).sum();
+    let length_s: f64 = seconds.iter().map(|second| second.length_s).sum();
     let per_s = |count: &dyn Fn(&Interval) -> u64| {
-        seconds.iter().map(|one| count(one) as f64).sum::<f64>() / length_s
+        seconds.iter().map(|second| count(second) as f64).sum::<f64>() / length_s
     };
     let times = |time: &dyn Fn(&Interval) -> Option<u64>| -> Vec<f64> {
-        seconds.iter().filter(|one| one.responses > 0).filter_map(|one| Some(time(one)? as f64)).collect()
+        seconds
+            .iter()
+            .filter(|second| second.responses > 0)
+            .filter_map(|second| Some(time(second)? as f64))
+            .collect()
     };
     Some(Column {
         from_s: first.time_s - first.length_s,
         to_s: last.time_s,
-        good_per_s: per_s(&|one| one.events.or(one.good).unwrap_or(one.responses)),
-        errors_per_s: per_s(&|one| one.errors.values().sum::<u64>() + one.dropped),
-        in_flight: seconds.iter().map(|one| one.in_flight as f64).fold(0.0, f64::max),
-        p50_ns: stats::median(&times(&|one| one.p50_ns)),
-        p99_ns: times(&|one| one.p99_ns).into_iter().reduce(f64::max),
-        max_ns: times(&|one| Some(one.max_ns)).into_iter().fold(0.0, f64::max),
-        measured: seconds.iter().any(|one| one.measured),
+        good_per_s: per_s(&|second| second.events.or(second.good).unwrap_or(second.responses)),
+        errors_per_s: per_s(&|second| second.errors.values().sum::<u64>() + second.dropped),
+        in_flight: seconds.iter().map(|second| second.in_flight as f64).fold(0.0, f64::max),
+        p50_ns: stats::median(&times(&|second| second.p50_ns)),
+        p99_ns: times(&|second| second.p99_ns).into_iter().reduce(f64::max),
+        max_ns: times(&|second| Some(second.max_ns)).into_iter().fold(0.0, f64::max),
+        measured: seconds.iter().any(|second| second.measured),
     })
 }
 

@@ -14,9 +14,9 @@ pub(super) fn bars(run: &Run) -> Markup {
     let locations: Vec<(String, f64)> = diagnosis
         .time_split
         .iter()
-        .filter(|one| one.fraction.is_finite() && one.fraction > 0.0)
+        .filter(|phase| phase.fraction.is_finite() && phase.fraction > 0.0)
         .take(PARTS_MAX)
-        .map(|one| (short(&one.location, 60), one.fraction.min(1.0)))
+        .map(|phase| (short(&phase.location, 60), phase.fraction.min(1.0)))
         .collect();
     html! {
         @if waiting.is_some() || !locations.is_empty() {

@@ -112,8 +112,8 @@ fn every_output_of_an_experiment_has_its_answer_whole() {
             format!("{reason} here. It is so under each of the three loads, and in every block.");
         all
     };
-    let (several, one) = (synthetic_experiment().0, one_load().0);
-    for all in [several.clone(), one.clone(), long(several), long(one)] {
+    let (several, single) = (synthetic_experiment().0, one_load().0);
+    for all in [several.clone(), single.clone(), long(several), long(single)] {
         let answer = experiment::answer(&all);
         for output in outputs_of_experiment(&all, &NoRecords) {
             assert_has_answer(&output, &answer);

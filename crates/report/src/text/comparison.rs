@@ -40,12 +40,12 @@ pub fn format_comparison(compared: &ComparisonReport) -> String {
     if !compared.differences.is_empty() {
         text.push_str("\nDifferences:\n");
     }
-    for one in compared.differences.iter().take(DIFFERENCES_SHOWN_MAX) {
+    for difference in compared.differences.iter().take(DIFFERENCES_SHOWN_MAX) {
         text.push_str(&format!(
             "  {}: {} | {}\n",
-            one.path,
-            value_or_nothing(&one.a),
-            value_or_nothing(&one.b)
+            difference.path,
+            value_or_nothing(&difference.a),
+            value_or_nothing(&difference.b)
         ));
     }
     let more = compared.differences.len().saturating_sub(DIFFERENCES_SHOWN_MAX);
@@ -76,7 +76,8 @@ pub fn cells(row: &ComparisonRow) -> [String; 8] {
         row.interval.map_or_else(none, factor_interval),
         row.p_adjusted.map_or_else(none, probability),
         row.better_fraction.map_or_else(none, better_fraction),
-        row.outcome.map_or_else(|| "not tested".to_owned(), |one| one.as_str_for_unit(&row.unit).to_owned()),
+        row.outcome
+            .map_or_else(|| "not tested".to_owned(), |outcome| outcome.as_str_for_unit(&row.unit).to_owned()),
     ]
 }
 

@@ -34,8 +34,8 @@ pub fn outcome_text(run: &Run, objective: &ObjectiveResult) -> String {
     };
     let disturbed = || {
         let name = objective.text.split(['<', '>']).next().unwrap_or_default().trim();
-        let one = run.validity.conclusion(name).filter(|one| one.undisturbed.is_some());
-        match one.and_then(|one| undisturbed_text(run, &[one])) {
+        let conclusion = run.validity.conclusion(name).filter(|conclusion| conclusion.undisturbed.is_some());
+        match conclusion.and_then(|conclusion| undisturbed_text(run, &[conclusion])) {
             Some(range) => range,
             None => "the run was disturbed".to_owned(),
         }
@@ -60,20 +60,21 @@ pub fn reason_word(verdict: ValidityLevel) -> &'static str {
 pub fn figures_text(run: &Run) -> Option<String> {
     let all = run.validity.conclusions.iter();
     let shown: Vec<&ConclusionValidity> =
-        all.filter(|one| SHOWN.contains(&one.conclusion.as_str())).collect();
-    let is_touched = |one: &&ConclusionValidity| {
-        one.undisturbed.is_some()
-            || one.verdict != ValidityLevel::Valid && !run.validity.has_reason(TOO_SHORT)
+        all.filter(|conclusion| SHOWN.contains(&conclusion.conclusion.as_str())).collect();
+    let is_touched = |conclusion: &&ConclusionValidity| {
+        conclusion.undisturbed.is_some()
+            || conclusion.verdict != ValidityLevel::Valid && !run.validity.has_reason(TOO_SHORT)
     };
     if !shown.iter().any(is_touched) {
         return None;
     }
     let (valid, disturbed): (Vec<_>, Vec<_>) =
-        shown.into_iter().partition(|one| one.verdict == ValidityLevel::Valid);
-    let names: Vec<&str> = valid.iter().map(|one| one.conclusion.as_str()).collect();
+        shown.into_iter().partition(|conclusion| conclusion.verdict == ValidityLevel::Valid);
+    let names: Vec<&str> = valid.iter().map(|conclusion| conclusion.conclusion.as_str()).collect();
     let proven = (!names.is_empty()).then(|| format!("{} valid", names.join(", ")));
-    let unknown = disturbed.iter().filter(|one| one.undisturbed.is_none());
-    let unknown = unknown.map(|one| format!("{} {}", one.conclusion, one.verdict.as_str()));
+    let unknown = disturbed.iter().filter(|conclusion| conclusion.undisturbed.is_none());
+    let unknown =
+        unknown.map(|conclusion| format!("{} {}", conclusion.conclusion, conclusion.verdict.as_str()));
     let parts: Vec<String> =
         proven.into_iter().chain(unknown).chain(undisturbed_text(run, &disturbed)).collect();
     Some(parts.join("; "))
@@ -82,7 +83,7 @@ pub fn figures_text(run: &Run) -> Option<String> {
 /// Formats the ranges of conclusions: `without the neighbours the p99 would be between 18.0 ms and 23.0 ms`. `None` if
 /// none has a range.
 fn undisturbed_text(run: &Run, disturbed: &[&ConclusionValidity]) -> Option<String> {
-    let ranges: Vec<String> = disturbed.iter().filter_map(|one| range_text(one)).collect();
+    let ranges: Vec<String> = disturbed.iter().filter_map(|conclusion| range_text(conclusion)).collect();
     let (first, others) = ranges.split_first()?;
     let is_contended = run.validity.reasons.iter().any(|reason| reason.code == CPU_CONTENDED);
     let cause = if is_contended { "the neighbours" } else { "the disturbance" };
@@ -95,17 +96,19 @@ fn undisturbed_text(run: &Run, disturbed: &[&ConclusionValidity]) -> Option<Stri
 }
 
 /// Formats the range of a figure: `p99 between 18.0 ms and 23.0 ms`.
-fn range_text(one: &ConclusionValidity) -> Option<String> {
-    let (from, to) = one.undisturbed?;
-    let format = |value: f64| match one.conclusion.as_str() {
+fn range_text(conclusion: &ConclusionValidity) -> Option<String> {
+    let (from, to) = conclusion.undisturbed?;
+    let format = |value: f64| match conclusion.conclusion.as_str() {
         "rate" => format_rate(value),
         _ => format_duration_ns(value as u64),
     };
     // A wide range is no figure, but its bound on the disturbed side is one.
     Some(match to > WIDE_FROM * from {
-        true if one.conclusion == "rate" => format!("{} at least {}", one.conclusion, format(from)),
-        true => format!("{} at most {}", one.conclusion, format(to)),
-        false => format!("{} between {} and {}", one.conclusion, format(from), format(to)),
+        true if conclusion.conclusion == "rate" => {
+            format!("{} at least {}", conclusion.conclusion, format(from))
+        }
+        true => format!("{} at most {}", conclusion.conclusion, format(to)),
+        false => format!("{} between {} and {}", conclusion.conclusion, format(from), format(to)),
     })
 }
 
@@ -136,16 +139,16 @@ mod tests {
             text: "1.20 CPUs (CPUs of the busiest: cc1 1.10)".to_owned(),
         };
         run.validity = Validity::from_reasons(vec![reason(CPU_CONTENDED)]);
-        let one = |name: &str, undisturbed, verdict| ConclusionValidity {
+        let conclusion = |name: &str, undisturbed, verdict| ConclusionValidity {
             conclusion: name.to_owned(),
             value: Some(2e7),
             undisturbed,
             verdict,
         };
         run.validity.conclusions = vec![
-            one("counts", None, ValidityLevel::Valid),
-            one("rate", None, ValidityLevel::Valid),
-            one("p99", Some((1.5e7, 2e7)), ValidityLevel::Suspect),
+            conclusion("counts", None, ValidityLevel::Valid),
+            conclusion("rate", None, ValidityLevel::Valid),
+            conclusion("p99", Some((1.5e7, 2e7)), ValidityLevel::Suspect),
         ];
         run.objectives = vec![
             objective("p99<18ms", false, ValidityLevel::Suspect),

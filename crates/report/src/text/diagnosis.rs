@@ -67,7 +67,7 @@ fn time_split(diagnosis: &Diagnosis) -> String {
         parts.push(format!("{} of the latency is waiting", percent(fraction)));
     }
     let phases = diagnosis.time_split.iter();
-    parts.extend(phases.map(|one| format!("{} {}", percent(one.fraction), one.location)));
+    parts.extend(phases.map(|phase| format!("{} {}", percent(phase.fraction), phase.location)));
     match parts.is_empty() {
         true => String::new(),
         false => wrap_labelled("time", &parts.join("; ")),

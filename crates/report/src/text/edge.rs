@@ -280,12 +280,12 @@ fn scaling(edge: &CapacitySearch) -> String {
         true => format!("{name} {:.4} ({:.4}..{:.4})", estimate.value, estimate.low, estimate.high),
         false => format!("{name} at most {:.4}", estimate.high),
     };
-    let one = &law.gamma_per_s;
+    let connection_rate = &law.gamma_per_s;
     let mut text = format!(
         "{}, {}, {} by one connection",
         part("contention", &law.alpha),
         part("coherency", &law.beta),
-        format_rate(one.value)
+        format_rate(connection_rate.value)
     );
     let measured = law.measured_max;
     match (&law.best_connections, law.best_per_s) {

@@ -42,8 +42,9 @@ pub(crate) fn other_findings<'a>(
     experiment: &'a Experiment,
     answer: &'a Answer,
 ) -> impl Iterator<Item = &'a String> {
-    let others = experiment.summary.iter().filter(|one| **one != answer.what && **one != answer.why);
-    others.filter(|one| !one.starts_with("Next: "))
+    let others =
+        experiment.summary.iter().filter(|finding| **finding != answer.what && **finding != answer.why);
+    others.filter(|finding| !finding.starts_with("Next: "))
 }
 
 pub fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
@@ -118,26 +119,27 @@ fn load_table(experiment: &Experiment, load: &str) -> String {
         }
         for arm in &plan.arms {
             let median = median(experiment, &arm.name, load, metric);
-            let compared = experiment
-                .comparisons
-                .iter()
-                .find(|one| one.arm == arm.name && one.load == load && one.metric == metric.name);
+            let compared = experiment.comparisons.iter().find(|comparison| {
+                comparison.arm == arm.name && comparison.load == load && comparison.metric == metric.name
+            });
             if median.is_none() && compared.is_none() {
                 continue;
             }
             let shown = median.map_or_else(|| "-".to_owned(), |it| value(it, &metric.unit));
             let mut row = vec![std::mem::take(&mut label), arm.name.clone(), shown];
-            row.extend(compared.map(|one| cells(one, &metric.unit)).unwrap_or_default());
-            let is_none = median.is_none() && compared.is_some_and(|one| one.ratio.is_none());
+            row.extend(compared.map(|comparison| cells(comparison, &metric.unit)).unwrap_or_default());
+            let is_none = median.is_none() && compared.is_some_and(|comparison| comparison.ratio.is_none());
             if let Some(outcome_text) = row.last_mut().filter(|_| is_none) {
                 *outcome_text = missing_reason(experiment, &arm.name, load).to_owned();
             }
             rows.push(row);
         }
     }
-    let title = match plan.loads.iter().find(|one| one.name == load) {
-        Some(one) if one.name == ONLY_LOAD && plan.loads.len() == 1 => one.title.clone(),
-        Some(one) => format!("{}: {}", one.name, one.title),
+    let title = match plan.loads.iter().find(|planned_load| planned_load.name == load) {
+        Some(planned_load) if planned_load.name == ONLY_LOAD && plan.loads.len() == 1 => {
+            planned_load.title.clone()
+        }
+        Some(planned_load) => format!("{}: {}", planned_load.name, planned_load.title),
         None => load.to_owned(),
     };
     let title = title.trim_end_matches([':', ' ']).to_owned();
@@ -160,28 +162,30 @@ fn missing_reason(experiment: &Experiment, arm: &str, load: &str) -> &'static st
 }
 
 /// Formats ratio, interval, p, the fraction in which the arm is better, and the outcome.
-fn cells(one: &Comparison, unit: &str) -> Vec<String> {
+fn cells(comparison: &Comparison, unit: &str) -> Vec<String> {
     let none = || "-".to_owned();
-    let has_few_blocks = one.pairs.len() < BLOCKS_MIN && one.outcome == ComparisonOutcome::Inconclusive;
-    let outcome_text = match (one.noise, one.outcome) {
+    let has_few_blocks =
+        comparison.pairs.len() < BLOCKS_MIN && comparison.outcome == ComparisonOutcome::Inconclusive;
+    let outcome_text = match (comparison.noise, comparison.outcome) {
         _ if has_few_blocks => {
-            let noise = if one.noise { "noise: " } else { "" };
-            format!("{noise}too few blocks ({} of {BLOCKS_MIN})", one.pairs.len())
+            let noise = if comparison.noise { "noise: " } else { "" };
+            format!("{noise}too few blocks ({} of {BLOCKS_MIN})", comparison.pairs.len())
         }
         (true, ComparisonOutcome::Inconclusive) => "noise".to_owned(),
         (true, outcome) => format!("noise: {}", outcome.as_str_for_unit(unit)),
         (false, outcome) => outcome.as_str_for_unit(unit).to_owned(),
     };
-    let bound = if one.bound.is_some() { ", a bound only" } else { "" };
+    let bound = if comparison.bound.is_some() { ", a bound only" } else { "" };
     vec![
         // The result of a few blocks is mostly chance, and proves nothing about the noise; a ratio with a wide interval
         // is no figure.
-        one.ratio
-            .filter(|_| !(has_few_blocks && one.noise || one.interval.is_some_and(is_wide)))
+        comparison
+            .ratio
+            .filter(|_| !(has_few_blocks && comparison.noise || comparison.interval.is_some_and(is_wide)))
             .map_or_else(none, |ratio| format!("{ratio:.3}")),
-        one.interval.map_or_else(none, factor_interval),
-        one.p_adjusted.or(one.p).filter(|_| !has_few_blocks).map_or_else(none, probability),
-        one.better_fraction.filter(|_| !has_few_blocks).map_or_else(none, better_fraction),
+        comparison.interval.map_or_else(none, factor_interval),
+        comparison.p_adjusted.or(comparison.p).filter(|_| !has_few_blocks).map_or_else(none, probability),
+        comparison.better_fraction.filter(|_| !has_few_blocks).map_or_else(none, better_fraction),
         format!("{outcome_text}{bound}"),
     ]
 }
@@ -231,7 +235,8 @@ pub fn plan(plan: &ExperimentPlan, expected_s: (f64, f64), arm_text: ArmText) ->
     }
     text.push_str(&inconclusive(plan).unwrap_or_default());
     let metrics: Vec<&str> = plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
-    let (decides, other_metrics) = metrics.split_first().map_or(("", &[][..]), |(one, rest)| (one, rest));
+    let (decides, other_metrics) =
+        metrics.split_first().map_or(("", &[][..]), |(metric, rest)| (metric, rest));
     text.push_str(&format!(
         "\ndecides     {decides}; a difference of {} matters\nalso        {}\nblocks      {}, of {} \
          each\ntrials      at least {min}, at most {max}, of {:.1} s each\ntakes       about {}\nseed        \
@@ -408,9 +413,9 @@ mod tests {
         experiment.trials[1].discarded = Some(why(BLOCK_INCOMPLETE));
         experiment.duration_s = 29.0;
         experiment.cells.clear();
-        for one in &mut experiment.comparisons {
-            (one.outcome, one.interval) = (ComparisonOutcome::Inconclusive, None);
-            one.pairs.truncate(1);
+        for comparison in &mut experiment.comparisons {
+            (comparison.outcome, comparison.interval) = (ComparisonOutcome::Inconclusive, None);
+            comparison.pairs.truncate(1);
         }
         let shown = format_experiment(&experiment, &NoTrialRecords);
         for part in [

@@ -33,21 +33,26 @@ pub fn agent_row(agent: &AgentRow) -> Vec<String> {
     let verdict = match agent.outcome {
         AgentOutcome::Lost => "lost".to_owned(),
         AgentOutcome::Returned => {
-            format!("{} (was lost)", figure(&|one| one.validity.verdict.as_str().to_owned()))
+            format!(
+                "{} (was lost)",
+                figure(&|agent_figures| agent_figures.validity.verdict.as_str().to_owned())
+            )
         }
-        AgentOutcome::Complete => figure(&|one| one.validity.verdict.as_str().to_owned()),
+        AgentOutcome::Complete => figure(&|agent_figures| agent_figures.validity.verdict.as_str().to_owned()),
     };
     let wall_ns = agent.clock.wall_offset_ns;
     let sign = if wall_ns < 0 { "-" } else { "+" };
     vec![
         agent.name.clone(),
         format!("{:.0} %", agent.load_fraction * 100.0),
-        figure(&|one| format_rate(one.responses_per_s)),
-        figure(&|one| format_duration_ns(one.p50_ns)),
-        figure(&|one| format_duration_ns(one.p99_ns)),
-        figure(&|one| one.failed.to_string()),
-        figure(&|one| {
-            one.busiest_thread_fraction.map_or_else(unknown, |busy| format!("{:.0} %", busy * 100.0))
+        figure(&|agent_figures| format_rate(agent_figures.responses_per_s)),
+        figure(&|agent_figures| format_duration_ns(agent_figures.p50_ns)),
+        figure(&|agent_figures| format_duration_ns(agent_figures.p99_ns)),
+        figure(&|agent_figures| agent_figures.failed.to_string()),
+        figure(&|agent_figures| {
+            agent_figures
+                .busiest_thread_fraction
+                .map_or_else(unknown, |busy| format!("{:.0} %", busy * 100.0))
         }),
         agent.start_after_ns.map_or_else(unknown, |ns| format!("+{}", format_duration_ns(ns))),
         format!("{sign}{}", format_duration_ns(wall_ns.unsigned_abs())),

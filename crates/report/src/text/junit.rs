@@ -72,7 +72,7 @@ pub fn junit(run: &Run) -> String {
 fn validity_properties(run: &Run) -> String {
     let figures = figures_text(run).map(|figures| ("figures".to_owned(), figures));
     let each = run.validity.conclusions.iter();
-    let each = each.map(|one| (one.conclusion.clone(), one.verdict.as_str().to_owned()));
+    let each = each.map(|conclusion| (conclusion.conclusion.clone(), conclusion.verdict.as_str().to_owned()));
     let property = |(name, value): (String, String)| {
         format!("      <property name=\"validity.{}\" value=\"{}\"/>\n", escape(&name), escape(&value))
     };

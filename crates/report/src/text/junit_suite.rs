@@ -80,11 +80,11 @@ pub fn experiment_junit(all: &Experiment) -> String {
     .format()
 }
 
-fn claim_case(one: &Comparison) -> (String, CaseOutcome) {
-    let load = if one.load == ONLY_LOAD { String::new() } else { format!(" under {}", one.load) };
-    let name = format!("{} against {} in {}{load}", one.arm, one.baseline, one.metric);
-    let outcome = match one.outcome {
-        ComparisonOutcome::Inconclusive => CaseOutcome::Skipped(one.text.clone()),
+fn claim_case(claim: &Comparison) -> (String, CaseOutcome) {
+    let load = if claim.load == ONLY_LOAD { String::new() } else { format!(" under {}", claim.load) };
+    let name = format!("{} against {} in {}{load}", claim.arm, claim.baseline, claim.metric);
+    let outcome = match claim.outcome {
+        ComparisonOutcome::Inconclusive => CaseOutcome::Skipped(claim.text.clone()),
         _ => CaseOutcome::Passed,
     };
     (name, outcome)
@@ -177,8 +177,8 @@ mod tests {
             text.contains("name=\"jemalloc against glibc in subject_us_per_response under c50\""),
             "{text}"
         );
-        for one in &mut all.comparisons {
-            one.outcome = ComparisonOutcome::Inconclusive;
+        for comparison in &mut all.comparisons {
+            comparison.outcome = ComparisonOutcome::Inconclusive;
         }
         all.partial = true;
         let text = experiment_junit(&all);

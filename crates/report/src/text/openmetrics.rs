@@ -127,7 +127,7 @@ impl LiveTotals {
                 let _ = writeln!(text, "{name}{suffix} {value}");
             }
         };
-        let one = |value: u64| vec![(String::new(), value.to_string())];
+        let gauge = |value: u64| vec![(String::new(), value.to_string())];
         let total = |value: u64| vec![("_total".to_owned(), value.to_string())];
         let outcome = |name: &str, value: u64| (format!("_total{{outcome=\"{name}\"}}"), value.to_string());
         family(
@@ -154,9 +154,9 @@ impl LiveTotals {
             family("weir_load_events", "counter", help, &total(events));
         }
         family("weir_load_received_bytes", "counter", "Bytes received.", &total(self.bytes_in));
-        family("weir_load_connections", "gauge", "Open connections.", &one(self.last.connections));
-        family("weir_load_in_flight", "gauge", "Requests in flight.", &one(self.last.in_flight));
-        family("weir_load_pending", "gauge", "Requests waiting for a connection.", &one(self.last.pending));
+        family("weir_load_connections", "gauge", "Open connections.", &gauge(self.last.connections));
+        family("weir_load_in_flight", "gauge", "Requests in flight.", &gauge(self.last.in_flight));
+        family("weir_load_pending", "gauge", "Requests waiting for a connection.", &gauge(self.last.pending));
         family(
             "weir_load_response_latency_seconds",
             "histogram",
@@ -167,7 +167,7 @@ impl LiveTotals {
             "weir_load_finished",
             "gauge",
             "1 once the figures are final.",
-            &one(u64::from(self.is_finished)),
+            &gauge(u64::from(self.is_finished)),
         );
         for (name, kind, help, value) in AGENT_METRICS.iter().filter(|_| !self.agents.is_empty()) {
             let suffix = if *kind == "counter" { "_total" } else { "" };
@@ -246,7 +246,7 @@ mod tests {
             "weir_load_response_latency_seconds_count 3",
             "weir_load_finished 0",
         ] {
-            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+            assert!(text.lines().any(|text_line| text_line == line), "{line}: {text}");
         }
         assert!(text.ends_with("# EOF\n") && !text.contains("weir_fleet"));
     }
@@ -268,7 +268,7 @@ mod tests {
             "weir_fleet_agent_responses_total{agent=\"b\"} 8",
             "weir_fleet_agent_in_flight{agent=\"b\"} 2",
         ] {
-            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+            assert!(text.lines().any(|text_line| text_line == line), "{line}: {text}");
         }
         assert!(!text.contains("p99_seconds{"), "no value is better than an old one: {text}");
         assert!(text.ends_with("# EOF\n"));

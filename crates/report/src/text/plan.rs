@@ -107,29 +107,29 @@ pub fn format_verification(verification: &Verification) -> String {
         _ => String::new(),
     };
     let mut rows = vec![["verification", "predicted", "measured", "ratio", ""].map(str::to_owned).to_vec()];
-    for one in &verification.comparisons {
-        let value = |value: f64| match one.unit {
+    for comparison in &verification.comparisons {
+        let value = |value: f64| match comparison.unit {
             "1/s" => format_rate(value),
             "s" if value.is_infinite() => "never".to_owned(),
             "s" => format!("{value:.2} s"),
             _ => format_count(value),
         };
-        let verdict = match one.holds {
+        let verdict = match comparison.holds {
             Some(true) => "holds",
             Some(false) => "is off",
             None => "no measurement",
         };
         rows.push(vec![
-            format!("  {}", one.name),
-            value(one.predicted),
-            one.measured.map_or_else(|| "-".to_owned(), value),
-            one.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            format!("  {}", comparison.name),
+            value(comparison.predicted),
+            comparison.measured.map_or_else(|| "-".to_owned(), value),
+            comparison.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
             verdict.to_owned(),
         ]);
     }
-    let missing = verification.comparisons.iter().filter_map(|one| {
-        let why = one.not_observable?;
-        let lines = wrap(&format!("{}: {why}", one.name), page_width() - 4);
+    let missing = verification.comparisons.iter().filter_map(|comparison| {
+        let why = comparison.not_observable?;
+        let lines = wrap(&format!("{}: {why}", comparison.name), page_width() - 4);
         Some(format!("  {}\n", lines.join("\n    ")))
     });
     let missing: String = missing.collect();

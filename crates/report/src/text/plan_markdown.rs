@@ -54,18 +54,28 @@ fn push_verification(text: &mut String, verification: &Verification) {
     text.push_str(
         "| Figure | Unit | Predicted | Measured | Ratio | Holds |\n| --- | --- | --- | --- | --- | --- |\n",
     );
-    for one in &verification.comparisons {
-        let holds = match one.holds {
+    for comparison in &verification.comparisons {
+        let holds = match comparison.holds {
             Some(true) => "yes",
             Some(false) => "no",
             None => "",
         };
-        let measured = match one.not_observable {
+        let measured = match comparison.not_observable {
             Some(why) => why.to_owned(),
-            None => one.measured.map(format_count).unwrap_or_default(),
+            None => comparison.measured.map(format_count).unwrap_or_default(),
         };
-        let ratio = one.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
-        row(text, &[one.name, one.unit, &format_count(one.predicted), &measured, &ratio, holds]);
+        let ratio = comparison.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
+        row(
+            text,
+            &[
+                comparison.name,
+                comparison.unit,
+                &format_count(comparison.predicted),
+                &measured,
+                &ratio,
+                holds,
+            ],
+        );
     }
 }
 

@@ -76,10 +76,14 @@ pub fn format_run_ratios(runs: &[(String, Run)], colour: bool) -> String {
 fn served_row(runs: &[(String, Run)]) -> Vec<String> {
     let served: Vec<Option<f64>> = runs.iter().map(|(_, run)| diagnose::served_at_a_time(run)).collect();
     let mut row = vec!["served at a time".to_owned()];
-    row.extend(served.iter().map(|one| one.map_or_else(|| "-".to_owned(), |one| format!("{one:.1}"))));
+    row.extend(
+        served
+            .iter()
+            .map(|requests| requests.map_or_else(|| "-".to_owned(), |requests| format!("{requests:.1}"))),
+    );
     let base = served.first().copied().flatten().filter(|base| *base > 0.0);
-    row.extend(served.iter().skip(1).map(|one| match one.zip(base) {
-        Some((one, base)) => format!("{:.3}", one / base),
+    row.extend(served.iter().skip(1).map(|requests| match requests.zip(base) {
+        Some((requests, base)) => format!("{:.3}", requests / base),
         None => "-".to_owned(),
     }));
     row

@@ -337,7 +337,7 @@ fn latencies(run: &Run, width: usize) -> String {
 }
 
 /// Returns whether two latencies differ by no more than a reader would notice.
-fn is_same_latency(one: &LatencySummary, other: &LatencySummary) -> bool {
+fn is_same_latency(first: &LatencySummary, second: &LatencySummary) -> bool {
     let figures = |latency: &LatencySummary| {
         [
             latency.p50_ns,
@@ -348,10 +348,10 @@ fn is_same_latency(one: &LatencySummary, other: &LatencySummary) -> bool {
             latency.mean_ns as u64,
         ]
     };
-    figures(one)
+    figures(first)
         .into_iter()
-        .zip(figures(other))
-        .all(|(one, other)| one.abs_diff(other) as f64 <= SAME_LATENCY_MAX * one.max(other) as f64)
+        .zip(figures(second))
+        .all(|(first, second)| first.abs_diff(second) as f64 <= SAME_LATENCY_MAX * first.max(second) as f64)
 }
 
 /// Formats the first stages; latencies of different stages have no common distribution.
@@ -388,8 +388,8 @@ pub(super) fn latency_figures(summary: &LatencySummary) -> [String; 6] {
 /// Formats the objectives, the missed ones first.
 fn objectives(run: &Run) -> Vec<String> {
     let (missed, met): (Vec<_>, Vec<_>) =
-        run.objectives.iter().partition(|one| one.outcome() != ObjectiveOutcome::Met);
-    let all: Vec<_> = missed.iter().chain(&met).map(|one| objective_text(run, one)).collect();
+        run.objectives.iter().partition(|objective| objective.outcome() != ObjectiveOutcome::Met);
+    let all: Vec<_> = missed.iter().chain(&met).map(|objective| objective_text(run, objective)).collect();
     if all.len() <= OBJECTIVES_SHOWN {
         return all.iter().map(|text| labelled("objective", text)).collect();
     }

@@ -21,7 +21,7 @@ const NAMED_MAX: usize = 3;
 pub fn format_settings(report: &CheckReport, all: bool) -> String {
     let memory_gib = report.memory_bytes as f64 / (1_u64 << 30) as f64;
     let role = report.role.name();
-    let with = |action: Action| report.settings.iter().filter(move |one| one.action == action);
+    let with = |action: Action| report.settings.iter().filter(move |finding| finding.action == action);
     let change: Vec<&SettingFinding> = with(Action::Change).collect();
     let mut text = format_answer(&settings_answer(report, &change));
     text.push_str(&format!("\nkernel {}, {memory_gib:.1} GiB, role {role}\n", report.kernel));
@@ -32,17 +32,17 @@ pub fn format_settings(report: &CheckReport, all: bool) -> String {
         with(Action::Consider),
     );
     if all {
-        let program = |one: &&SettingFinding| one.scope == Scope::Application;
+        let program = |finding: &&SettingFinding| finding.scope == Scope::Application;
         section(&mut text, "Keep", with(Action::Keep));
         section(&mut text, "Not in this kernel, or not set", with(Action::Absent));
         section(&mut text, "Options of programs", with(Action::NotObservable).filter(program));
     }
-    let hidden = with(Action::NotObservable).filter(|one| one.scope != Scope::Application);
+    let hidden = with(Action::NotObservable).filter(|finding| finding.scope != Scope::Application);
     let hidden: Vec<&SettingFinding> = hidden.collect();
     if !hidden.is_empty() {
         text.push_str("\nNot observable here\n");
-        for one in hidden {
-            push_wrapped(&mut text, 2, &format!("{}: {}", full_name(one), one.reason));
+        for finding in hidden {
+            push_wrapped(&mut text, 2, &format!("{}: {}", full_name(finding), finding.reason));
         }
     }
     let kept = with(Action::Keep).count();
@@ -64,23 +64,23 @@ fn settings_answer(report: &CheckReport, change: &[&SettingFinding]) -> Answer {
                 .to_owned(),
         };
     };
-    let value = |one: &SettingFinding| match (&one.value, &one.wanted) {
-        (Some(value), Some(wanted)) => format!("{} {value} → {wanted}", full_name(one)),
-        _ => full_name(one),
+    let value = |finding: &SettingFinding| match (&finding.value, &finding.wanted) {
+        (Some(value), Some(wanted)) => format!("{} {value} → {wanted}", full_name(finding)),
+        _ => full_name(finding),
     };
     let settings = format_plural(change.len() as u64, "setting");
-    let is_written = |one: &&&SettingFinding| {
-        let setting = tune::catalogue::find_setting(&one.name);
-        one.wanted.is_some() && setting.is_some_and(tune::setting::Setting::is_writable)
+    let is_written = |finding: &&&SettingFinding| {
+        let setting = tune::catalogue::find_setting(&finding.name);
+        finding.wanted.is_some() && setting.is_some_and(tune::setting::Setting::is_writable)
     };
     let quoted = |text: String| if text.contains(' ') { format!("'{text}'") } else { text };
     let words = change
         .iter()
         .filter(is_written)
-        .filter_map(|one| Some(quoted(format!("{}={}", full_name(one), one.wanted.as_ref()?))));
+        .filter_map(|finding| Some(quoted(format!("{}={}", full_name(finding), finding.wanted.as_ref()?))));
     let words: Vec<String> = words.collect();
     let by_hand: Vec<String> =
-        change.iter().filter(|one| !is_written(one)).map(|one| full_name(one)).collect();
+        change.iter().filter(|finding| !is_written(finding)).map(|finding| full_name(finding)).collect();
     let mut next = String::new();
     if !words.is_empty() {
         next = format!(
@@ -94,7 +94,7 @@ fn settings_answer(report: &CheckReport, change: &[&SettingFinding]) -> Answer {
     Answer {
         what: format!(
             "Change {settings} of this machine for a {role}: {}.",
-            listed(change, |one| value(one))
+            listed(change, |finding| value(finding))
         ),
         why: format!("{}: {}.", full_name(first), first.reason),
         next: next.trim_start().to_owned(),
@@ -125,26 +125,27 @@ fn section<'a>(text: &mut String, title: &str, findings: impl Iterator<Item = &'
         return;
     }
     text.push_str(&format!("\n{title}\n"));
-    for one in findings {
-        let unit = if one.unit.is_empty() { String::new() } else { format!(" {}", one.unit) };
-        let value = match (&one.value, &one.wanted) {
-            (Some(value), Some(wanted)) if matches!(one.action, Action::Change | Action::Consider) => {
+    for finding in findings {
+        let unit = if finding.unit.is_empty() { String::new() } else { format!(" {}", finding.unit) };
+        let value = match (&finding.value, &finding.wanted) {
+            (Some(value), Some(wanted)) if matches!(finding.action, Action::Change | Action::Consider) => {
                 format!(": {value} → {wanted}{unit}")
             }
             (Some(value), _) => format!(": {value}{unit}"),
             (None, _) => String::new(),
         };
-        let set_by = one.set_by.as_ref().map_or_else(String::new, |location| format!(" (set by {location})"));
-        push_wrapped(text, 2, &format!("{}{value}{set_by}", full_name(one)));
-        let reason = if one.reason.is_empty() || one.action == Action::NotObservable {
-            &one.effect
+        let set_by =
+            finding.set_by.as_ref().map_or_else(String::new, |location| format!(" (set by {location})"));
+        push_wrapped(text, 2, &format!("{}{value}{set_by}", full_name(finding)));
+        let reason = if finding.reason.is_empty() || finding.action == Action::NotObservable {
+            &finding.effect
         } else {
-            &one.reason
+            &finding.reason
         };
-        let (certainty, source) = (one.certainty.name(), &one.source);
+        let (certainty, source) = (finding.certainty.name(), &finding.source);
         push_wrapped(text, 4, &format!("{reason} ({certainty}; {source})"));
-        if matches!(one.action, Action::Change | Action::Consider) && !one.risk.is_empty() {
-            push_wrapped(text, 4, &format!("risk: {}", one.risk));
+        if matches!(finding.action, Action::Change | Action::Consider) && !finding.risk.is_empty() {
+            push_wrapped(text, 4, &format!("risk: {}", finding.risk));
         }
     }
 }

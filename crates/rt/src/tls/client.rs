@@ -192,14 +192,14 @@ pub(crate) fn parse_server_name(name: &str) -> Result<ServerName<'static>, TlsCo
 }
 
 fn verifier(options: &ClientTlsOptions) -> Result<Arc<dyn ServerCertVerifier>, Vec<TlsConfigError>> {
-    let one = |failure| vec![failure];
+    let to_failures = |failure| vec![failure];
     match &options.verification {
         Verification::Off => Ok(Arc::new(AnyServer)),
         Verification::CaFile(path) => Ok(Arc::new(ServerVerifier::read(path, &options.revocation)?)),
         Verification::HostRoots => {
             let lists = RevocationLists::read(&options.revocation)?;
-            let verifier = server_verifier(read_host_roots().map_err(one)?, &lists);
-            Ok(verifier.map_err(|error| one(TlsConfigError::without_file(error)))?)
+            let verifier = server_verifier(read_host_roots().map_err(to_failures)?, &lists);
+            Ok(verifier.map_err(|error| to_failures(TlsConfigError::without_file(error)))?)
         }
     }
 }

@@ -163,8 +163,8 @@ mod tests {
                     *counter.borrow_mut() += 1;
                 }
             });
-            for one in handshakes {
-                one.await.unwrap();
+            for task in handshakes {
+                task.await.unwrap();
             }
             other.abort();
             assert_eq!(*order.borrow(), (0..50).collect::<Vec<_>>());
@@ -184,8 +184,8 @@ mod tests {
             for given_up in [1, 2, 4] {
                 all[given_up].abort();
             }
-            for one in all {
-                let _ = one.await;
+            for task in all {
+                let _ = task.await;
             }
             let order = order.borrow();
             assert!(order.contains(&0) && order.contains(&3) && order.contains(&5), "{order:?}");

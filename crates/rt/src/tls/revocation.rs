@@ -171,8 +171,9 @@ impl RevocationLists {
             }
             let parsed = webpki::BorrowedCertRevocationList::from_der(list.der.as_ref());
             let parsed = parsed.map_err(|_| CertificateError::UnknownRevocationStatus)?;
-            let found =
-                webpki::CertRevocationList::from(parsed).find_serial(parts.serial).map(|one| one.is_some());
+            let found = webpki::CertRevocationList::from(parsed)
+                .find_serial(parts.serial)
+                .map(|revoked| revoked.is_some());
             match found {
                 Ok(false) => {}
                 Ok(true) => return Err(CertificateError::Revoked.into()),

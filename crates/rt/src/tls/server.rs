@@ -93,7 +93,8 @@ impl ServerTls {
         let self_signed = options.self_signed.then(|| self_signed_key().map(ServerCertificate::new));
         let mut certificates = Vec::new();
         for certificate in read.chain(self_signed) {
-            certificate.map_or_else(|failure| failures.push(failure), |one| certificates.push(one));
+            certificate
+                .map_or_else(|failure| failures.push(failure), |certificate| certificates.push(certificate));
         }
         let trusted = options.client_ca.as_deref().map(TrustedCertificates::read).transpose();
         let (trusted, roots) = trusted
@@ -351,7 +352,9 @@ impl ResolvesServerCert for CertificatesByName {
         }
         let named = self.candidates(hello.server_name());
         let in_order = named.iter().copied().chain(0..self.all.len());
-        let suits = |one: &&ServerCertificate| one.key.key.choose_scheme(hello.signature_schemes()).is_some();
+        let suits = |certificate: &&ServerCertificate| {
+            certificate.key.key.choose_scheme(hello.signature_schemes()).is_some()
+        };
         // Without a common algorithm the handshake fails, with the alert for that.
         let certificate = in_order.map(|index| &self.all[index]).find(suits).or_else(|| self.all.first())?;
         Some(Arc::clone(certificate.current(UnixTime::now().as_secs())))

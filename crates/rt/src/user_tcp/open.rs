@@ -227,11 +227,11 @@ impl UserTcpSurvey {
             Some(_) => vec![config.ports.clone(); attachments.len()],
             None => split_range(&config.ports, attachments.len()),
         };
-        let of_queue = |(queue, (attachment, ports)): (u32, _)| {
+        let open_port = |(queue, (attachment, ports)): (u32, _)| {
             UserTcpPort::new(attachment, facts.clone(), StackConfig { ports, queue, ..config.clone() })
         };
         let mut ports: Vec<UserTcpPort> =
-            (0..).zip(attachments.into_iter().zip(ranges)).map(of_queue).collect();
+            (0..).zip(attachments.into_iter().zip(ranges)).map(open_port).collect();
         connect_queues(&mut ports);
         Ok((ports, UserTcpRoutes(self.routes)))
     }

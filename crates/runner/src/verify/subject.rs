@@ -131,7 +131,7 @@ pub fn check_placeholders(
             note("subject", format!("'{{{name}}}' is no placeholder: {}", PLACEHOLDERS.join(", ")));
         }
     }
-    let has = |text: &str, name: &str| placeholders(text).any(|one| one == name);
+    let has = |text: &str, name: &str| placeholders(text).any(|placeholder| placeholder == name);
     let has_word = |name: &str| command.iter().any(|word| has(word, name));
     match (is_config_given, has_word("config")) {
         (false, true) => note("subject-config", "missing: the command has {config}".to_owned()),
@@ -153,7 +153,7 @@ pub fn check_placeholders(
 fn placeholders(text: &str) -> impl Iterator<Item = &str> {
     text.split('{').skip(1).filter_map(|rest| {
         let (name, _) = rest.split_once('}')?;
-        let fits = |one: char| one.is_ascii_lowercase() || one == '-';
+        let fits = |character: char| character.is_ascii_lowercase() || character == '-';
         (!name.is_empty() && name.chars().all(fits)).then_some(name)
     })
 }

@@ -41,11 +41,11 @@ type CpuTicks = BTreeMap<i32, (String, u64)>;
 
 /// Samples all processes; leaves out those that have ended since.
 fn sample_ticks(readers: &mut [(i32, ProcessReader)]) -> CpuTicks {
-    let one = |(pid, reader): &mut (i32, ProcessReader)| {
+    let sample_process = |(pid, reader): &mut (i32, ProcessReader)| {
         let times = reader.sample().ok()?;
         Some((*pid, (times.name.clone(), times.user_ticks + times.system_ticks)))
     };
-    readers.iter_mut().filter_map(one).collect()
+    readers.iter_mut().filter_map(sample_process).collect()
 }
 
 fn rank_by_ticks(before: &CpuTicks, after: &CpuTicks, max: usize) -> Vec<Program> {

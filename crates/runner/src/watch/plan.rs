@@ -76,17 +76,19 @@ impl WatchPlan {
 /// Reports names and locations of more than one target: one of the targets would not be shown.
 pub fn duplicate_targets(targets: &[WatchTarget]) -> Vec<InputProblem> {
     let mut problems = Vec::new();
-    for (index, one) in targets.iter().enumerate() {
-        let flag = one.locator.flag();
+    for (index, target) in targets.iter().enumerate() {
+        let flag = target.locator.flag();
         for other in &targets[..index] {
-            if one.locator == other.locator && one.name != other.name {
-                let text = format!("{} has two names: use one", one.locator);
+            if target.locator == other.locator && target.name != other.name {
+                let text = format!("{} has two names: use one", target.locator);
                 problems.push(InputProblem::new(flag, text));
-            } else if let (true, Some(name)) = (one.name == other.name, &one.name)
-                && one.locator != other.locator
+            } else if let (true, Some(name)) = (target.name == other.name, &target.name)
+                && target.locator != other.locator
             {
-                let text =
-                    format!("'{name}' names both {} and {}: use different names", other.locator, one.locator);
+                let text = format!(
+                    "'{name}' names both {} and {}: use different names",
+                    other.locator, target.locator
+                );
                 problems.push(InputProblem::new(flag, text));
             }
         }

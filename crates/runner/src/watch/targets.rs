@@ -42,9 +42,9 @@ pub fn resolve_targets(plan: &WatchPlan) -> Result<ResolvedTargets, Failure> {
     let (mut absent, mut duplicates) = (Vec::new(), Vec::new());
     for target in &plan.targets {
         match resolve_target(target) {
-            Ok(one) => {
-                duplicates.extend(targets.name_conflict(target, &one.pids));
-                targets.add_target(target, one);
+            Ok(resolved) => {
+                duplicates.extend(targets.name_conflict(target, &resolved.pids));
+                targets.add_target(target, resolved);
             }
             Err(error) => absent.push(error.to_string()),
         }
@@ -144,9 +144,9 @@ struct TargetSet {
 
 impl TargetSet {
     /// Adds a target. Servers behind a subject are watched with it; no process is a generator here.
-    fn add_target(&mut self, target: &WatchTarget, one: ResolvedTarget) {
-        let role = self.role_name(target, &one.pids);
-        for port in one.topology.ports {
+    fn add_target(&mut self, target: &WatchTarget, resolved: ResolvedTarget) {
+        let role = self.role_name(target, &resolved.pids);
+        for port in resolved.topology.ports {
             let is_its_own = port.served_by.as_deref() == Some(SUBJECT);
             if is_its_own {
                 self.add_port(PortRoles { served_by: Some(role.clone()), used_by: None, ..port });
@@ -154,9 +154,9 @@ impl TargetSet {
                 self.add_port(port);
             }
         }
-        self.unobservable.extend(one.topology.not_observable.into_iter().map(UnobservableMetric::from));
-        self.add_role(role.clone(), one.pids);
-        let servers = one.topology.roles.into_iter().filter(|watched| {
+        self.unobservable.extend(resolved.topology.not_observable.into_iter().map(UnobservableMetric::from));
+        self.add_role(role.clone(), resolved.pids);
+        let servers = resolved.topology.roles.into_iter().filter(|watched| {
             role == SUBJECT && ![SUBJECT, host::observe::GENERATOR].contains(&&*watched.role)
         });
         for watched in servers {

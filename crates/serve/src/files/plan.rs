@@ -172,7 +172,7 @@ fn first_flag(text: &FilesPlanText) -> Option<&'static str> {
 fn parse_source(target: &str, problems: &mut Vec<InputProblem>) -> FilesSource {
     let source = if target == "-" { read_stdin() } else { find_source(target) };
     source.unwrap_or_else(|why| {
-        problems.push(InputProblem::of_file(why));
+        problems.push(InputProblem::from_file_error(why));
         FilesSource::Directory(PathBuf::new())
     })
 }

@@ -160,7 +160,9 @@ fn a_window_that_stays_shut_holds_up_only_its_stream() {
     let mut client = H2Client::connect(&origin);
     client.holds_windows = true;
     let large = client.send_get("/?s=1m");
-    client.read_until(|client| client.responses.get(&large).is_some_and(|one| one.body.len() == 65_535));
+    client.read_until(|client| {
+        client.responses.get(&large).is_some_and(|response| response.body.len() == 65_535)
+    });
     assert_eq!(client.get("/?s=10k").body.len(), 10_240);
     assert!(!client.responses[&large].is_end);
 }

@@ -127,7 +127,7 @@ impl Server {
                         }
                         Some(Event::Request { stream, .. }) => Some(stream),
                         Some(Event::Reset { stream, .. }) => {
-                            self.streams.retain(|one| one.key != stream);
+                            self.streams.retain(|open_stream| open_stream.key != stream);
                             None
                         }
                         Some(Event::Data { stream, bytes, .. }) => {
@@ -426,14 +426,14 @@ fn no_client_holds_off_a_timer() {
     for seed in 0..256 {
         let (end, reset) = run_hostile(seed);
         resets += reset;
-        match ends.iter_mut().find(|(one, _)| *one == end) {
+        match ends.iter_mut().find(|(known_end, _)| *known_end == end) {
             Some((_, count)) => *count += 1,
             None => ends.push((end, 1)),
         }
     }
     println!("ends {ends:?}, {resets} streams reset");
     for end in ["head", "idle", "write"] {
-        assert!(ends.iter().any(|(one, _)| *one == Some(end)), "no {end} in {ends:?}");
+        assert!(ends.iter().any(|(known_end, _)| *known_end == Some(end)), "no {end} in {ends:?}");
     }
     assert!(resets > 0);
 }

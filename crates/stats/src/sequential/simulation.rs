@@ -220,21 +220,21 @@ fn simulate(world: &World, effect: f64, blocks_max: u32, experiments: u64, seed:
         }
         let judged = judge_claims(&claims, QUESTION);
         let (mut wrong, mut missed) = (false, false);
-        for (claim, one) in judged.iter().enumerate() {
+        for (claim, judgement) in judged.iter().enumerate() {
             let truth = if claim % world.arms == 0 { effect.ln() } else { 0.0 };
-            let is_wrong = match one.conclusion {
+            let is_wrong = match judgement.conclusion {
                 Some(Conclusion::Higher) => truth <= 0.0,
                 Some(Conclusion::Lower) => truth >= 0.0,
                 Some(Conclusion::Equivalent) => truth > QUESTION.effect,
                 None => false,
             };
             wrong |= is_wrong;
-            missed |= one.interval.is_some_and(|(low, high)| low > truth || high < truth);
+            missed |= judgement.interval.is_some_and(|(low, high)| low > truth || high < truth);
             if claim % world.arms == 0 {
                 counts.claims += 1;
-                counts.found += usize::from(one.conclusion == Some(Conclusion::Higher));
-                counts.equivalent += usize::from(one.conclusion == Some(Conclusion::Equivalent));
-                counts.blocks.push(one.concluded_after.unwrap_or(usize::MAX));
+                counts.found += usize::from(judgement.conclusion == Some(Conclusion::Higher));
+                counts.equivalent += usize::from(judgement.conclusion == Some(Conclusion::Equivalent));
+                counts.blocks.push(judgement.concluded_after.unwrap_or(usize::MAX));
             }
         }
         counts.experiments += 1;
@@ -345,7 +345,7 @@ fn read_trace(text: &str, column: usize) -> Trace {
     lines
         .map(|line| {
             let numbers: Vec<f64> =
-                line.split_whitespace().map(|one| one.parse().expect("a number")).collect();
+                line.split_whitespace().map(|field| field.parse().expect("a number")).collect();
             (numbers[column], numbers[numbers.len() - 1])
         })
         .collect()
@@ -399,7 +399,7 @@ fn recorded_trials_of_one_program() {
             for blocks_max in [8, 16, 30] {
                 let mut random = fastrand::Rng::with_seed(blocks_max as u64);
                 let counts = (0..20).map(|_| false_conclusions(&trace, blocks_max, &mut random));
-                let (wrong, all) = counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+                let (wrong, all) = counts.fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
                 println!("{file}: {figure}, up to {blocks_max} blocks: {wrong} of {all} experiments differ");
             }
         }

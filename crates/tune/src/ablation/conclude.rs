@@ -33,7 +33,7 @@ pub fn conclude(
     };
     let settings: Vec<SettingResult> = design.settings.iter().map(result).collect();
     let profile = loads().filter_map(|load| {
-        let effect = find(input.with_none, PROFILE, load).map(|one| effect_of(one, false))?;
+        let effect = find(input.with_none, PROFILE, load).map(|comparison| effect_of(comparison, false))?;
         Some((load.to_owned(), effect))
     });
     let mut report = AblationReport {
@@ -57,7 +57,9 @@ pub fn conclude(
 }
 
 fn find<'a>(comparisons: &'a [Comparison], arm: &str, load: &str) -> Option<&'a Comparison> {
-    comparisons.iter().find(|one| one.primary && !one.noise && one.arm == arm && one.load == load)
+    comparisons.iter().find(|comparison| {
+        comparison.primary && !comparison.noise && comparison.arm == arm && comparison.load == load
+    })
 }
 
 /// Returns the effects of a setting under a load.
@@ -71,8 +73,8 @@ fn load_effect(
     let within = design.without_arm(setting).and_then(|arm| find(input.with_profile, &arm, load));
     LoadEffect {
         load: load.to_owned(),
-        alone: alone.map(|one| effect_of(one, false)),
-        within: within.map(|one| effect_of(one, true)),
+        alone: alone.map(|comparison| effect_of(comparison, false)),
+        within: within.map(|comparison| effect_of(comparison, true)),
     }
 }
 
@@ -129,16 +131,16 @@ fn is_redundant(loads: &[LoadEffect]) -> bool {
 /// Chooses the minimal profile: settings that help, those whose help depends, and, of the redundant ones, the
 /// one with the largest effect alone.
 fn minimal_profile(settings: &[SettingResult]) -> Vec<String> {
-    let redundant = settings.iter().filter(|one| one.contribution == SettingContribution::Redundant);
-    let representative = redundant.max_by(|one, other| size_alone(one).total_cmp(&size_alone(other)));
-    let is_kept = |one: &&SettingResult| match one.contribution {
+    let redundant = settings.iter().filter(|setting| setting.contribution == SettingContribution::Redundant);
+    let representative = redundant.max_by(|left, right| size_alone(left).total_cmp(&size_alone(right)));
+    let is_kept = |setting: &&SettingResult| match setting.contribution {
         SettingContribution::Helps => true,
         // Leaving it out makes the profile worse, whatever it does alone.
-        SettingContribution::Depends => is_needed(one),
-        SettingContribution::Redundant => representative.is_some_and(|other| other.name == one.name),
+        SettingContribution::Depends => is_needed(setting),
+        SettingContribution::Redundant => representative.is_some_and(|other| other.name == setting.name),
         _ => false,
     };
-    settings.iter().filter(is_kept).map(|one| one.name.clone()).collect()
+    settings.iter().filter(is_kept).map(|setting| setting.name.clone()).collect()
 }
 
 fn is_needed(result: &SettingResult) -> bool {
@@ -216,8 +218,8 @@ pub(super) fn summary(report: &AblationReport) -> Vec<String> {
         SettingContribution::NoEffect,
         SettingContribution::Undecided,
     ] {
-        let with = report.settings.iter().filter(|one| one.contribution == contribution);
-        let names: Vec<&str> = with.map(|one| one.name.as_str()).collect();
+        let with = report.settings.iter().filter(|setting| setting.contribution == contribution);
+        let names: Vec<&str> = with.map(|setting| setting.name.as_str()).collect();
         if !names.is_empty() {
             sentences.push(format!("{}: {}.", title(contribution), names.join(", ")));
         }
@@ -245,8 +247,11 @@ fn title(contribution: SettingContribution) -> &'static str {
 impl AblationReport {
     /// Adds the result of the confirmation. `comparisons` are those with the complete profile.
     pub fn confirm(&mut self, comparisons: &[Comparison], arm: &str, is_partial: bool) {
-        let found = comparisons.iter().filter(|one| one.primary && !one.noise && one.arm == arm);
-        let minimal = found.map(|one| (one.load.clone(), effect_of(one, false))).collect();
+        let found = comparisons
+            .iter()
+            .filter(|comparison| comparison.primary && !comparison.noise && comparison.arm == arm);
+        let minimal =
+            found.map(|comparison| (comparison.load.clone(), effect_of(comparison, false))).collect();
         self.confirmation = Some(super::Confirmation { is_partial, minimal });
         self.summary = summary(self);
     }

@@ -48,8 +48,8 @@ fn arms_are_the_profile_none_and_one_more_or_less() {
     let arm = text.split("[arms.\"without-core-somaxconn\"]").nth(1).unwrap().split("[arms").next().unwrap();
     assert!(arm.contains("scenario.sysctl.subject.\"net.ipv4.tcp_tw_reuse\" = \"1\"\n"), "{arm}");
     assert!(!arm.contains(".\"net.core.somaxconn\""), "{arm}");
-    let one = design_of_one();
-    assert_eq!(ablation_text("", &one).matches("[arms.").count(), 2);
+    let single = design_of_one();
+    assert_eq!(ablation_text("", &single).matches("[arms.").count(), 2);
     let minimal = vec!["net.core.somaxconn".to_owned()];
     let text = confirmation_text("", &design, &minimal);
     let arm = text.split("[arms.\"minimal\"]").nth(1).unwrap().split("[arms").next().unwrap();

@@ -21,7 +21,7 @@ pub fn ablation_text(base: &str, design: &AblationDesign) -> String {
     push_arm(&mut text, design, NONE, "none of the settings", &[]);
     let all: Vec<&AblationSetting> = design.settings.iter().collect();
     let title = match design.settings.as_slice() {
-        [one] => format!("{} = {}", one.name, one.value),
+        [setting] => format!("{} = {}", setting.name, setting.value),
         _ => format!("all {count} settings"),
     };
     push_arm(&mut text, design, PROFILE, &title, &all);
@@ -95,9 +95,9 @@ fn push_arm(
 /// Returns a TOML basic string.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
-    for one in text.chars() {
-        match one {
-            '"' | '\\' => quoted.extend(['\\', one]),
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
             // A control character has to be escaped (TOML 1.0, Strings).
             control if control.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(control))),
             other => quoted.push(other),
@@ -127,8 +127,8 @@ pub fn profile_text(report: &AblationReport, source: &str) -> String {
             let _ = writeln!(text, "# Risk: {}. Source: {}", setting.risk, setting.source);
         }
         // weir tune apply takes no setting of an interface without its name, and no offload.
-        let is_of_link = |one: &&AblationSetting| one.name == result.name && one.is_of_link;
-        let mark = if report.design.settings.iter().any(|one| is_of_link(&one)) { "# " } else { "" };
+        let is_of_link = |setting: &&AblationSetting| setting.name == result.name && setting.is_of_link;
+        let mark = if report.design.settings.iter().any(|setting| is_of_link(&setting)) { "# " } else { "" };
         let _ = writeln!(text, "{mark}{} = {}", result.name, result.value);
     }
     text

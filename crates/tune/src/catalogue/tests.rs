@@ -35,7 +35,7 @@ fn the_running_kernel_has_every_row_that_it_should_have() {
     let optional =
         ["kernel.sysrq", "kernel.numa_balancing", "kernel.nmi_watchdog", "vm.compaction_proactiveness"];
     let mut results = Vec::new();
-    for observed in state.settings.iter().filter(|one| one.setting.probe == Probe::Sysctl) {
+    for observed in state.settings.iter().filter(|observed| observed.setting.probe == Probe::Sysctl) {
         let row = observed.setting;
         let is_expected =
             !row.is_removed_in(state.kernel) && row.added.is_none_or(|added| added <= state.kernel);
@@ -113,7 +113,7 @@ fn every_row_that_the_kernel_parses_has_its_accepted_values() {
             .defaults
             .iter()
             .map(|(_, value)| *value)
-            .chain(row.advice.iter().map(|one| one.wanted.text()));
+            .chain(row.advice.iter().map(|advice| advice.wanted.text()));
         // 0 is what the kernel shows for the one of a pair that is not in force.
         for value in
             values.filter(|_| counterpart(row.name).is_none() && accepted != AcceptedValues::ReadOnly)

@@ -28,7 +28,7 @@ fn rank(directory: &Path) -> Option<usize> {
 /// them; the files of another directory follow in the order of their names.
 pub fn order_files(directories: &[(PathBuf, Vec<PathBuf>)]) -> FileOrder {
     let mut ranked: Vec<(usize, &(PathBuf, Vec<PathBuf>))> =
-        directories.iter().filter_map(|one| Some((rank(&one.0)?, one))).collect();
+        directories.iter().filter_map(|directory| Some((rank(&directory.0)?, directory))).collect();
     sort_by_key(&mut ranked, |(rank, _)| *rank);
     let mut order = FileOrder::default();
     let mut by_name: BTreeMap<_, &PathBuf> = BTreeMap::new();

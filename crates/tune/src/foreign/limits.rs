@@ -57,7 +57,7 @@ pub(super) fn parse_unit(base: &impl Fn(usize) -> ForeignLine, text: &str) -> Ve
         let limit = |value: &str, soft: bool, hard: bool| {
             let value = if value == "infinity" { "unlimited" } else { value };
             let is_valid =
-                value == "unlimited" || value.bytes().next().is_some_and(|one| one.is_ascii_digit());
+                value == "unlimited" || value.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
             let problem = (!is_valid).then(|| format!("'{value}' is no limit: a number, or infinity"));
             // A size with a suffix, which systemd reads.
             let has_suffix = is_valid && value != "unlimited" && value.parse::<u64>().is_err();
@@ -164,7 +164,7 @@ fn value_problem(item: &str, value: &str) -> Option<String> {
     let takes_minus = is_signed || LOGINS.contains(&item);
     let digits = value.strip_prefix('-').filter(|_| takes_minus).unwrap_or(value);
     let digits = digits.strip_prefix('+').unwrap_or(digits);
-    if !digits.is_empty() && digits.bytes().all(|one| one.is_ascii_digit()) {
+    if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
         let is_too_large = digits.parse::<u64>().is_err();
         return is_too_large.then(|| format!("{value} is above the largest limit, 18446744073709551615"));
     }

@@ -174,12 +174,12 @@ pub(super) fn split_comment(value: &str) -> (&str, &str) {
 /// Returns a sysctl name with dots. A name whose first separator is a slash has its slashes replaced, and the
 /// dots within its parts become slashes, as sysctl(8) does.
 pub(super) fn canonical_name(name: &str) -> String {
-    let swap = |one: char| match one {
+    let swap = |character: char| match character {
         '/' => '.',
         '.' => '/',
         other => other,
     };
-    match name.chars().find(|one| "./".contains(*one)) {
+    match name.chars().find(|character| "./".contains(*character)) {
         Some('/') => name.chars().map(swap).collect(),
         _ => name.to_owned(),
     }
@@ -196,13 +196,13 @@ pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     // Positions behind the last `*`, from which the match goes on with one more character.
     let mut star: Option<(usize, usize)> = None;
     while at_name < name.len() {
-        let one = name[at_name];
+        let character = name[at_name];
         if pattern.get(at_pattern) == Some(&'*') {
             star = Some((at_pattern + 1, at_name));
             at_pattern += 1;
             continue;
         }
-        if let Some(length) = match_one(&pattern[at_pattern..], one) {
+        if let Some(length) = match_one(&pattern[at_pattern..], character) {
             at_pattern += length;
             at_name += 1;
             continue;
@@ -215,26 +215,26 @@ pub fn matches_pattern(pattern: &str, name: &str) -> bool {
             _ => return false,
         }
     }
-    pattern[at_pattern..].iter().all(|one| *one == '*')
+    pattern[at_pattern..].iter().all(|character| *character == '*')
 }
 
 /// Returns the length of the start of a pattern that matches one character.
-fn match_one(pattern: &[char], one: char) -> Option<usize> {
+fn match_one(pattern: &[char], character: char) -> Option<usize> {
     match pattern.first()? {
-        '?' => (one != '.').then_some(1),
+        '?' => (character != '.').then_some(1),
         '[' => {
-            let end = pattern.iter().skip(2).position(|one| *one == ']')? + 2;
+            let end = pattern.iter().skip(2).position(|character| *character == ']')? + 2;
             let (set, is_negated) = match pattern[1] {
                 '!' | '^' => (&pattern[2..end], true),
                 _ => (&pattern[1..end], false),
             };
             let is_range = |at: usize| set.get(at + 1) == Some(&'-') && at + 2 < set.len();
             let is_in = (0..set.len()).any(|at| match is_range(at) {
-                true => (set[at]..=set[at + 2]).contains(&one),
-                false => set[at] == one,
+                true => (set[at]..=set[at + 2]).contains(&character),
+                false => set[at] == character,
             });
-            (is_in != is_negated && one != '.').then_some(end + 1)
+            (is_in != is_negated && character != '.').then_some(end + 1)
         }
-        literal => (*literal == one).then_some(1),
+        literal => (*literal == character).then_some(1),
     }
 }

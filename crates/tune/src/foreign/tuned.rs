@@ -212,7 +212,7 @@ fn boot_parameters(base: &ForeignLine, line: &str) -> Vec<ForeignLine> {
         Some(line) => (line, true),
         None => (line.strip_prefix('+').unwrap_or(line), false),
     };
-    let one = |word: &str| {
+    let parameter = |word: &str| {
         let (key, value) = word.split_once('=').unwrap_or((word, "1"));
         let name = format!("boot.{key}");
         let is_known = crate::catalogue::find_setting(&name).is_some();
@@ -225,5 +225,5 @@ fn boot_parameters(base: &ForeignLine, line: &str) -> Vec<ForeignLine> {
         let unresolved = unresolved.map(str::to_owned);
         ForeignLine { name, value: value.trim_matches('"').to_owned(), unresolved, ..base.clone() }
     };
-    line.split_whitespace().map(one).collect()
+    line.split_whitespace().map(parameter).collect()
 }

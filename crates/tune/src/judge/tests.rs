@@ -24,7 +24,7 @@ fn judge(name: &str, value: &str, kernel: KernelVersion) -> ValueJudgement {
 
 #[test]
 fn values_are_compared_field_by_field_as_numbers() {
-    for (one, other, is_same) in [
+    for (first, second, is_same) in [
         ("4096\t131072 6291456", " 4096 131072  6291456\n", true),
         ("010", "8", true),
         ("0xa", "10", true),
@@ -33,7 +33,7 @@ fn values_are_compared_field_by_field_as_numbers() {
         ("", "", true),
         ("", "0", false),
     ] {
-        assert_eq!(same_value(one, other), is_same, "{one:?}, {other:?}");
+        assert_eq!(same_value(first, second), is_same, "{first:?}, {second:?}");
     }
 }
 

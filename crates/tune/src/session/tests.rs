@@ -55,13 +55,14 @@ fn plan(files: &VmFiles, request: &str) -> Result<ApplyPlan, String> {
         replaced: BTreeMap::new(),
     };
     let requests = parse_requests(&[request.to_owned()]).unwrap();
-    plan_apply(&requests, &context, false, |one| files.read(&one.path)).map_err(|found| format!("{found:?}"))
+    plan_apply(&requests, &context, false, |request| files.read(&request.path))
+        .map_err(|found| format!("{found:?}"))
 }
 
 fn journal(plan: &ApplyPlan) -> TuneJournal {
     let header = JournalHeader {
         schema: SCHEMA.to_owned(),
-        owner: ProcessIdentity::of_this_process(),
+        owner: ProcessIdentity::from_current_process(),
         pid_namespace: None,
         boot_id: String::new(),
         started_at: String::new(),

@@ -110,8 +110,8 @@ fn run_stack(namespace: &str, faults: Faults, target: SocketAddr, ending: Ending
         stack.handle_timers(now());
         stack.receive(now(), 64);
         open.extend(std::iter::from_fn(|| stack.accept()).map(Conversation::new));
-        open.retain_mut(|one| {
-            let is_over = one.advance(&mut stack, ending, now());
+        open.retain_mut(|conversation| {
+            let is_over = conversation.advance(&mut stack, ending, now());
             ended += u32::from(is_over);
             !is_over
         });

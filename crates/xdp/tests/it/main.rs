@@ -320,29 +320,30 @@ fn run_echo(
         stack.handle_timers(now());
         stack.receive(now(), 64);
         open.extend(std::iter::from_fn(|| stack.accept()).map(echo));
-        open.retain_mut(|one| {
-            if stack.poll_connected(one.id, waker).is_pending() {
+        open.retain_mut(|connection| {
+            if stack.poll_connected(connection.id, waker).is_pending() {
                 return true;
             }
-            if !one.has_ended && one.pending.is_empty() {
-                match stack.poll_read(one.id, waker, &mut buffer) {
-                    Poll::Ready(Ok(0)) => one.has_ended = true,
-                    Poll::Ready(Ok(bytes)) => one.pending.extend_from_slice(&buffer[..bytes]),
+            if !connection.has_ended && connection.pending.is_empty() {
+                match stack.poll_read(connection.id, waker, &mut buffer) {
+                    Poll::Ready(Ok(0)) => connection.has_ended = true,
+                    Poll::Ready(Ok(bytes)) => connection.pending.extend_from_slice(&buffer[..bytes]),
                     Poll::Ready(Err(_)) => {
-                        stack.close(one.id, now());
+                        stack.close(connection.id, now());
                         return false;
                     }
                     Poll::Pending => {}
                 }
             }
-            while !one.pending.is_empty()
-                && let Poll::Ready(Ok(bytes)) = stack.poll_write(one.id, waker, &[IoSlice::new(&one.pending)])
+            while !connection.pending.is_empty()
+                && let Poll::Ready(Ok(bytes)) =
+                    stack.poll_write(connection.id, waker, &[IoSlice::new(&connection.pending)])
             {
-                one.pending.drain(..bytes);
+                connection.pending.drain(..bytes);
             }
-            let is_over = one.has_ended && one.pending.is_empty();
+            let is_over = connection.has_ended && connection.pending.is_empty();
             if is_over {
-                stack.close(one.id, now());
+                stack.close(connection.id, now());
             }
             !is_over
         });

@@ -23,7 +23,8 @@ impl ExperimentAgents {
     pub(in crate::commands) fn from_setups<'a>(setups: impl Iterator<Item = &'a LabSetup>) -> Self {
         let mut selections = Vec::new();
         for setup in setups.filter(|setup| !setup.machines.is_empty()) {
-            let machines = setup.machines.iter().map(|one| (one.agent.as_str(), role_of(one.program)));
+            let machines =
+                setup.machines.iter().map(|machine| (machine.agent.as_str(), role_of(machine.program)));
             for (text, role) in machines.chain([(setup.agents.as_str(), AgentRole::Load)]) {
                 // The file was checked: a selection that cannot be parsed is a problem of it.
                 let Ok(selection) = AgentSelection::parse(text) else { continue };

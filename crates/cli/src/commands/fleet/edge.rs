@@ -98,7 +98,7 @@ mod tests {
         let wrong = ["--direct", url, "--data", "@f", "--agents", "0", "--wait", "x", "--trial", "9m", url];
         let found = problems(&wrong);
         for location in ["--direct", "--data", "--agents", "--wait", "--trial"] {
-            assert!(found.iter().any(|one| one == location), "{location}: {found:?}");
+            assert!(found.iter().any(|problem| problem == location), "{location}: {found:?}");
         }
         assert_eq!(
             problems(&["--cert", "f", "--key", "f", "https://127.0.0.1:1/"])[..2],

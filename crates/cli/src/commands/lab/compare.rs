@@ -113,7 +113,7 @@ fn read_sides(a: &[PathBuf], b: &[PathBuf]) -> Result<(Vec<NamedRun>, Vec<NamedR
         for file in files {
             match read_run(file) {
                 Ok(run) => runs.push((file.clone(), run)),
-                Err(error) => problems.push(InputProblem::of_file(error)),
+                Err(error) => problems.push(InputProblem::from_file_error(error)),
             }
         }
         runs

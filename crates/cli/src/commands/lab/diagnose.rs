@@ -28,15 +28,15 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     };
     preflight::outputs(args, &["json"], &[])?;
     let (mut run, which) =
-        read_run_of_record(Path::new(file)).map_err(|why| vec![InputProblem::of_file(why)])?;
+        read_run_of_record(Path::new(file)).map_err(|why| vec![InputProblem::from_file_error(why)])?;
     let mut problems = Vec::new();
     for other in &files[1..] {
         match record::watch::read_watch(Path::new(other)) {
             Ok(watch) => match add_observation(&mut run, watch.observed) {
                 Ok(()) => {}
-                Err(why) => problems.push(InputProblem::of_file(format!("{other}: {why}"))),
+                Err(why) => problems.push(InputProblem::from_file_error(format!("{other}: {why}"))),
             },
-            Err(error) => problems.push(InputProblem::of_file(error)),
+            Err(error) => problems.push(InputProblem::from_file_error(error)),
         }
     }
     if !problems.is_empty() {

@@ -14,7 +14,7 @@ pub(super) fn parse_directory(args: CommandArgs<'_>) -> Result<PathBuf, Vec<Inpu
     let paths = args.values();
     let directory = match paths.as_slice() {
         [] => return Ok(PathBuf::from(DIRECTORY_DEFAULT)),
-        [one] => PathBuf::from(one),
+        [path] => PathBuf::from(path),
         _ => return Err(vec![InputProblem::new("DIR", "more than one directory; name one")]),
     };
     if directory.is_dir() {
@@ -29,7 +29,7 @@ pub(super) fn directory_failure(error: ExperimentDirError) -> Failure {
         ExperimentDirError::Exists(_) => vec![InputProblem::new("--output", error)].into(),
         ExperimentDirError::NotAnExperiment(..)
         | ExperimentDirError::PlanChanged(..)
-        | ExperimentDirError::Invalid(..) => vec![InputProblem::of_file(error)].into(),
+        | ExperimentDirError::Invalid(..) => vec![InputProblem::from_file_error(error)].into(),
         ExperimentDirError::InUse(..) | ExperimentDirError::Read(_) | ExperimentDirError::Io(_) => {
             Failure::cannot_run(error)
         }

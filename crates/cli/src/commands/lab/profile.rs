@@ -113,8 +113,9 @@ fn count_all_calls(
             });
             continue;
         }
-        let one = std::slice::from_ref(call);
-        let done = count_calls(ROLE, &running.process_tree(), one, CountBudget::default(), now_ns, now_ns());
+        let calls = std::slice::from_ref(call);
+        let done =
+            count_calls(ROLE, &running.process_tree(), calls, CountBudget::default(), now_ns, now_ns());
         counted.extend(done.0);
         missing.extend(done.1);
     }

@@ -94,14 +94,16 @@ pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
 
 /// Lists the ready-made experiments, and what each needs.
 fn list() -> String {
-    let width = ready::READY_MADE.iter().map(|one| one.name.len()).max().unwrap_or(0);
+    let width = ready::READY_MADE.iter().map(|experiment| experiment.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for one in ready::READY_MADE {
-        let programs = one.programs.iter().map(|program| (*program).to_owned());
+    for experiment in ready::READY_MADE {
+        let programs = experiment.programs.iter().map(|program| (*program).to_owned());
         let mut needs: Vec<String> = programs.collect();
-        needs.extend((!one.other_requirements.is_empty()).then(|| one.other_requirements.to_owned()));
-        text.push_str(&format!("{:width$}  {}\n", one.name, one.title));
-        text.push_str(&format!("{:width$}  {}\n", "", one.question));
+        needs.extend(
+            (!experiment.other_requirements.is_empty()).then(|| experiment.other_requirements.to_owned()),
+        );
+        text.push_str(&format!("{:width$}  {}\n", experiment.name, experiment.title));
+        text.push_str(&format!("{:width$}  {}\n", "", experiment.question));
         if !needs.is_empty() {
             text.push_str(&format!("{:width$}  needs {}\n", "", needs.join(", ")));
         }
@@ -264,7 +266,7 @@ pub(in crate::commands) fn parse_text(
 /// Returns the text of an experiment's file.
 fn read_text(name: &str) -> Result<String, InputProblem> {
     let bytes = std::fs::read(name).map_err(|error| {
-        let near = suggestion(name, ready::READY_MADE.iter().map(|one| one.name));
+        let near = suggestion(name, ready::READY_MADE.iter().map(|experiment| experiment.name));
         InputProblem::new(name, format!("{error}{near}; ready-made experiments: --list"))
     })?;
     decode_text(name, bytes)

@@ -113,14 +113,14 @@ fn describe_output(json: Option<&str>) -> String {
 }
 
 fn both_or_problems<A, B>(
-    one: Result<A, Vec<InputProblem>>,
-    other: Result<B, Vec<InputProblem>>,
+    first: Result<A, Vec<InputProblem>>,
+    second: Result<B, Vec<InputProblem>>,
 ) -> Result<(A, B), Vec<InputProblem>> {
-    match (one, other) {
-        (Ok(one), Ok(other)) => Ok((one, other)),
-        (one, other) => {
-            let mut problems = one.err().unwrap_or_default();
-            problems.extend(other.err().unwrap_or_default());
+    match (first, second) {
+        (Ok(first), Ok(second)) => Ok((first, second)),
+        (first, second) => {
+            let mut problems = first.err().unwrap_or_default();
+            problems.extend(second.err().unwrap_or_default());
             Err(problems)
         }
     }

@@ -56,7 +56,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if cases.is_empty() {
-        let why = skipped.iter().map(|one| format!("{}: {}", one.name, one.why));
+        let why = skipped.iter().map(|case| format!("{}: {}", case.name, case.why));
         let why: Vec<String> = why.collect();
         return Err(Failure::cannot("nothing to run here", why.join("; ")));
     }
@@ -225,7 +225,7 @@ pub(super) fn write_markdown(result: &SelfTest, path: Option<&str>) -> Result<()
 }
 
 fn skipped_text(skipped: &[NotInducible]) -> String {
-    let lines = skipped.iter().map(|one| format!("  {}: {}\n", one.name, one.why));
+    let lines = skipped.iter().map(|case| format!("  {}: {}\n", case.name, case.why));
     match skipped.is_empty() {
         true => String::new(),
         false => format!("not supported here:\n{}\n", lines.collect::<String>()),
@@ -253,7 +253,8 @@ fn select_cases(
         allow_global: args.is_set("allow-global"),
         has_program: &|name| program_file(name).is_some(),
     };
-    let is_selected = |code: &str| options.only.is_empty() || options.only.iter().any(|one| one == code);
+    let is_selected =
+        |code: &str| options.only.is_empty() || options.only.iter().any(|selected| selected == code);
     let mut cases = Vec::new();
     let mut skipped = Vec::new();
     let in_part = |case: &&TestCase| options.part.is_none() || case.part() == options.part;
@@ -286,7 +287,7 @@ pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<SelftestOptions, Ve
     for code in &only {
         let known = set.cases().iter().flat_map(|case| [case.verdict, case.name]);
         let known = known.chain(NOT_INDUCED.iter().map(|(code, _)| *code));
-        if !known.into_iter().any(|one| one == code) {
+        if !known.into_iter().any(|known_code| known_code == code) {
             flags.add_problem("only", format_args!("no verdict or case '{code}' (--list lists them)"));
         }
     }

@@ -51,9 +51,9 @@ fn sum_results(results: Vec<SelfTest>) -> SelfTest {
         sets.push(result.set);
         parts.extend(result.part);
         prefixes.extend(result.load_prefix);
-        for one in result.not_inducible {
-            if !sum.not_inducible.contains(&one) {
-                sum.not_inducible.push(one);
+        for case in result.not_inducible {
+            if !sum.not_inducible.contains(&case) {
+                sum.not_inducible.push(case);
             }
         }
         sum.outcomes.extend(result.outcomes);

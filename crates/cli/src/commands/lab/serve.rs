@@ -199,7 +199,7 @@ fn compare_page(Site { root, .. }: &Site, request: &WebRequest) -> WebPage {
 }
 
 fn is_running(path: &Path) -> bool {
-    list_experiments(path).experiments.first().is_some_and(|one| one.running_pid.is_some())
+    list_experiments(path).experiments.first().is_some_and(|experiment| experiment.running_pid.is_some())
 }
 
 /// Returns an experiment's report, its progress, or one of its files.

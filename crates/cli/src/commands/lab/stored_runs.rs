@@ -163,7 +163,9 @@ impl RunBucket {
     ) -> Result<Option<(RunEntry, Vec<u8>)>, BucketReadError> {
         self.with_store(|store| {
             let runs = store.list()?;
-            let has_it = |run: &RunEntry| run.name == *name && run.records.iter().any(|one| one == record);
+            let has_it = |run: &RunEntry| {
+                run.name == *name && run.records.iter().any(|record_name| record_name == record)
+            };
             let Some(run) = runs.into_iter().find(has_it) else { return Ok(None) };
             let bytes = store.get(&run, record)?;
             Ok(Some((run, bytes)))

@@ -30,7 +30,8 @@ pub(super) fn parse_subject(args: CommandArgs<'_>) -> Result<VerifySubject, Vec<
         note("subject-queue", why.to_string());
         None
     });
-    let is_program = |text: &str| text.contains(|one: char| one.is_whitespace() || "{/".contains(one));
+    let is_program =
+        |text: &str| text.contains(|character: char| character.is_whitespace() || "{/".contains(character));
     let name = args.text("subject").unwrap_or_default();
     let subject = match (args.text("subject-url"), name.as_str()) {
         (Some(url), _) => parse_running(args, url, queue, &mut note),

@@ -172,14 +172,18 @@ fn plan(request: &ApplyRequest, state: &MachineState) -> Result<ApplyPlan, Failu
     let values = state.values();
     let mut context = judge_context(state, &values, request.role);
     // Settings of the same apply are in force together.
-    for one in &request.requests {
-        let replaced =
-            tune::judge::ReplacedValue { value: one.value.clone(), location: "in the same apply".to_owned() };
-        context.replaced.insert(one.name.clone(), replaced);
+    for requested in &request.requests {
+        let replaced = tune::judge::ReplacedValue {
+            value: requested.value.clone(),
+            location: "in the same apply".to_owned(),
+        };
+        context.replaced.insert(requested.name.clone(), replaced);
     }
     let is_namespace = request.target != Target::Host;
     let planned = run_in_target(&request.target, || {
-        plan_apply(&request.requests, &context, is_namespace, |one| host::tuning::read_choice(&one.path))
+        plan_apply(&request.requests, &context, is_namespace, |requested| {
+            host::tuning::read_choice(&requested.path)
+        })
     })?;
     Ok(planned?)
 }

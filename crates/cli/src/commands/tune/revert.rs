@@ -25,8 +25,8 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if stored.journals.is_empty() {
         print("nothing to restore\n");
     }
-    for one in &stored.journals {
-        match revert(&directory, &one.name, args.is_set("force")) {
+    for journal in &stored.journals {
+        match revert(&directory, &journal.name, args.is_set("force")) {
             Ok(Some(report)) => {
                 for (name, value) in &report.restored {
                     print(&format!("{name} = {value}\n"));
@@ -34,9 +34,9 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
                 report_problems(&report);
                 is_complete &= report.is_complete();
             }
-            Ok(None) => warn!("weir: {}: another process restores it", one.name),
+            Ok(None) => warn!("weir: {}: another process restores it", journal.name),
             Err(error) => {
-                warn!("weir: {}: {error}", one.name);
+                warn!("weir: {}: {error}", journal.name);
                 is_complete = false;
             }
         }
@@ -123,8 +123,8 @@ fn format_status(applied: &[AppliedStatus]) -> String {
         return "weir has changed no setting\n".to_owned();
     }
     let mut text = String::new();
-    for one in applied {
-        let header = &one.header;
+    for status in applied {
+        let header = &status.header;
         let end = match &header.ends_with {
             EndsWith::Revert => "until weir tune revert".to_owned(),
             EndsWith::Time { at } => format!("until {at}"),
@@ -133,7 +133,7 @@ fn format_status(applied: &[AppliedStatus]) -> String {
         let (target, requested) = (header.target.description(), header.requested.join(" "));
         text.push_str(&format!("{requested}  on {target}, since {}, {end}\n", header.started_at));
         let mut rows = vec![["setting", "before", "set to", "now", "state"].map(str::to_owned).to_vec()];
-        for setting in &one.settings {
+        for setting in &status.settings {
             let now = setting.value.clone().unwrap_or_default();
             let (old, new) = (setting.old.clone(), setting.new.clone());
             rows.push(vec![setting.name.clone(), old, new, now, setting.state.to_owned()]);

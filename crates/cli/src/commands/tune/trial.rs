@@ -132,7 +132,7 @@ fn parse_flags(args: CommandArgs<'_>) -> Result<TrialRequest, Vec<InputProblem>>
     let mut options = parse_options(args).map_err(|found| problems.extend(found)).unwrap_or_default();
     options.metric = args.text("metric");
     if let Some(metric) = options.metric.as_deref().filter(|metric| find_metric(metric).is_none()) {
-        let near = suggestion(metric, METRICS.iter().map(|one| one.name));
+        let near = suggestion(metric, METRICS.iter().map(|known_metric| known_metric.name));
         problems.push(InputProblem::new("--metric", format!("no metric '{metric}'{near}")));
     }
     if problems.is_empty() { Ok(TrialRequest { role, node, method, options }) } else { Err(problems) }
@@ -251,7 +251,7 @@ fn plan_here(
 ) -> Result<ApplyPlan, Vec<InputProblem>> {
     let values = state.values();
     let context = judge_context(state, &values, role);
-    plan_apply(requests, &context, is_namespace, |one| host::tuning::read_choice(&one.path))
+    plan_apply(requests, &context, is_namespace, |requested| host::tuning::read_choice(&requested.path))
 }
 
 fn warn_about_skipped(design: &AblationDesign) {

@@ -197,7 +197,7 @@ fn guessing_is_slow_and_other_requests_are_not() {
         }
         guesses.into_iter().flat_map(|guess| guess.join().unwrap()).collect::<Vec<_>>()
     });
-    let number = |status: u16| statuses.iter().filter(|one| **one == status).count() as f64;
+    let number = |status: u16| statuses.iter().filter(|code| **code == status).count() as f64;
     let metrics = proxy.metrics();
     assert_eq!((number(401) + number(503), number(503) > 0.0, number(401) > 0.0), (1000.0, true, true));
     assert_eq!(

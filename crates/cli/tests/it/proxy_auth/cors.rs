@@ -28,19 +28,19 @@ fn preflights_are_answered_and_responses_have_the_fields() {
     for path in ["/a", "/auth", "/own"] {
         for page in ["https://app.example", "https://x.y.example.org"] {
             let response = request(&proxy, &format!("OPTIONS {path}"), &format!("Origin: {page}\r\n{asked}"));
-            let one = |name: &str| field(&response.head, name).unwrap_or_default();
+            let header = |name: &str| field(&response.head, name).unwrap_or_default();
             assert_eq!(
-                (response.status, one("access-control-allow-origin")),
+                (response.status, header("access-control-allow-origin")),
                 (204, page.to_owned()),
                 "{path}"
             );
-            assert_eq!(one("access-control-allow-methods"), "GET, HEAD, POST, PUT, PATCH, DELETE");
+            assert_eq!(header("access-control-allow-methods"), "GET, HEAD, POST, PUT, PATCH, DELETE");
             assert_eq!(
-                (one("access-control-allow-headers"), one("access-control-max-age")),
+                (header("access-control-allow-headers"), header("access-control-max-age")),
                 ("x-token".to_owned(), "3600".to_owned())
             );
-            assert_eq!(one("access-control-allow-credentials"), "true");
-            assert!(one("vary").starts_with("Origin, "));
+            assert_eq!(header("access-control-allow-credentials"), "true");
+            assert!(header("vary").starts_with("Origin, "));
         }
         let other =
             request(&proxy, &format!("OPTIONS {path}"), &format!("Origin: https://evil.example\r\n{asked}"));
@@ -52,12 +52,12 @@ fn preflights_are_answered_and_responses_have_the_fields() {
     }
     assert_eq!(origin.connections(), 0, "no server has seen a preflight");
     let any = request(&proxy, "OPTIONS /any", &format!("Origin: https://evil.example\r\n{asked}"));
-    let one = |name: &str| field(&any.head, name);
+    let header = |name: &str| field(&any.head, name);
     assert_eq!(
-        (one("access-control-allow-origin").as_deref(), one("access-control-allow-headers").as_deref()),
+        (header("access-control-allow-origin").as_deref(), header("access-control-allow-headers").as_deref()),
         (Some("*"), Some("x-a, x-b"))
     );
-    assert!(one("access-control-allow-credentials").is_none());
+    assert!(header("access-control-allow-credentials").is_none());
 
     for (path, status) in [("/a", 200), ("/auth", 401), ("/own", 200)] {
         let response = get(&proxy, path, "Origin: https://app.example\r\n");

@@ -67,7 +67,7 @@ fn in_turn_is_smooth() {
     let order: String = (0..50).map(|_| body_text(&client.get("/")).chars().next().unwrap_or(' ')).collect();
     // Every five consecutive requests contain one b, from any start.
     for five in order.as_bytes().windows(5) {
-        assert_eq!(five.iter().filter(|one| **one == b'b').count(), 1, "{order}");
+        assert_eq!(five.iter().filter(|byte| **byte == b'b').count(), 1, "{order}");
     }
 }
 
@@ -135,7 +135,7 @@ fn two_threads_get_equal_numbers_of_connections() {
     let background = BackgroundClients::start(proxy.authority(), "/", 16);
     background.wait_for(5_000);
     let threads = host::process::threads(proxy.process.id()).unwrap();
-    let mut used: Vec<u64> = threads.iter().map(|one| one.run_ns.unwrap_or(0)).collect();
+    let mut used: Vec<u64> = threads.iter().map(|thread| thread.run_ns.unwrap_or(0)).collect();
     used.sort_unstable_by(|a, b| b.cmp(a));
     assert!(used.len() >= 2 && used[1] > 0, "{used:?}");
     assert_timing(used[1] * 4 > used[0], "two threads that work about as much, in ns", &used);

@@ -246,7 +246,7 @@ fn collect_properties(schema: &Value, names: &mut Vec<String>) {
                 collect_properties(value, names);
             }
         }
-        Value::Array(members) => members.iter().for_each(|one| collect_properties(one, names)),
+        Value::Array(members) => members.iter().for_each(|member| collect_properties(member, names)),
         _ => {}
     }
 }

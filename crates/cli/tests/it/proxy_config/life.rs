@@ -218,9 +218,9 @@ fn privileges_are_dropped_once_its_sockets_are_bound() {
             let line = status.lines().find(|line| line.starts_with(name)).expect(name);
             line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert!(all("Uid:").iter().all(|one| *one == user), "{status}");
-        assert!(all("Gid:").iter().all(|one| *one == group), "{status}");
-        assert!(all("Groups:").iter().all(|one| *one == group), "{status}");
+        assert!(all("Uid:").iter().all(|id| *id == user), "{status}");
+        assert!(all("Gid:").iter().all(|id| *id == group), "{status}");
+        assert!(all("Groups:").iter().all(|id| *id == group), "{status}");
         assert_eq!(all("NoNewPrivs:"), ["1"], "{status}");
         assert_eq!(all("CapEff:"), ["0000000000000000"], "{status}");
     }

@@ -202,9 +202,9 @@ fn routes_belong_to_the_listeners_that_they_name() {
          [listener.three]\nbind = \"127.0.0.1:0\"\n{}",
         routes.concat()
     ));
-    let one = proxy.addresses("one");
-    assert_eq!(one.len(), 2, "one line for each address: {}", proxy.stdout());
-    for address in &one {
+    let addresses = proxy.addresses("one");
+    assert_eq!(addresses.len(), 2, "one line for each address: {}", proxy.stdout());
+    for address in &addresses {
         assert_eq!(body_text(&Client::connect(address).get("/")), "one");
     }
     assert_eq!(body_text(&Client::connect(&proxy.addresses("two")[0]).get("/")), "two");

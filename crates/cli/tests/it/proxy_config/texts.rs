@@ -132,13 +132,13 @@ fn locations_have_groups_and_stay_on_their_host() {
 #[test]
 fn keys_of_limits_and_of_hashing_have_values() {
     let _shared = shared_machine();
-    let (one, two) = (echoing_server("one"), echoing_server("two"));
+    let (first, second) = (echoing_server("one"), echoing_server("two"));
     let proxy = start_proxy(&format!(
         "[[route]]\npath = \"/limited\"\nrate-limit = {{ rate = 0.001, burst = 1, key = \"{{cookie.user}}/{{method}}\" }}\n\
          return = {{ body = \"here\" }}\n[[route]]\npool = \"app\"\n\
          [pool.app]\nservers = [\"{}\", \"{}\"]\nbalance = \"consistent-hash\"\n\
          hash = {{ key = \"{{query.user}}-{{header.x-shard:-0}}\", load-factor = 100 }}\n",
-        one.authority, two.authority
+        first.authority, second.authority
     ));
     let status = |line: &str, user: &str| {
         send_request(proxy.authority(), line, &format!("Cookie: user={user}\r\n")).status

@@ -114,7 +114,7 @@ fn content_in_each_coding_decodes_to_that_of_the_server_whatever_its_framing() {
                 let expected = [Some(coding), Some("W/\"v1\""), Some("Accept-Encoding"), None, None, None];
                 assert_eq!(
                     fields.map(|name| found.field(name)),
-                    expected.map(|one| one.map(str::to_owned)),
+                    expected.map(|value| value.map(str::to_owned)),
                     "{case}"
                 );
             }

@@ -87,7 +87,7 @@ fn a_kept_connection_goes_to_no_server_that_a_reload_removed() {
         let server = |name: &'static str| respond_to_each(move |_, _| Some(ok_response(name.as_bytes())));
         let (a, b) = (server("a"), server("b"));
         let with = |servers: &[&ScriptedServer]| {
-            let servers: Vec<&str> = servers.iter().map(|one| one.authority.as_str()).collect();
+            let servers: Vec<&str> = servers.iter().map(|server| server.authority.as_str()).collect();
             format!("{}{extra}\nbalance = \"first\"\n", config(&servers))
         };
         let proxy = ProxyUnderTest::weir(&with(&[&a, &b]));

@@ -20,7 +20,7 @@ fn session_of(proxy: &ProxyUnderTest, stream: &std::net::TcpStream) -> Value {
     let own = stream.local_addr().unwrap().to_string();
     let mut session = None;
     let is_listed = within(EVENT_TIMEOUT, || {
-        session = session_rows(proxy).into_iter().find(|one| one["client"] == own.as_str());
+        session = session_rows(proxy).into_iter().find(|row| row["client"] == own.as_str());
         session.is_some()
     });
     assert!(is_listed, "no {own}: {:#?}", session_rows(proxy));

@@ -97,7 +97,7 @@ fn a_post_that_crosses_the_end_of_an_idle_connection_is_sent_again_only_if_it_di
         let status = post(&mut client, &format!("/{number}")).status;
         let arrived = arrivals_seen.recv_timeout(EVENT_TIMEOUT).expect("the connection has ended");
         let target = format!("/{number}");
-        let target_count = targets_seen.try_iter().filter(|one| *one == target).count();
+        let target_count = targets_seen.try_iter().filter(|seen_target| *seen_target == target).count();
         let expected = if arrived { (502, 0) } else { (200, 1) };
         assert_eq!((status, target_count), expected, "attempt {number}, arrived: {arrived}");
         is_warm = !arrived;

@@ -160,7 +160,7 @@ fn run_faults(
             .iter()
             .map(|fault| (fault.name, scope.spawn(|| response_of_fault(proxy, fault, &origins[fault.name]))))
             .collect();
-        asking.into_iter().map(|(name, one)| (name, one.join().unwrap())).collect()
+        asking.into_iter().map(|(name, handle)| (name, handle.join().unwrap())).collect()
     });
     background.wait_for(100);
     background.finish();

@@ -178,12 +178,12 @@ fn build_response(question: &[u8], zone: &[(&'static str, RecordData)], flags: u
 
 /// Starts servers on one port of two loopback addresses; each responds with its name.
 fn start_on_one_port(servers: [(&str, &'static str); 2]) -> u16 {
-    let [(one, one_says), (two, two_says)] = servers;
+    let [(first_address, first_name), (second_address, second_name)] = servers;
     for _ in 0..20 {
-        let one = TcpListener::bind((one, 0)).unwrap();
-        let port = one.local_addr().unwrap().port();
-        let Ok(two) = TcpListener::bind((two, port)) else { continue };
-        for (listener, name) in [(one, one_says), (two, two_says)] {
+        let first = TcpListener::bind((first_address, 0)).unwrap();
+        let port = first.local_addr().unwrap().port();
+        let Ok(second) = TcpListener::bind((second_address, port)) else { continue };
+        for (listener, name) in [(first, first_name), (second, second_name)] {
             std::thread::spawn(move || {
                 for stream in listener.incoming() {
                     std::thread::spawn(move || respond_with_name(stream.unwrap(), name));
@@ -257,7 +257,8 @@ fn changed_records_are_followed_and_old_ones_kept_without_responses() {
     wait_for_stderr(&proxy, &[&name, "keeping"]);
     nameserver.set_behavior(4);
     proxy.metrics_until("both are there", |metrics| {
-        let is_up = |one: &String| metrics.sum(SERVER_STATE, &[("server", one), ("state", "up")]) == 1.0;
+        let is_up =
+            |server: &String| metrics.sum(SERVER_STATE, &[("server", server), ("state", "up")]) == 1.0;
         [&old, &new].into_iter().all(is_up) && metrics.sum_known(DNS_FAILING, &[]) == 0.0
     });
     // A different order is no change.
@@ -274,7 +275,7 @@ fn changed_records_are_followed_and_old_ones_kept_without_responses() {
 #[test]
 fn a_service_brings_ports_and_weights() {
     let _shared = shared_machine();
-    let (one, two, spare) = (echoing_server("one"), echoing_server("two"), echoing_server("spare"));
+    let (first, second, spare) = (echoing_server("one"), echoing_server("two"), echoing_server("spare"));
     let port = |server: &crate::support::peers::ScriptedServer| {
         server.authority.rsplit(':').next().unwrap().parse::<u16>().unwrap()
     };
@@ -282,8 +283,8 @@ fn a_service_brings_ports_and_weights() {
         ("_http._tcp.test", RecordData::Srv { priority, weight, port, target: "h.test" })
     };
     let zone = vec![
-        service(1, 3, port(&one)),
-        service(1, 1, port(&two)),
+        service(1, 3, port(&first)),
+        service(1, 1, port(&second)),
         service(2, 9, port(&spare)),
         ("h.test", RecordData::A(Ipv4Addr::LOCALHOST)),
     ];
@@ -295,7 +296,7 @@ fn a_service_brings_ports_and_weights() {
     let bodies: Vec<String> = (0..40).map(|_| body(&proxy)).collect();
     let count = |name: &str| bodies.iter().filter(|body| body.lines().next() == Some(name)).count();
     assert_eq!((count("one"), count("two"), count("spare")), (30, 10, 0));
-    assert!(is_in_state(&proxy.metrics(), &one.authority, "up"));
+    assert!(is_in_state(&proxy.metrics(), &first.authority, "up"));
 }
 
 #[test]

@@ -152,8 +152,8 @@ fn assert_halog_agrees(proxy: &ProxyUnderTest, lines: &[String], count: usize) {
     assert_eq!(totals("-tc").iter().map(|(_, n)| n).sum::<usize>(), count);
     // By server: status classes 1xx to 5xx, others, and the total of requests.
     let servers = run_halog("-srv", &path);
-    let one = servers.iter().find(|row| row[0].ends_with("/one")).expect("the server");
-    let total = one.iter().skip(1).filter_map(|text| text.parse::<usize>().ok());
+    let server = servers.iter().find(|row| row[0].ends_with("/one")).expect("the server");
+    let total = server.iter().skip(1).filter_map(|text| text.parse::<usize>().ok());
     assert!(total.clone().any(|n| n == 32), "25 + 7 requests of {servers:?}");
     assert!(total.clone().any(|n| n == 7), "7 of them 5xx: {servers:?}");
 }
@@ -241,7 +241,8 @@ fn nobody_can_forge_a_line() {
     for name in ["json", "combined", "haproxy"] {
         let lines = setup.proxy.wait_for_lines(name, request_count);
         assert_eq!(lines.len(), request_count, "{name}: {lines:#?}");
-        let clean = |line: &String| !line.chars().any(|one| one.is_control() || one == '\u{2028}');
+        let clean =
+            |line: &String| !line.chars().any(|character| character.is_control() || character == '\u{2028}');
         assert!(lines.iter().all(clean), "{name}: {lines:#?}");
     }
     assert_eq!(read_with_python(JSON_READER, &setup.proxy.file("json")), request_count);
@@ -266,7 +267,9 @@ fn secrets_of_a_query_are_in_no_log() {
         }
     }
     let metrics = setup.proxy.metrics();
-    assert!(!metrics.samples.iter().any(|one| one.labels.values().any(|text| text.contains("hunter2"))));
+    assert!(
+        !metrics.samples.iter().any(|sample| sample.labels.values().any(|text| text.contains("hunter2")))
+    );
 }
 
 #[test]

@@ -116,13 +116,13 @@ fn weir_believes_only_whom_it_trusts() {
 fn weir_adds_what_it_is_told_to_add() {
     run_if_installed(ProxyKind::Weir, |subject| {
         let plain = "Host: a.example\r\n";
-        let (one, _) = exchange(subject, "", plain);
-        let (two, _) = exchange(subject, "", plain);
-        assert_eq!(one.values("via"), ["1.1 weir"], "{one:?}");
+        let (first, _) = exchange(subject, "", plain);
+        let (second, _) = exchange(subject, "", plain);
+        assert_eq!(first.values("via"), ["1.1 weir"], "{first:?}");
         let id = |request_seen: &StrictMessage| {
             request_seen.single_value("x-request-id").expect("an id").to_owned()
         };
-        assert_ne!(id(&one), id(&two));
+        assert_ne!(id(&first), id(&second));
         let none = "forwarding = { x-forwarded = false, via = false, request-id = false }";
         let (request_seen, _) = exchange(subject, none, plain);
         for name in ["x-forwarded-for", "x-forwarded-proto", "via", "x-request-id", "forwarded"] {

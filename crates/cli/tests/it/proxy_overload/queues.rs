@@ -68,7 +68,7 @@ fn no_server_and_no_pool_ever_has_more_than_it_may() {
     let clients: Vec<_> = clients.collect();
     clients.into_iter().for_each(|client| client.join().unwrap());
     assert!(all.max() <= 4, "{all:?}");
-    assert!(each.iter().all(|one| one.max() <= 3), "{each:?}");
+    assert!(each.iter().all(|counter| counter.max() <= 3), "{each:?}");
     let metrics = proxy.metrics_until("each request ended once", |metrics| {
         metrics.sum_known(REQUESTS, &[("end", "done")]) == 480.0
     });

@@ -186,7 +186,7 @@ fn a_response_without_its_end_is_truncated() {
             }
             let lines = json_lines(&proxy, target, if version == "1.0" { 1 } else { 2 });
             let ends: Vec<&Value> = lines.iter().map(|line| &line["end"]).collect();
-            assert!(ends.iter().all(|one| **one == end), "{target} {version}: {ends:?}");
+            assert!(ends.iter().all(|logged_end| **logged_end == end), "{target} {version}: {ends:?}");
         }
     }
     // To a client over TLS, the end of the stream is as the server's.

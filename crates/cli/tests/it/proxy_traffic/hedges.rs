@@ -198,9 +198,10 @@ fn if_both_fail_the_client_gets_an_error() {
     let setup = HedgeSetup::start(HEDGE, "retries = 0");
     for (first, target) in [(true, "/first"), (false, "/second")] {
         let mut client = setup.hedge(target);
-        let (one, other) = if first { (&setup.first, &setup.second) } else { (&setup.second, &setup.first) };
-        one.close();
-        other.close();
+        let (earlier, later) =
+            if first { (&setup.first, &setup.second) } else { (&setup.second, &setup.first) };
+        earlier.close();
+        later.close();
         assert_eq!(read_response(&mut client).status, Some(502));
         let line = log_line(&setup.proxy, target);
         assert_eq!((&line["end"], &line["hedge"]), (&"server_closed".into(), &"failed".into()));

@@ -223,23 +223,28 @@ fn the_response_does_not_wait_for_the_mirror_at_a_drain() {
 #[test]
 fn several_mirrors_get_the_same_content() {
     let _shared = shared_machine();
-    let (app, one, two) = (content_server(), ObedientServer::start(), ObedientServer::start());
-    let text = config(&app.authority, one.authority(), "")
+    let (app, first_mirror, second_mirror) =
+        (content_server(), ObedientServer::start(), ObedientServer::start());
+    let text = config(&app.authority, first_mirror.authority(), "")
         .replace("{ pool = \"shadow\" }", "[{ pool = \"shadow\" }, { pool = \"other\", body-max = 2 }]");
-    let proxy = ProxyUnderTest::weir(&format!("{text}[pool.other]\nservers = [\"{}\"]\n", two.authority()));
+    let proxy =
+        ProxyUnderTest::weir(&format!("{text}[pool.other]\nservers = [\"{}\"]\n", second_mirror.authority()));
     let mut client = send(
         proxy.authority(),
         "POST /1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab",
     );
     assert_eq!(read_response(&mut client).text(), "ab");
-    assert_eq!((one.next_request().body, two.next_request().body), (b"ab".to_vec(), b"ab".to_vec()));
+    assert_eq!(
+        (first_mirror.next_request().body, second_mirror.next_request().body),
+        (b"ab".to_vec(), b"ab".to_vec())
+    );
     let chunked = "POST /2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     let mut client = send(proxy.authority(), &format!("{chunked}3\r\nabc\r\n0\r\n\r\n"));
     assert_eq!(read_response(&mut client).status, Some(200));
-    one.reply(hello());
-    assert_eq!(one.next_request().body, b"abc");
+    first_mirror.reply(hello());
+    assert_eq!(first_mirror.next_request().body, b"abc");
     wait_for(&proxy, DROPPED, &[("mirror", "other"), ("reason", "body_too_large")], 1);
-    assert!(two.has_no_request());
+    assert!(second_mirror.has_no_request());
 }
 
 #[test]

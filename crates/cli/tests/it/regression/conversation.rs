@@ -179,7 +179,7 @@ impl Conversation {
             if name.starts_with('c') {
                 return self.connect(name, "web");
             }
-            let server = name.chars().next().and_then(|one| self.servers.get(&one));
+            let server = name.chars().next().and_then(|letter| self.servers.get(&letter));
             let accepted = server.ok_or("no such server")?.accept();
             let (stream, _) = accepted.map_err(|error| format!("no connection came: {error}"))?;
             self.endpoints.insert(name.to_owned(), Endpoint::new(stream));
@@ -234,7 +234,7 @@ impl Conversation {
     fn wait_for_metric(&self, what: &str) -> StepResult {
         let words: Vec<&str> = what.split(' ').collect();
         let (name, labels) = (words[0], &words[1..words.len() - 1]);
-        let labels: Vec<(&str, &str)> = labels.iter().filter_map(|one| one.split_once('=')).collect();
+        let labels: Vec<(&str, &str)> = labels.iter().filter_map(|label| label.split_once('=')).collect();
         let expected: f64 = words[words.len() - 1].parse().map_err(|_| "a number")?;
         let mut actual = f64::NAN;
         let holds = within(EVENT_TIMEOUT, || {
@@ -249,7 +249,7 @@ impl Conversation {
         let is_unused = within(EVENT_TIMEOUT, || {
             let status = self.proxy.status();
             let servers = status["pools"][0]["servers"].as_array().unwrap();
-            servers.iter().any(|one| one["name"] == server && one["usable"] == false)
+            servers.iter().any(|row| row["name"] == server && row["usable"] == false)
         });
         if is_unused { Ok(()) } else { Err("it gets requests".to_owned()) }
     }
@@ -273,8 +273,9 @@ fn expand_config(config: &str) -> String {
         match words[..] {
             ["LISTENER", name] => format!("[listener.{name}]\nbind = \"127.0.0.1:0\"\n"),
             ["POOL", name, ref servers @ ..] => {
-                let servers =
-                    servers.iter().map(|one| format!("{{ name = \"{one}\", address = \"{{{one}}}\" }}"));
+                let servers = servers
+                    .iter()
+                    .map(|server| format!("{{ name = \"{server}\", address = \"{{{server}}}\" }}"));
                 let servers: Vec<String> = servers.collect();
                 format!("[pool.{name}]\nservers = [{}]\n", servers.join(", "))
             }

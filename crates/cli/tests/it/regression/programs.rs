@@ -40,7 +40,8 @@ fn four_servers() -> Vec<ScriptedServer> {
 /// Formats servers as a list of a config.
 fn server_list(servers: &[ScriptedServer]) -> String {
     let named = NAMES.iter().zip(servers);
-    let listed = named.map(|(name, one)| format!("{{ name = \"{name}\", address = \"{}\" }}", one.authority));
+    let listed =
+        named.map(|(name, server)| format!("{{ name = \"{name}\", address = \"{}\" }}", server.authority));
     listed.collect::<Vec<_>>().join(", ")
 }
 
@@ -74,8 +75,8 @@ fn the_path_of_a_url_is_the_key() {
 }
 
 fn a_full_server_leaves_its_key_to_another() {
-    let (one, other) = (GatedServer::start(), GatedServer::start());
-    let servers: Vec<String> = [&one, &other]
+    let (first, second) = (GatedServer::start(), GatedServer::start());
+    let servers: Vec<String> = [&first, &second]
         .map(|gated| format!("{{ address = \"{}\", maxconn = 1 }}", gated.server.authority))
         .into();
     let proxy = ProxyUnderTest::weir(&format!(
@@ -87,9 +88,9 @@ fn a_full_server_leaves_its_key_to_another() {
     for client in &mut clients {
         client.send(b"GET /test-url HTTP/1.1\r\nHost: t\r\n\r\n");
     }
-    assert_eq!([one.next_target(), other.next_target()], ["/test-url", "/test-url"]);
-    one.admit_one();
-    other.admit_one();
+    assert_eq!([first.next_target(), second.next_target()], ["/test-url", "/test-url"]);
+    first.admit_one();
+    second.admit_one();
     for client in &mut clients {
         assert_eq!(client.read_response().expect("a response").status, 200);
     }
@@ -116,7 +117,8 @@ fn a_cookie_is_found_in_any_field() {
 /// another order.
 fn assert_keys_agree(listed: impl Fn(&str, &ScriptedServer) -> String) {
     let servers = four_servers();
-    let mut all: Vec<String> = NAMES.iter().zip(&servers).map(|(name, one)| listed(name, one)).collect();
+    let mut all: Vec<String> =
+        NAMES.iter().zip(&servers).map(|(name, server)| listed(name, server)).collect();
     let proxy = |first: &str, second: &str| {
         let pool = |name: &str, servers: &str| {
             format!(
@@ -145,20 +147,20 @@ fn assert_keys_agree(listed: impl Fn(&str, &ScriptedServer) -> String) {
 }
 
 fn named_servers_have_their_keys_in_every_pool_and_process() {
-    assert_keys_agree(|name, one| format!("{{ name = \"{name}\", address = \"{}\" }}", one.authority));
+    assert_keys_agree(|name, server| format!("{{ name = \"{name}\", address = \"{}\" }}", server.authority));
 }
 
 fn addresses_have_their_keys_in_every_pool_and_process() {
-    assert_keys_agree(|_, one| format!("\"{}\"", one.authority));
+    assert_keys_agree(|_, server| format!("\"{}\"", server.authority));
 }
 
 /// Formats a route and a pool for each of these servers.
 fn pool_for_each(servers: &[ScriptedServer], more: impl Fn(usize) -> &'static str) -> String {
-    let pools = servers.iter().enumerate().map(|(index, one)| {
+    let pools = servers.iter().enumerate().map(|(index, server)| {
         format!(
             "[[route]]\npath = \"/{index}\"\npool = \"be{index}\"\n[pool.be{index}]\n\
              servers = [{{ name = \"s\", address = \"{}\" }}]\n{}\n",
-            one.authority,
+            server.authority,
             more(index)
         )
     });

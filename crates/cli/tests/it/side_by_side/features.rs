@@ -137,7 +137,7 @@ const FEATURES: &[Feature] = &[
         steps: Some((
             |side| {
                 ["/staff", "/staff -u ann:wrong", "/staff -u bob:secret"]
-                    .map(|one| side.request(one, &[])[0].clone())
+                    .map(|request| side.request(request, &[])[0].clone())
                     .join(", ")
             },
             "401, 401, 401",

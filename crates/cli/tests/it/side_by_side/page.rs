@@ -26,7 +26,7 @@ fn count_lines(text: &str) -> Lines {
     lines
 }
 
-fn of_pair(pair: &Pair) -> (Lines, usize) {
+fn count_pair_lines(pair: &Pair) -> (Lines, usize) {
     (count_lines(&example(pair, pair.program.config_file())), count_lines(&example(pair, "weir.toml")).all)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn generated_page() -> String {
     let mut line = |text: std::fmt::Arguments<'_>| page.write_fmt(text).unwrap();
     line(format_args!("| Config | Program | Lines | of weir |\n| --- | --- | --- | --- |\n"));
     for pair in PAIRS {
-        let (lines, of_weir) = of_pair(pair);
+        let (lines, of_weir) = count_pair_lines(pair);
         let anchor = pair.title.to_lowercase().replace(' ', "-").replace([',', '/'], "");
         line(format_args!(
             "| [{}](#{anchor}) | {} | {} | {of_weir} |\n",
@@ -57,7 +57,7 @@ pub(super) fn generated_page() -> String {
     }
     for program in [Program::Haproxy, Program::Nginx, Program::Caddy] {
         let pairs: Vec<(Lines, usize)> =
-            PAIRS.iter().filter(|pair| pair.program == program).map(of_pair).collect();
+            PAIRS.iter().filter(|pair| pair.program == program).map(count_pair_lines).collect();
         let sum = pairs.iter().fold(Lines::default(), |sum, (lines, _)| Lines {
             all: sum.all + lines.all,
             defaults: sum.defaults + lines.defaults,
@@ -78,7 +78,7 @@ pub(super) fn generated_page() -> String {
     }
     for pair in PAIRS {
         line(format_args!("\n## {}\n\n", pair.title));
-        let (lines, of_weir) = of_pair(pair);
+        let (lines, of_weir) = count_pair_lines(pair);
         let (peer, weir) = (example(pair, pair.program.config_file()), example(pair, "weir.toml"));
         line(format_args!("{}, {} lines:\n\n```\n{peer}```\n\n", pair.program.title(), format_lines(lines)));
         line(format_args!("weir, {of_weir} lines:\n\n```toml\n{weir}```\n"));

@@ -75,7 +75,7 @@ fn judge(proxy: &ComparedProxy, origin: &RecordingOrigin, vector: &Vector, subje
     if !response.as_ref().is_ok_and(|answer| answer.single_value("x-answers") == Some(probe.as_str())) {
         return verdict("UNSAFE", format!("the next client got {response:?}; origin {recorded:?}"));
     }
-    recorded.retain(|one| !one.request.as_ref().is_ok_and(|request| request.target() == probe));
+    recorded.retain(|record| !record.request.as_ref().is_ok_and(|request| request.target() == probe));
     classify(vector, &got, &recorded, subject)
 }
 
@@ -91,8 +91,8 @@ fn matches_form(request: &StrictMessage, form: &[&str]) -> bool {
 
 fn classify(vector: &Vector, got: &Exchange, recorded: &[RecordedRequest], subject: ProxyKind) -> Verdict {
     let mut complete = Vec::new();
-    for one in recorded {
-        match &one.request {
+    for record in recorded {
+        match &record.request {
             Ok(request) => complete.push(request),
             // Any origin rejects a body that the proxy broke off.
             Err(ReadError::Truncated(_)) => {}

@@ -159,9 +159,9 @@ pub(crate) fn reset_on_close(stream: impl AsFd) {
 pub(crate) fn wait_for_close(peer: &ScriptPeer) {
     // Only a reset or a hang-up ends it; unread bytes do not count.
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut one = [PollFd::new(&peer.stream, PollFlags::RDHUP)];
+    let mut poll_fds = [PollFd::new(&peer.stream, PollFlags::RDHUP)];
     let poll_timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
-    let _ = poll(&mut one, Some(&poll_timeout));
+    let _ = poll(&mut poll_fds, Some(&poll_timeout));
 }
 
 /// Waits until the other side, a process on this machine, has read all bytes sent to it.
@@ -224,10 +224,10 @@ impl FullBacklog {
         // One connection fits into a backlog of 0; the later ones find it full.
         for _ in 0..4 {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let one = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
-            let result = connect(&one, &address);
+            let client = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+            let result = connect(&client, &address);
             assert!(matches!(result, Ok(()) | Err(Errno::INPROGRESS)), "{result:?}");
-            sockets.push(one);
+            sockets.push(client);
         }
         let probe = TcpStream::connect_timeout(&address, Duration::from_millis(150));
         assert!(probe.is_err(), "the backlog of 0 has room");

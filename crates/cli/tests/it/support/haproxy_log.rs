@@ -98,17 +98,17 @@ fn is_number(text: &str) -> bool {
 
 /// Parses `1/-1/+3` as numbers; HAProxy writes a plus where a session still continued.
 fn numbers(text: &str) -> Option<Vec<i64>> {
-    text.split('/').map(|one| one.strip_prefix('+').unwrap_or(one).parse().ok()).collect()
+    text.split('/').map(|number| number.strip_prefix('+').unwrap_or(number).parse().ok()).collect()
 }
 
 /// Returns whether a text has the form `06/Feb/2009:12:14:14.655`.
 fn is_date(text: &str) -> bool {
     let form = "00/Aaa/0000:00:00:00.000";
     text.len() == form.len()
-        && text.chars().zip(form.chars()).all(|(one, expected)| match expected {
-            '0' => one.is_ascii_digit(),
-            'A' => one.is_ascii_uppercase(),
-            'a' => one.is_ascii_lowercase(),
-            other => one == other,
+        && text.chars().zip(form.chars()).all(|(character, expected)| match expected {
+            '0' => character.is_ascii_digit(),
+            'A' => character.is_ascii_uppercase(),
+            'a' => character.is_ascii_lowercase(),
+            other => character == other,
         })
 }

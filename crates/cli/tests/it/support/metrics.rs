@@ -135,7 +135,7 @@ impl Sample {
         let is_name = |text: &str| {
             !text.is_empty()
                 && !text.starts_with(|first: char| first.is_ascii_digit())
-                && text.chars().all(|one| one.is_ascii_alphanumeric() || one == '_')
+                && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
         };
         assert!(is_name(name), "{line}");
         let mut labels = BTreeMap::new();
@@ -164,8 +164,8 @@ impl Sample {
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut rest = text.char_indices();
-    while let Some((at, one)) = rest.next() {
-        match one {
+    while let Some((at, character)) = rest.next() {
+        match character {
             '"' => return Some((value, &text[at + 1..])),
             '\\' => match rest.next()?.1 {
                 'n' => value.push('\n'),

@@ -340,7 +340,7 @@ fn parse_field(line: &str) -> Result<(String, String), String> {
     if !is_token(name) {
         return Err(format!("field name {name:?}"));
     }
-    if value.chars().any(|one| (one < ' ' && one != '\t') || one == '\x7f') {
+    if value.chars().any(|character| (character < ' ' && character != '\t') || character == '\x7f') {
         return Err(format!("control in {line:?}"));
     }
     Ok((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()))
@@ -366,7 +366,7 @@ fn check_request(message: &StrictMessage) -> Result<(), String> {
 fn check_status_line(start: &str) -> Result<(), String> {
     let rest = start.strip_prefix("HTTP/1.1 ").or_else(|| start.strip_prefix("HTTP/1.0 "));
     let status = rest.and_then(|rest| rest.get(..3)).and_then(|code| code.parse::<u16>().ok());
-    let controls = start.chars().any(|one| one < ' ' || one == '\x7f');
+    let controls = start.chars().any(|character| character < ' ' || character == '\x7f');
     let spaced = rest.is_some_and(|rest| matches!(rest.as_bytes().get(3), None | Some(b' ')));
     match status {
         Some(100..=999) if spaced && !controls => Ok(()),

@@ -31,6 +31,9 @@ const IDENTIFIER_PARTS: &[(&str, &str)] = &[
     ("whereabouts", "session_dump"),
 ];
 
+/// Complete identifiers that say nothing, and what to write instead.
+const IDENTIFIERS: &[(&str, &str)] = &[("one", "the noun of what it holds")];
+
 /// Words and phrases that no string literal contains, and their replacement.
 const STRING_WORDS: &[(&str, &str)] = &[
     ("afresh", "again"),
@@ -53,6 +56,9 @@ pub(crate) fn problems(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (line, number) in masked.lines().zip(1..) {
         for name in line.split(|character: char| !character.is_alphanumeric() && character != '_') {
+            if let Some((old, new)) = IDENTIFIERS.iter().find(|(old, _)| *old == name) {
+                problems.push(format!("{number}: '{old}': write {new}"));
+            }
             for part in parts(name) {
                 if let Some((old, new)) = IDENTIFIER_PARTS.iter().find(|(old, _)| *old == part) {
                     problems.push(format!("{number}: '{old}' in {name}: write {new}"));
@@ -97,7 +103,8 @@ fn has_word(text: &str, word: &str) -> bool {
         let after = text[at + word.len()..].chars().next();
         // `processor\t:` is a line of /proc/cpuinfo.
         let is_part = |character: Option<char>| {
-            character.is_some_and(|one| one.is_alphanumeric() || ['_', '-', '\\'].contains(&one))
+            character
+                .is_some_and(|character| character.is_alphanumeric() || ['_', '-', '\\'].contains(&character))
         };
         !is_part(before) && !is_part(after)
     })
@@ -111,4 +118,8 @@ fn old_words_are_found_in_names_and_strings() {
     assert!(found[0].starts_with("2: 'folder'") && found[1].starts_with("3: 'processor'"));
     assert!(found[2].starts_with("3: 'processors' in a string"));
     assert!(problems("let preprocessor = \"microprocessor\";").is_empty());
+    assert_eq!(
+        problems("let one = \"one\"; // one\nlet one_load = 1;"),
+        ["1: 'one': write the noun of what it holds"]
+    );
 }

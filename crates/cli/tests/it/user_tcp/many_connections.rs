@@ -21,14 +21,14 @@ fn several_addresses_have_more_connections_than_ports() {
         let fixed = ["load", "--no-baseline", "--no-watch", "--json", "RECORD", "--xdp", "x1", "-n", "12000"];
         pair.weir(1, &[&fixed[..], &["-c", connections], sources, urls].concat())
     };
-    let (one, two) =
+    let (one_url, two_urls) =
         (&["http://10.79.0.1/?s=100"][..], &["http://10.79.0.1/?s=100", "http://10.79.0.11/?s=100"][..]);
     let mut served = 0;
     for (connections, sources, urls) in [
-        (1_000, &[][..], one),
-        (2_000, &[], two),
-        (3_000, &["--source", SOURCES], one),
-        (6_000, &["--source", SOURCES], two),
+        (1_000, &[][..], one_url),
+        (2_000, &[], two_urls),
+        (3_000, &["--source", SOURCES], one_url),
+        (6_000, &["--source", SOURCES], two_urls),
     ] {
         let run = load(&connections.to_string(), sources, urls);
         run.assert_sums();
@@ -40,15 +40,15 @@ fn several_addresses_have_more_connections_than_ports() {
         assert_eq!(pair.stats()["requests"].as_u64(), Some(served));
     }
     for (connections, sources, urls) in
-        [("1001", &[][..], one), ("2001", &[], two), ("6001", &["--source", SOURCES], two)]
+        [("1001", &[][..], one_url), ("2001", &[], two_urls), ("6001", &["--source", SOURCES], two_urls)]
     {
         let run = load(connections, sources, urls);
         assert!(run.code == 1 && run.stderr.contains("1000 ports between two addresses"), "{run:?}");
     }
-    let run = load("10", &["--source", "10.79.0.9"], one);
+    let run = load("10", &["--source", "10.79.0.9"], one_url);
     assert!(run.code != 0 && run.stderr.contains("10.79.0.9"), "{run:?}");
     let check = ["load", "--xdp", "x1", "--check", "-c", "3000", "--source", SOURCES];
-    let check = pair.weir(1, &[&check[..], one].concat());
+    let check = pair.weir(1, &[&check[..], one_url].concat());
     assert!(check.stdout.contains("xdp memory: at most 96.7 MiB for 3000 connections"), "{}", check.stdout);
     drop(server);
 }

@@ -391,20 +391,20 @@ mod tests {
     #[test]
     fn two_builds_of_one_version_are_distinguished() {
         let directory = tempfile::tempdir().unwrap();
-        let one = script(directory.path(), "one", "echo same 1.0 # a");
-        let other = script(directory.path(), "other", "echo same 1.0 # b");
-        assert_eq!(read_version(&one, LONG), read_version(&other, LONG));
-        assert_ne!(hash(&one).unwrap(), hash(&other).unwrap());
+        let first = script(directory.path(), "one", "echo same 1.0 # a");
+        let second = script(directory.path(), "other", "echo same 1.0 # b");
+        assert_eq!(read_version(&first, LONG), read_version(&second, LONG));
+        assert_ne!(hash(&first).unwrap(), hash(&second).unwrap());
         let empty = directory.path().join("empty");
         fs::write(&empty, "").unwrap();
         assert!(describe_file(&empty).ends_with("/empty, 0 bytes, FNV-1a cbf29ce484222325"));
         assert!(describe_file(Path::new("/no/such.so")).starts_with("/no/such.so: "));
         let executables = ExecutableSet {
-            programs: BTreeSet::from([one.to_str().unwrap().to_owned(), "/no/such".to_owned()]),
+            programs: BTreeSet::from([first.to_str().unwrap().to_owned(), "/no/such".to_owned()]),
             libraries: BTreeSet::from(["/no/such.so".to_owned()]),
         };
         let facts = executables.read_with_timeout(LONG);
-        assert!(facts[&format!("program {}", one.display())].starts_with("same 1.0; "));
+        assert!(facts[&format!("program {}", first.display())].starts_with("same 1.0; "));
         assert_eq!(facts["program /no/such"], "not found");
         assert_eq!(facts.len(), 3);
     }
@@ -412,11 +412,11 @@ mod tests {
     #[test]
     fn programs_are_found_as_a_shell_does() {
         let directory = tempfile::tempdir().unwrap();
-        let one = script(directory.path(), "one", "true");
+        let program = script(directory.path(), "one", "true");
         fs::write(directory.path().join("text"), "x").unwrap();
         let path = format!("/no/such:{}", directory.path().display());
-        assert_eq!(find_in_path("one", &path), Some(one.clone()));
-        assert_eq!(find_in_path(one.to_str().unwrap(), ""), Some(one));
+        assert_eq!(find_in_path("one", &path), Some(program.clone()));
+        assert_eq!(find_in_path(program.to_str().unwrap(), ""), Some(program));
         assert_eq!((find_in_path("text", &path), find_in_path("missing", &path)), (None, None));
     }
 }

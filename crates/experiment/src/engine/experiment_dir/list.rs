@@ -81,8 +81,8 @@ pub fn list_experiments(root: &Path) -> ExperimentListing {
     let (directories, is_truncated) = find_directories(root);
     let experiments = directories.into_iter().filter(|(_, marker)| *marker == PLAN_FILE);
     let mut experiments: Vec<ExperimentEntry> = experiments.map(|(path, _)| read_entry(path)).collect();
-    let newest = |one: &ExperimentEntry, other: &ExperimentEntry| {
-        other.started_at.cmp(&one.started_at).then_with(|| one.path.cmp(&other.path))
+    let newest = |left: &ExperimentEntry, right: &ExperimentEntry| {
+        right.started_at.cmp(&left.started_at).then_with(|| left.path.cmp(&right.path))
     };
     sort_by(&mut experiments, newest);
     ExperimentListing { experiments, is_truncated }

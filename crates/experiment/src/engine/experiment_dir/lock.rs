@@ -60,7 +60,7 @@ impl DirLock {
             std::thread::sleep(RETRY_INTERVAL);
             attempts += 1;
         }
-        let own = ProcessIdentity::of_this_process();
+        let own = ProcessIdentity::from_current_process();
         write(&mut file, &serde_json::to_string(&own).unwrap_or_default()).map_err(LockError::Io)?;
         Ok(Self { file })
     }

@@ -182,40 +182,41 @@ fn remedy(error: &ReadError) -> &'static str {
 
 /// Returns the fields in which two plans differ. Rounding errors of numbers in text form are no
 /// difference.
-pub(super) fn plan_differences(one: &ExperimentPlan, other: &ExperimentPlan) -> Vec<String> {
+pub(super) fn plan_differences(left: &ExperimentPlan, right: &ExperimentPlan) -> Vec<String> {
     let fields = |plan: &ExperimentPlan| match serde_json::to_value(plan) {
         Ok(serde_json::Value::Object(fields)) => fields,
         _ => serde_json::Map::new(),
     };
-    let (one, other) = (fields(one), fields(other));
-    let names = one.keys().chain(other.keys().filter(|name| !one.contains_key(*name)));
+    let (left, right) = (fields(left), fields(right));
+    let names = left.keys().chain(right.keys().filter(|name| !left.contains_key(*name)));
     names
-        .filter(|name| match (one.get(*name), other.get(*name)) {
-            (Some(one), Some(other)) => !is_same_value(one, other),
+        .filter(|name| match (left.get(*name), right.get(*name)) {
+            (Some(left), Some(right)) => !is_same_value(left, right),
             _ => true,
         })
         .cloned()
         .collect()
 }
 
-fn is_same_value(one: &serde_json::Value, other: &serde_json::Value) -> bool {
+fn is_same_value(left: &serde_json::Value, right: &serde_json::Value) -> bool {
     use serde_json::Value::{Array, Number, Object};
-    match (one, other) {
-        (Number(one), Number(other)) => match (one.as_f64(), other.as_f64()) {
-            _ if one == other => true,
-            (Some(one), Some(other)) if one.fract() != 0.0 || other.fract() != 0.0 => {
-                (one - other).abs() <= 4.0 * f64::EPSILON * one.abs().max(other.abs())
+    match (left, right) {
+        (Number(left), Number(right)) => match (left.as_f64(), right.as_f64()) {
+            _ if left == right => true,
+            (Some(left), Some(right)) if left.fract() != 0.0 || right.fract() != 0.0 => {
+                (left - right).abs() <= 4.0 * f64::EPSILON * left.abs().max(right.abs())
             }
             _ => false,
         },
-        (Array(one), Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same_value(one, other))
+        (Array(left), Array(right)) => {
+            left.len() == right.len()
+                && left.iter().zip(right).all(|(left, right)| is_same_value(left, right))
         }
-        (Object(one), Object(other)) => {
+        (Object(left), Object(right)) => {
             let is_same =
-                |(name, one): (&String, _)| other.get(name).is_some_and(|it| is_same_value(one, it));
-            one.len() == other.len() && one.iter().all(is_same)
+                |(name, value): (&String, _)| right.get(name).is_some_and(|it| is_same_value(value, it));
+            left.len() == right.len() && left.iter().all(is_same)
         }
-        _ => one == other,
+        _ => left == right,
     }
 }

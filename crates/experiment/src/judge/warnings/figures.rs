@@ -22,50 +22,52 @@ const MEAN_LATENCY_METRIC: &str = "mean_ns";
 const MAX_LATENCY_METRIC: &str = "max_ns";
 const ERROR_METRIC: &str = "error_fraction";
 
+/// Differences of the baseline from itself by more than chance.
 pub(super) fn noise_floor(input: &WarningInput<'_>) -> Vec<WarningFinding> {
-    let (mut distinct, mut wide) = (Vec::new(), Vec::new());
-    let noises = input.comparisons.iter().filter(|one| one.noise && one.primary);
-    for noise in noises {
-        let (Some(ratio), Some((low, high))) = (noise.ratio, noise.interval) else { continue };
-        let alpha = 1.0 - input.blocks.plan.confidence;
-        let sure = noise.p_adjusted.is_some_and(|p| p < alpha);
-        let size = percent((ratio - 1.0).abs());
-        if (low > 1.0 || high < 1.0) && sure {
-            let text = format!(
-                "{} differs from itself by {size}{} ({})",
-                noise.baseline,
-                input.load_suffix(&noise.load),
-                interval((low, high))
-            );
-            distinct.push((Some(noise.arm.clone()), text));
-        }
-        let half_width = (high / low).ln() / 2.0;
-        let is_smaller = |one: &&Comparison| {
-            let size = one.ratio.map_or(f64::INFINITY, |ratio| ratio.ln().abs());
-            is_effect(one) && one.load == noise.load && size < half_width
-        };
-        let smaller: Vec<&str> =
-            input.comparisons.iter().filter(is_smaller).map(|one| one.arm.as_str()).collect();
-        if !smaller.is_empty() {
-            let text = format!(
-                "the noise of {} is only known to within {}{}, which is more than the difference \
-                 found for {}",
-                noise.baseline,
-                percent(half_width.exp_m1()),
-                input.load_suffix(&noise.load),
-                list_up_to(&smaller, NAMED_MAX)
-            );
-            wide.push((Some(noise.arm.clone()), text));
-        }
-    }
-    let mut findings = merge_findings(
-        distinct,
+    let alpha = 1.0 - input.blocks.plan.confidence;
+    let distinct = noises(input).filter(|(noise, (low, high))| {
+        (*low > 1.0 || *high < 1.0) && noise.p_adjusted.is_some_and(|p| p < alpha)
+    });
+    let texts = distinct.filter_map(|(noise, range)| {
+        let size = percent((noise.ratio? - 1.0).abs());
+        let (baseline, under) = (&noise.baseline, input.load_suffix(&noise.load));
+        let text = format!("{baseline} differs from itself by {size}{under} ({})", interval(range));
+        Some((Some(noise.arm.clone()), text))
+    });
+    merge_findings(
+        texts.collect(),
         "; ",
         ", by more than chance: something besides the arms causes a difference. Effects of this size are \
          inconclusive.",
-    );
-    findings.extend(merge_findings(wide, "; ", ": run more blocks to distinguish it from noise."));
-    findings
+    )
+}
+
+/// Differences that are smaller than the range of the noise.
+pub(super) fn noise_range(input: &WarningInput<'_>) -> Vec<WarningFinding> {
+    let texts = noises(input).filter_map(|(noise, (low, high))| {
+        let half_width = (high / low).ln() / 2.0;
+        let is_smaller = |comparison: &&Comparison| {
+            let size = comparison.ratio.map_or(f64::INFINITY, |ratio| ratio.ln().abs());
+            is_effect(comparison) && comparison.load == noise.load && size < half_width
+        };
+        let smaller: Vec<&str> =
+            input.comparisons.iter().filter(is_smaller).map(|comparison| comparison.arm.as_str()).collect();
+        let text = format!(
+            "the noise of {} is only known to within {}{}, which is more than the difference found for {}",
+            noise.baseline,
+            percent(half_width.exp_m1()),
+            input.load_suffix(&noise.load),
+            list_up_to(&smaller, NAMED_MAX)
+        );
+        (!smaller.is_empty()).then(|| (Some(noise.arm.clone()), text))
+    });
+    merge_findings(texts.collect(), "; ", ": run more blocks to distinguish it from noise.")
+}
+
+/// Returns the comparisons of the baseline with itself in the primary metric that have an interval, with it.
+fn noises<'a>(input: &WarningInput<'a>) -> impl Iterator<Item = (&'a Comparison, (f64, f64))> + use<'a> {
+    let noises = input.comparisons.iter().filter(|comparison| comparison.noise && comparison.primary);
+    noises.filter_map(|noise| Some((noise, noise.interval?)))
 }
 
 fn is_effect(comparison: &Comparison) -> bool {
@@ -242,7 +244,7 @@ pub(super) fn missing_metrics(input: &WarningInput<'_>) -> Vec<WarningFinding> {
     }
     let metrics = &input.blocks.plan.metrics;
     let findings = cells.into_iter().filter_map(|((metric, reason), cells)| {
-        let metric = metrics.iter().find(|one| one.name == metric)?;
+        let metric = metrics.iter().find(|plan_metric| plan_metric.name == metric)?;
         Some((
             None,
             format!("{} of {} is not available: {reason}.", noun(metric), list_up_to(&cells, NAMED_MAX)),
@@ -253,7 +255,7 @@ pub(super) fn missing_metrics(input: &WarningInput<'_>) -> Vec<WarningFinding> {
 
 pub(super) fn outliers(input: &WarningInput<'_>) -> Vec<WarningFinding> {
     let mut findings = Vec::new();
-    for comparison in input.comparisons.iter().filter(|one| one.primary) {
+    for comparison in input.comparisons.iter().filter(|comparison| comparison.primary) {
         let scores = log_ratios(&comparison.pairs).and_then(|logs| modified_z_scores(&logs));
         let scores = scores.unwrap_or_default();
         let far = comparison.pairs.iter().zip(&scores).filter(|(_, z)| z.abs() > OUTLIER_Z);

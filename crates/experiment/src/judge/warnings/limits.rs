@@ -113,8 +113,10 @@ pub(super) fn different_bottlenecks(input: &WarningInput<'_>) -> Vec<WarningFind
 
 /// Returns the consequence of different limits on both sides of a comparison.
 fn consequence(input: &WarningInput<'_>, arm: &str, load: &str) -> &'static str {
-    let is_bound = |one: &&Comparison| one.arm == arm && one.load == load && one.bound.is_some();
-    if input.comparisons.iter().any(|one| is_bound(&one)) {
+    let is_bound = |comparison: &&Comparison| {
+        comparison.arm == arm && comparison.load == load && comparison.bound.is_some()
+    };
+    if input.comparisons.iter().any(|comparison| is_bound(&comparison)) {
         "The faster one could have done more: in rates and latencies, the measured difference is a lower \
          bound."
     } else if input.blocks.plan.primary().is_some_and(is_limited_by_bottlenecks) {
@@ -153,8 +155,10 @@ fn counting_overhead(input: &WarningInput<'_>, arm: &Arm, load: &str) -> Option<
     let one_sided = arm_fraction.is_none() || of_baseline.is_none();
     let (arm_fraction, baseline_fraction) = (arm_fraction.unwrap_or(0.0), of_baseline.unwrap_or(0.0));
     let difference = (arm_fraction - baseline_fraction).abs();
-    let is_primary = |one: &&Comparison| one.arm == arm.name && one.load == load && one.primary;
-    let effect = input.comparisons.iter().find(is_primary).and_then(|one| one.ratio);
+    let is_primary = |comparison: &&Comparison| {
+        comparison.arm == arm.name && comparison.load == load && comparison.primary
+    };
+    let effect = input.comparisons.iter().find(is_primary).and_then(|comparison| comparison.ratio);
     let effect = effect.map(|ratio| ratio.ln().abs());
     let explains = effect.is_some_and(|effect| effect > 0.0 && difference >= effect / 2.0);
     if !one_sided && !explains && difference < effect_log(plan.effect) / 2.0 {

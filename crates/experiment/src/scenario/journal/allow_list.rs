@@ -53,7 +53,7 @@ pub(super) struct AllowList {
 }
 
 impl AllowList {
-    pub(super) fn of_this_machine(run: &str) -> Self {
+    pub(super) fn from_this_machine(run: &str) -> Self {
         // Without control groups, no run has made one.
         let hierarchies = read_hierarchies().unwrap_or_default();
         let v1 = hierarchies.v1.into_iter().map(|(_, path)| path);

@@ -55,7 +55,7 @@ impl Place {
 
 /// Returns the name of a run whose process has ended: this process, as if it had started at another time.
 fn dead_run() -> String {
-    let ProcessIdentity { pid, start_ticks } = ProcessIdentity::of_this_process();
+    let ProcessIdentity { pid, start_ticks } = ProcessIdentity::from_current_process();
     format!("{PREFIX}{pid}-{:x}-0", start_ticks + 1)
 }
 
@@ -125,7 +125,7 @@ fn resources_of_a_dead_owner_are_undone_and_those_of_a_living_one_are_kept() {
     fs::rename(place.path("runs").join(&run), &made).unwrap();
     let mut child = sleeper(Some(&dead));
     let ProcessIdentity { pid, start_ticks } = identity(&child);
-    let start = ProcessIdentity::of_this_process().start_ticks;
+    let start = ProcessIdentity::from_current_process().start_ticks;
     let text = text.replace(&run, &dead).replace(&start.to_string(), &(start + 1).to_string());
     let process = format!("{{\"process\":{{\"pid\":{pid},\"start_ticks\":{start_ticks}}}}}\n");
     fs::remove_file(place.journal(&run)).unwrap();
@@ -240,13 +240,13 @@ fn a_new_journal_belongs_to_its_owner() {
     fs::write(place.journal(&dead_run()), "").unwrap();
     let foreign = ["weir-", "weir-x-1-0", "weir-1-x-0", "weir-1-1", "weir-1-1-x", "other", "weir-+1-1-0"];
     foreign.iter().for_each(|run| fs::write(place.journal(run), "").unwrap());
-    assert_eq!(owner_from_run_name(&living), Some(ProcessIdentity::of_this_process()));
+    assert_eq!(owner_from_run_name(&living), Some(ProcessIdentity::from_current_process()));
     let swept = place.sweep();
     assert_eq!(swept.undone_runs, [dead_run()]);
     assert_eq!(swept.refused.len(), foreign.len(), "{swept:?}");
     assert!([&living, &cut].iter().all(|run| place.journal(run).exists()));
     // A journal with the name of a dead process and the first line of another one.
-    let ProcessIdentity { pid, start_ticks } = ProcessIdentity::of_this_process();
+    let ProcessIdentity { pid, start_ticks } = ProcessIdentity::from_current_process();
     let other = format!("{{\"pid\":{pid},\"start_ticks\":{}}}\n", start_ticks + 2);
     fs::write(place.journal(&dead_run()), other).unwrap();
     assert!(

@@ -48,9 +48,10 @@ pub(super) fn number_before(text: &str, label: &str) -> Option<f64> {
 /// Splits a text into a number and the word directly after it.
 fn split_number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
-    let end = text.find(|one: char| !(one.is_ascii_digit() || one == '.')).unwrap_or(text.len());
+    let end =
+        text.find(|character: char| !(character.is_ascii_digit() || character == '.')).unwrap_or(text.len());
     let number: f64 = text[..end].parse().ok()?;
-    let unit = text[end..].split(|one: char| one.is_whitespace() || one == ',').next();
+    let unit = text[end..].split(|character: char| character.is_whitespace() || character == ',').next();
     Some((number, unit.unwrap_or_default()))
 }
 

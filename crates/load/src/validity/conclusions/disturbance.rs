@@ -159,8 +159,8 @@ impl Disturbance {
     fn judge_counts(&self, run: &Run, figures: &[ConclusionValidity]) -> ConclusionValidity {
         let timed_out = run.totals.errors.get("timeout").is_some_and(|count| *count > 0);
         let unsent = self.sending.is_open_loop && !self.sending.sent_all;
-        let delayed = figures.iter().filter(|one| ["rate", "p99.9"].contains(&one.conclusion.as_str()));
-        let worst = delayed.map(|one| one.verdict).max().filter(|_| timed_out || unsent);
+        let delayed = figures.iter().filter(|figure| ["rate", "p99.9"].contains(&figure.conclusion.as_str()));
+        let worst = delayed.map(|figure| figure.verdict).max().filter(|_| timed_out || unsent);
         let counts = conclusion("counts", Some(run.totals.requests as f64));
         ConclusionValidity { verdict: worst.unwrap_or(counts.verdict), ..counts }
     }
@@ -227,8 +227,9 @@ fn distribution_of(hdr: &str) -> Option<LatencyHistogram> {
 /// Returns the ranges of rate, p50 and p99 in the seconds that nothing disturbed, if there are enough.
 fn quiet_figures(run: &Run, observed: Option<&MachineObservation>) -> Option<[Range; 3]> {
     let measured: Vec<&Interval> =
-        run.intervals.iter().filter(|one| one.measured && one.length_s > 0.9).collect();
-    let quiet: Vec<&&Interval> = measured.iter().filter(|one| is_quiet(one, run, observed)).collect();
+        run.intervals.iter().filter(|interval| interval.measured && interval.length_s > 0.9).collect();
+    let quiet: Vec<&&Interval> =
+        measured.iter().filter(|interval| is_quiet(interval, run, observed)).collect();
     let enough = quiet.len() >= QUIET_SECONDS_MIN
         && quiet.len() as f64 >= QUIET_FRACTION_MIN * measured.len() as f64
         && quiet.len() < measured.len();
@@ -236,14 +237,18 @@ fn quiet_figures(run: &Run, observed: Option<&MachineObservation>) -> Option<[Ra
         return None;
     }
     let range = |figure: &dyn Fn(&Interval) -> Option<f64>| -> Option<Range> {
-        let mut values: Vec<f64> = quiet.iter().filter_map(|one| figure(one)).collect();
+        let mut values: Vec<f64> = quiet.iter().filter_map(|interval| figure(interval)).collect();
         values.sort_by(f64::total_cmp);
         // Of many seconds, a tenth at each end is left out.
         let cut = values.len() / 10;
         Some((*values.get(cut)?, *values.get(values.len().checked_sub(cut + 1)?)?))
     };
-    let rate = range(&|one| Some(one.responses as f64 / one.length_s))?;
-    Some([rate, range(&|one| Some(one.p50_ns? as f64))?, range(&|one| Some(one.p99_ns? as f64))?])
+    let rate = range(&|interval| Some(interval.responses as f64 / interval.length_s))?;
+    Some([
+        rate,
+        range(&|interval| Some(interval.p50_ns? as f64))?,
+        range(&|interval| Some(interval.p99_ns? as f64))?,
+    ])
 }
 
 fn is_quiet(interval: &Interval, run: &Run, observed: Option<&MachineObservation>) -> bool {

@@ -23,15 +23,15 @@ pub(super) struct Stretch {
 
 impl Stretch {
     pub(super) fn new(run: &Run, observed: Option<&MachineObservation>) -> Self {
-        let baseline = run.baseline.as_ref().filter(|one| one.good >= UNLOADED_REQUESTS_MIN);
+        let baseline = run.baseline.as_ref().filter(|baseline| baseline.good >= UNLOADED_REQUESTS_MIN);
         let window_s = (run.window.to_s - run.window.from_s).max(1e-9);
         let cpus = (run.cpu.user_s + run.cpu.system_s) / window_s + run.cpu.subject_cpus.unwrap_or(0.0);
         let samples = observed.into_iter().flat_map(|observed| in_window(run, observed));
-        let threads = samples.flat_map(|one| &one.roles).filter_map(|role| role.threads.first());
+        let threads = samples.flat_map(|sample| &sample.roles).filter_map(|role| role.threads.first());
         let used = threads.map(|thread| thread.busy + thread.waiting.unwrap_or(0.0));
         let used = used.chain(run.cpu.per_core.iter().copied()).fold(0.0, f64::max).min(USED_MAX);
         Self {
-            unloaded: baseline.and_then(|one| LatencyHistogram::decode(&one.hdr).ok()),
+            unloaded: baseline.and_then(|baseline| LatencyHistogram::decode(&baseline.hdr).ok()),
             cpu_ns: cpus * 1e9 / run.rates.responses_per_s.max(1e-9) / (1.0 - used),
         }
     }

@@ -47,7 +47,7 @@ fn objective(text: &str, met: bool, value: f64) -> ObjectiveResult {
 }
 
 fn verdict_of(run: &Run, name: &str) -> ValidityLevel {
-    run.validity.conclusions.iter().find(|one| one.conclusion == name).unwrap().verdict
+    run.validity.conclusions.iter().find(|conclusion| conclusion.conclusion == name).unwrap().verdict
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn seconds_without_disturbance_give_the_range() {
         })
         .collect();
     judge_conclusions(&mut run, None);
-    let p99 = run.validity.conclusions.iter().find(|one| one.conclusion == "p99").unwrap();
+    let p99 = run.validity.conclusions.iter().find(|conclusion| conclusion.conclusion == "p99").unwrap();
     assert_eq!(p99.undisturbed, Some((19e6, 20e6)));
     assert_eq!(p99.verdict, ValidityLevel::Valid);
 }
@@ -212,7 +212,7 @@ fn seconds_without_a_stall_prove_that_a_bound_was_missed() {
         .collect();
     run.objectives = vec![objective("p50<1ms", false, 1e7), objective("p99<19.5ms", false, 2e7)];
     judge_conclusions(&mut run, None);
-    let verdicts: Vec<_> = run.objectives.iter().map(|one| one.validity).collect();
+    let verdicts: Vec<_> = run.objectives.iter().map(|objective| objective.validity).collect();
     assert_eq!(verdicts, [Some(ValidityLevel::Valid), Some(ValidityLevel::Invalid)]);
 }
 
@@ -222,8 +222,8 @@ fn a_generator_at_its_limit_proves_upper_bounds_and_nothing_else() {
     run.rates.offered_per_s = None;
     judge_conclusions(&mut run, None);
     assert_eq!(run.validity.verdict, ValidityLevel::Invalid);
-    let mut figures = run.validity.conclusions.iter().filter(|one| one.conclusion != "counts");
-    assert!(figures.all(|one| one.verdict == ValidityLevel::Invalid));
+    let mut figures = run.validity.conclusions.iter().filter(|conclusion| conclusion.conclusion != "counts");
+    assert!(figures.all(|conclusion| conclusion.verdict == ValidityLevel::Invalid));
     run.objectives = vec![objective("p99<25ms", true, 2e7)];
     judge_conclusions(&mut run, None);
     assert_eq!(run.validity.verdict, ValidityLevel::Valid);
@@ -251,7 +251,7 @@ fn faults_of_the_server_stay_what_they_are() {
     let mut run = disturbed("errors", ValidityLevel::Invalid);
     judge_conclusions(&mut run, None);
     assert_eq!(run.validity.verdict, ValidityLevel::Invalid);
-    assert!(run.validity.conclusions.iter().all(|one| one.verdict == ValidityLevel::Valid));
+    assert!(run.validity.conclusions.iter().all(|conclusion| conclusion.verdict == ValidityLevel::Valid));
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_measured_part_of_the_generator_replaces_the_bound_by_its_lags() {
         run.latency.last_byte.response.p99_ns = 20 * MS;
         run.generator.undelayed = undelayed;
         judge_conclusions(&mut run, None);
-        let p99 = run.validity.conclusions.iter().find(|one| one.conclusion == "p99").unwrap();
+        let p99 = run.validity.conclusions.iter().find(|conclusion| conclusion.conclusion == "p99").unwrap();
         (p99.verdict, p99.undisturbed.unwrap().0)
     };
     let sample =
@@ -286,7 +286,11 @@ fn a_measured_part_of_the_generator_replaces_the_bound_by_its_lags() {
 }
 
 fn all_verdicts(run: &Run) -> Vec<(&str, ValidityLevel)> {
-    run.validity.conclusions.iter().map(|one| (one.conclusion.as_str(), one.verdict)).collect()
+    run.validity
+        .conclusions
+        .iter()
+        .map(|conclusion| (conclusion.conclusion.as_str(), conclusion.verdict))
+        .collect()
 }
 
 #[test]
@@ -299,10 +303,10 @@ fn a_run_that_nothing_disturbed_has_each_conclusion_valid() {
     judge_verdict(&mut run);
     let names = ["counts", "rate", "p50", "p90", "p99", "p99.9", "verdict"];
     assert_eq!(all_verdicts(&run), names.map(|name| (name, ValidityLevel::Valid)));
-    let values: Vec<_> = run.validity.conclusions.iter().map(|one| one.value).collect();
+    let values: Vec<_> = run.validity.conclusions.iter().map(|conclusion| conclusion.value).collect();
     assert_eq!(values[..3], [Some(10_000.0), Some(1_000.0), Some(1e7)]);
     assert_eq!(values[6], None);
-    assert!(run.objectives.iter().all(|one| one.validity == Some(ValidityLevel::Valid)));
+    assert!(run.objectives.iter().all(|objective| objective.validity == Some(ValidityLevel::Valid)));
     assert_eq!(run.validity.verdict, ValidityLevel::Suspect, "the server's own fault stays");
 }
 
@@ -334,7 +338,7 @@ fn a_diagnosis_is_as_valid_as_the_medians_that_it_reads() {
         run.diagnosis = Some(record::run::Diagnosis { verdict: verdict.to_owned(), ..Default::default() });
         judge_conclusions(&mut run, None);
         judge_verdict(&mut run);
-        run.validity.conclusion("verdict").map(|one| one.verdict)
+        run.validity.conclusion("verdict").map(|conclusion| conclusion.verdict)
     };
     assert_eq!(judged("user_cpu_bound", 0), Some(ValidityLevel::Valid), "only the p99 was disturbed");
     assert_eq!(judged("user_cpu_bound", 5), Some(ValidityLevel::Invalid));

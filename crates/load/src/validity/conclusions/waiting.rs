@@ -27,7 +27,7 @@ impl ForeignWaiting {
             let late_generator = late_fraction(own, f64::INFINITY, run.rates.responses_per_s, None);
             return Self { generator: own, late_generator, ..Self::default() };
         };
-        Self::of_samples(run, observed, &in_window(run, observed).collect::<Vec<_>>(), run.cpu.foreign_cpus)
+        Self::from_samples(run, observed, &in_window(run, observed).collect::<Vec<_>>(), run.cpu.foreign_cpus)
     }
 
     /// Returns the waiting in the seconds whose p99 is at least that of the run: the slowest responses are theirs. `None`
@@ -35,22 +35,22 @@ impl ForeignWaiting {
     pub(super) fn when_slow(run: &Run, observed: Option<&MachineObservation>) -> Option<Self> {
         let observed = observed?;
         let p99_ns = run.latency.last_byte.response.p99_ns;
-        let measured = || run.intervals.iter().filter(|one| one.measured);
+        let measured = || run.intervals.iter().filter(|interval| interval.measured);
         let slow: Vec<&Interval> =
-            measured().filter(|one| one.p99_ns.is_some_and(|ns| ns >= p99_ns)).collect();
+            measured().filter(|interval| interval.p99_ns.is_some_and(|ns| ns >= p99_ns)).collect();
         let is_slow = |sample: &&MachineSample| {
-            slow.iter().any(|one| (sample.time_s - one.time_s).abs() <= 0.5 * one.length_s)
+            slow.iter().any(|interval| (sample.time_s - interval.time_s).abs() <= 0.5 * interval.length_s)
         };
         let samples: Vec<&MachineSample> = in_window(run, observed).filter(is_slow).collect();
         if samples.is_empty() || slow.len() == measured().count() {
             return None;
         }
-        let foreign: Option<Vec<f64>> = samples.iter().map(|one| one.foreign_cpus).collect();
+        let foreign: Option<Vec<f64>> = samples.iter().map(|sample| sample.foreign_cpus).collect();
         let foreign = foreign.map(|all| mean(all.into_iter())).or(run.cpu.foreign_cpus);
-        Some(Self::of_samples(run, observed, &samples, foreign))
+        Some(Self::from_samples(run, observed, &samples, foreign))
     }
 
-    fn of_samples(
+    fn from_samples(
         run: &Run,
         observed: &MachineObservation,
         samples: &[&MachineSample],
@@ -58,7 +58,7 @@ impl ForeignWaiting {
     ) -> Self {
         let own = run.generator.run_queue_wait_fraction.unwrap_or(0.0);
         let of_role = |name: &str| observed.roles.iter().position(|role| role.name == name);
-        let waiting = |at: usize| mean(samples.iter().filter_map(|one| waiting_of(one, at)));
+        let waiting = |at: usize| mean(samples.iter().filter_map(|sample| waiting_of(sample, at)));
         let share = foreign_cpus.map_or(1.0, |cpus| foreign_share(cpus.max(0.0), samples));
         let passes = |at: usize| match of_role(SUBJECT) == Some(at) && !observed.origins.is_empty() {
             // A proxy runs for the request and for the response.
@@ -70,7 +70,7 @@ impl ForeignWaiting {
             response.mean_ns / 1e9
         });
         let late = |at: usize| {
-            let roles = || samples.iter().filter_map(|one| one.roles.get(at));
+            let roles = || samples.iter().filter_map(|sample| sample.roles.get(at));
             let waited = mean(
                 roles().map(|role| role.threads.iter().filter_map(|thread| thread.waiting).sum::<f64>()),
             );
@@ -118,8 +118,8 @@ impl ForeignWaiting {
 /// Returns the share of other programs in the time that threads wait for a CPU. Threads of the run wait for each other
 /// too. Whoever waits behind a program waits for the rest of its turn, so each counts with its CPU time and its turn.
 fn foreign_share(foreign_cpus: f64, samples: &[&MachineSample]) -> f64 {
-    let roles = samples.iter().map(|one| {
-        one.roles.iter().map(|role| {
+    let roles = samples.iter().map(|sample| {
+        sample.roles.iter().map(|role| {
             let runs_per_s = role.voluntary_switches_per_s + role.involuntary_switches_per_s;
             role.cpus() * (role.cpus() * 1e9 / runs_per_s.max(1e-9)).min(FOREIGN_TURN_NS)
         })
@@ -158,5 +158,5 @@ pub(super) fn in_window<'a>(
     observed: &'a MachineObservation,
 ) -> impl Iterator<Item = &'a MachineSample> + use<'a> {
     let (from_s, to_s) = (run.window.from_s, run.window.to_s);
-    observed.samples.iter().filter(move |one| one.time_s > from_s + 0.2 && one.time_s < to_s + 0.8)
+    observed.samples.iter().filter(move |sample| sample.time_s > from_s + 0.2 && sample.time_s < to_s + 0.8)
 }

@@ -25,11 +25,11 @@ pub(super) fn run(request: &CommandRequest<'_>) -> CommandResult {
 /// Removes counters of listeners, pools and servers that a reload has removed. The snapshots keep
 /// them.
 fn remove_deleted(summary: &mut MetricsSummary, plan: &Plan) {
-    summary.listeners.retain(|name, _| plan.listeners.iter().any(|one| one.name == *name));
-    let find_pool = |name: &str| plan.pools.iter().find(|one| *one.name == *name);
+    summary.listeners.retain(|name, _| plan.listeners.iter().any(|listener| listener.name == *name));
+    let find_pool = |name: &str| plan.pools.iter().find(|pool| *pool.name == *name);
     summary.pools.retain(|name, _| find_pool(name).is_some());
     summary.servers.retain(|(pool_name, name), _| {
-        find_pool(pool_name).is_some_and(|pool| pool.servers.iter().any(|one| one.name == *name))
+        find_pool(pool_name).is_some_and(|pool| pool.servers.iter().any(|server| server.name == *name))
     });
 }
 

@@ -51,16 +51,16 @@ parent.postMessage(JSON.stringify(probe), '*');
 fn pages() -> Vec<(&'static str, String)> {
     let (run, search) = (run_page::run(), run_page::search());
     let (several, several_raw) = synthetic_experiment();
-    let (one, one_raw) = one_load();
+    let (single, single_raw) = one_load();
     let (mut alone, alone_raw) = synthetic_experiment();
     alone.plan.arms.truncate(2);
-    alone.comparisons.retain(|one| one.noise);
+    alone.comparisons.retain(|comparison| comparison.noise);
     vec![
         ("run", run_page::page_of(&run)),
         ("two-runs", run_page::compared(&crate::synthetic::synthetic_run(), &run)),
         ("edge", run_page::edge(&search)),
         ("lab", html(&several, &several_raw).html),
-        ("lab-one-load", html(&one, &one_raw).html),
+        ("lab-one-load", html(&single, &single_raw).html),
         ("lab-one-arm", html(&alone, &alone_raw).html),
     ]
 }

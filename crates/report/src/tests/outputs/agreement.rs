@@ -104,12 +104,12 @@ fn claims_of_run(run: &Run, output: &Output) -> Vec<String> {
     check(!is_none || !plain.contains("is its ceiling"), "a ceiling without a limit");
     check(!has_unexplained_full_cpus(plain), "all CPUs are full, and the subject uses few of them");
     let waiting = |phrase: &str| Some(plain.split_once(phrase)?.0.rsplit(' ').next()?.to_owned());
-    if let (Some(one), Some(other)) =
+    if let (Some(answer), Some(evidence)) =
         (waiting(" % of that is waiting"), waiting(" % of the latency is waiting"))
     {
-        check(one == other, "waiting fraction");
+        check(answer == evidence, "waiting fraction");
     }
-    let missed = run.objectives.iter().filter(|one| !one.met).count();
+    let missed = run.objectives.iter().filter(|objective| !objective.met).count();
     match output.form {
         OutputForm::Markdown => {
             check(output.raw.matches("**missed**").count() == missed, "missed objectives");
@@ -137,7 +137,8 @@ fn claims_of_run(run: &Run, output: &Output) -> Vec<String> {
                 ValidityLevel::Invalid => " not valid",
             };
             check(badge.contains(word), "validity of the badge");
-            let words = run.diagnosis.as_ref().map(|one| experiment::format::code_words(&one.verdict));
+            let words =
+                run.diagnosis.as_ref().map(|diagnosis| experiment::format::code_words(&diagnosis.verdict));
             let is_there = words.is_none_or(|words| plain.to_lowercase().contains(&words.to_lowercase()));
             check(is_there || is_none, "the verdict is not a finding");
         }
@@ -212,7 +213,8 @@ fn contradictions_of_experiment(all: &Experiment, outputs: &[Output]) -> Vec<Str
     let mut found: Vec<String> = outputs.iter().flat_map(faults).collect();
     let head = words(&experiment_headline(all));
     let answer = crate::text::experiment::answer(all);
-    let outcomes: Vec<ComparisonOutcome> = primary_claims(&all.comparisons).map(|one| one.outcome).collect();
+    let outcomes: Vec<ComparisonOutcome> =
+        primary_claims(&all.comparisons).map(|claim| claim.outcome).collect();
     let is_open = |outcome: &ComparisonOutcome| *outcome == ComparisonOutcome::Inconclusive;
     let mut check = |holds: bool, what: String| found.extend((!holds).then_some(what));
     let what = answer.what.to_lowercase();
@@ -239,7 +241,9 @@ fn contradictions_of_experiment(all: &Experiment, outputs: &[Output]) -> Vec<Str
         if output.form != OutputForm::Html {
             check(output.plain.contains(&head), format!("{}: head", output.name));
         }
-        let by_outcome = |outcome: ComparisonOutcome| outcomes.iter().filter(|one| **one == outcome).count();
+        let by_outcome = |outcome: ComparisonOutcome| {
+            outcomes.iter().filter(|claim_outcome| **claim_outcome == outcome).count()
+        };
         match output.form {
             OutputForm::Xml => {
                 let skipped = format!("skipped=\"{}\"", by_outcome(ComparisonOutcome::Inconclusive));
@@ -332,9 +336,9 @@ fn between(text: &str, start: &str, end: &str) -> Option<String> {
 /// Returns experiments as the judge describes them: other ratios, verdicts, numbers of blocks and loads.
 fn generated_experiments() -> Vec<Experiment> {
     let mut all = Vec::new();
-    let (several, one) = (with_loads(&["c10", "c50"]).0, one_load().0);
+    let (several, single) = (with_loads(&["c10", "c50"]).0, one_load().0);
     for number in 0..30_u32 {
-        let mut experiment = if number.is_multiple_of(3) { several.clone() } else { one.clone() };
+        let mut experiment = if number.is_multiple_of(3) { several.clone() } else { single.clone() };
         let factor = [0.6, 0.97, 1.0, 1.02, 1.4, 3.0][number as usize % 6];
         let blocks = [1, 3, 6, 12][number as usize % 4];
         experiment.trials.retain(|trial| trial.position.block <= blocks);
@@ -416,7 +420,7 @@ fn no_output_of_an_experiment_contradicts_another() {
         let outputs = outputs_of_experiment(&experiment, &NoRecords);
         let found = contradictions_of_experiment(&experiment, &outputs);
         assert!(found.is_empty(), "{found:#?}\n{}", outputs[0].raw);
-        seen.extend(primary_claims(&experiment.comparisons).map(|one| format!("{:?}", one.outcome)));
+        seen.extend(primary_claims(&experiment.comparisons).map(|claim| format!("{:?}", claim.outcome)));
     }
     assert!(seen.len() >= 3, "{seen:?}");
 }

@@ -57,7 +57,7 @@ fn contradictions(page: &str, search: &CapacitySearch) -> Vec<String> {
     {
         check(line("sizes").starts_with(&format!("for {}", format_rate(target))), "target of the sizes");
     }
-    of_levels(line("what"), search, &mut check);
+    check_levels(line("what"), search, &mut check);
     if let Some(comparison) = &search.comparison {
         let compared = line("compared");
         for level in comparison.ceiling.iter().chain(&comparison.level) {
@@ -80,7 +80,7 @@ fn contradictions(page: &str, search: &CapacitySearch) -> Vec<String> {
 }
 
 /// Checks the held and the missed level against the ladder, and against the ceiling.
-fn of_levels(what: &str, search: &CapacitySearch, check: &mut impl FnMut(bool, &str)) {
+fn check_levels(what: &str, search: &CapacitySearch, check: &mut impl FnMut(bool, &str)) {
     let conclusion = &search.conclusion;
     for maximum in
         [" is its ceiling", " is their ceiling", " is what this machine can send", " through and no more"]

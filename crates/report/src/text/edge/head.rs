@@ -22,7 +22,7 @@ pub(crate) fn edge_headline(search: &CapacitySearch) -> String {
             search.trials.iter().filter(move |trial| is_of_search(trial) && trial.outcome == outcome);
         trials.map(|trial| (trial, trial.level))
     };
-    let by_level = |one: &(&SearchTrial, f64), other: &(&SearchTrial, f64)| one.1.total_cmp(&other.1);
+    let by_level = |left: &(&SearchTrial, f64), right: &(&SearchTrial, f64)| left.1.total_cmp(&right.1);
     let highest_held = of_outcome(LevelOutcome::Held).max_by(by_level);
     match (highest_held, of_outcome(LevelOutcome::Missed).min_by(by_level)) {
         (Some((trial, level)), _) => {

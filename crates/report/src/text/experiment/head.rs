@@ -8,12 +8,14 @@ use stats::median;
 /// Maximum number of arms in the line; the tables have all.
 const ARMS_MAX: usize = 3;
 
-/// Medians of an arm under a load.
+/// Medians of an arm under a load. A percentile of too few requests is absent.
 struct ArmFigures {
     rate_per_s: f64,
-    p50_ns: f64,
-    p99_ns: f64,
+    percentiles_ns: [Option<f64>; 2],
 }
+
+/// Percentiles of the line, with their metrics.
+const PERCENTILES: [(&str, &str); 2] = [("p50", "p50_ns"), ("p99", "p99_ns")];
 
 /// Formats the median rate, p50 and p99 of each arm: "a: 1.20 k/s, p50 4.10 ms, p99 9.80 ms; b: …". With several
 /// loads it is that with the highest rate of the baseline.
@@ -21,7 +23,7 @@ pub(crate) fn experiment_headline(experiment: &Experiment) -> String {
     let plan = &experiment.plan;
     let rate =
         |load: &str| figures(experiment, &plan.baseline, load).map_or(0.0, |figures| figures.rate_per_s);
-    let load = plan.loads.iter().max_by(|one, other| rate(&one.name).total_cmp(&rate(&other.name)));
+    let load = plan.loads.iter().max_by(|left, right| rate(&left.name).total_cmp(&rate(&right.name)));
     let Some(load) = load.map(|load| load.name.as_str()) else { return "no load".to_owned() };
     let own = plan.arms.iter().filter(|arm| arm.repeats.is_none());
     let (baseline, others): (Vec<&Arm>, Vec<&Arm>) = own.partition(|arm| arm.name == plan.baseline);
@@ -32,8 +34,10 @@ pub(crate) fn experiment_headline(experiment: &Experiment) -> String {
         return "no trial with a rate counts".to_owned();
     }
     let line = |(arm, figures): &(&Arm, ArmFigures)| {
-        let [p50, p99] = [figures.p50_ns, figures.p99_ns].map(|ns| value(ns, "ns"));
-        format!("{}: {}, p50 {p50}, p99 {p99}", arm_title(plan, &arm.name), value(figures.rate_per_s, "1/s"))
+        let mut parts = vec![value(figures.rate_per_s, "1/s")];
+        let known = PERCENTILES.iter().zip(figures.percentiles_ns);
+        parts.extend(known.filter_map(|((name, _), ns)| Some(format!("{name} {}", value(ns?, "ns")))));
+        format!("{}: {}", arm_title(plan, &arm.name), parts.join(", "))
     };
     let mut text = measured.iter().take(ARMS_MAX).map(line).collect::<Vec<_>>().join("; ");
     if measured.len() > ARMS_MAX {
@@ -60,8 +64,8 @@ fn figures(experiment: &Experiment, arm: &str, load: &str) -> Option<ArmFigures>
         let of_cell = cell.and_then(|cell| cell.metrics.get(name)).map(|values| values.median);
         of_cell.or_else(|| of_trials(name)).filter(|value| value.is_finite())
     };
-    let (rate_per_s, p50_ns, p99_ns) = (figure("responses_per_s")?, figure("p50_ns")?, figure("p99_ns")?);
-    Some(ArmFigures { rate_per_s, p50_ns, p99_ns })
+    let percentiles_ns = PERCENTILES.map(|(_, metric)| figure(metric));
+    Some(ArmFigures { rate_per_s: figure("responses_per_s")?, percentiles_ns })
 }
 
 #[cfg(test)]
@@ -83,6 +87,16 @@ mod tests {
         assert!(places.is_sorted() && places[0] == 0, "{places:?}: {text}");
         let (mut several, _) = synthetic_experiment();
         assert!(experiment_headline(&several).contains("; under c"), "{}", experiment_headline(&several));
+        // A percentile of too few requests has no figure; the rate has.
+        let (mut short, _) = one_load();
+        for cell in &mut short.cells {
+            cell.metrics.remove("p99_ns");
+        }
+        for trial in &mut short.trials {
+            trial.metrics.remove("p99_ns");
+        }
+        let head = experiment_headline(&short);
+        assert_eq!((head.matches("/s, p50 ").count(), head.matches("p99").count()), (2, 0), "{head}");
         several.cells.clear();
         several.trials.clear();
         assert_eq!(experiment_headline(&several), "no trial with a rate counts");

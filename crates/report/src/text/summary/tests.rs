@@ -262,10 +262,10 @@ fn no_comparison_contradicts_the_run_or_its_own_intervals() {
     let mut outcomes = std::collections::BTreeSet::new();
     for (number, run) in generated_records().into_iter().chain(stored_records()).enumerate() {
         let (run, text) = compared(run, number);
-        let found = contradictions::of_comparison(&text, &run);
+        let found = contradictions::check_comparison(&text, &run);
         assert!(found.is_empty(), "{found:?}\n{text}");
         let stored = run.comparison.iter().flat_map(|comparison| &comparison.conditions);
-        outcomes.extend(stored.map(|one| format!("{:?}", one.decision)));
+        outcomes.extend(stored.map(|condition| format!("{:?}", condition.decision)));
     }
     assert_eq!(outcomes.len(), 3, "{outcomes:?}");
 }

@@ -91,9 +91,9 @@ fn is_text(line: &ScreenLine) -> bool {
 
 /// Groups consecutive lines that have the same figures.
 fn groups<'a, 'b>(lines: &'b [&'a ScreenLine]) -> impl Iterator<Item = &'b [&'a ScreenLine]> {
-    let same = |one: &&ScreenLine, other: &&ScreenLine| {
-        one.cells.len() == other.cells.len()
-            && one.cells.iter().zip(&other.cells).all(|(one, other)| one.name == other.name)
+    let same = |left: &&ScreenLine, right: &&ScreenLine| {
+        left.cells.len() == right.cells.len()
+            && left.cells.iter().zip(&right.cells).all(|(left, right)| left.name == right.name)
     };
     lines.chunk_by(same)
 }

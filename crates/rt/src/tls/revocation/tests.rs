@@ -57,7 +57,7 @@ fn lists_of_files_in_pem_and_der_are_read_the_newest_first() {
     let year_start_s = |year: i32| date_time_ymd(year, 1, 1).unix_timestamp() as u64;
     let names = ["CN=a", "CN=b", "CN=a"];
     assert!(found.iter().zip(names).all(|((issuer, _), name)| issuer.ends_with(name)), "{found:?}");
-    assert_eq!(found.iter().map(|one| one.1).collect::<Vec<_>>(), [2041, 2032, 2031].map(year_start_s));
+    assert_eq!(found.iter().map(|info| info.1).collect::<Vec<_>>(), [2041, 2032, 2031].map(year_start_s));
     assert_eq!(lists.sessions_end_s(), Some(year_start_s(2031)));
     let lenient = RevocationLists {
         options: RevocationOptions { allows_expired: true, ..lists.options.clone() },

@@ -65,7 +65,7 @@ fn add_selection_problems(args: CommandArgs<'_>, flags: &mut FlagReader<'_>) {
     if let Some(name) = args.text("print")
         && ready::find_ready_made(&name).is_none()
     {
-        let near = suggestion(&name, ready::READY_MADE.iter().map(|one| one.name));
+        let near = suggestion(&name, ready::READY_MADE.iter().map(|experiment| experiment.name));
         let why = format_args!("no ready-made experiment '{name}'{near} (--list lists them)");
         flags.add_problem("print", why);
     }

@@ -76,7 +76,7 @@ fn format_eta(outlook: Eta) -> String {
 /// Returns the width of the widest interval, as a fraction. The positions of intervals stay hidden
 /// until the end.
 fn widest_interval(so_far: &[Comparison]) -> Option<f64> {
-    let width = |one: &Comparison| one.interval.map(|(low, high)| high / low - 1.0);
+    let width = |comparison: &Comparison| comparison.interval.map(|(low, high)| high / low - 1.0);
     let widths: Option<Vec<f64>> = so_far.iter().map(width).collect();
     widths?.into_iter().reduce(f64::max)
 }
@@ -109,10 +109,11 @@ mod tests {
 
     #[test]
     fn only_the_widths_of_intervals_are_shown() {
-        let one = |low: f64, high: f64| Comparison { interval: Some((low, high)), ..Comparison::default() };
-        let width = widest_interval(&[one(1.0, 1.1), one(2.0, 2.5)]).unwrap();
+        let comparison =
+            |low: f64, high: f64| Comparison { interval: Some((low, high)), ..Comparison::default() };
+        let width = widest_interval(&[comparison(1.0, 1.1), comparison(2.0, 2.5)]).unwrap();
         assert!((width - 0.25).abs() < 1e-9);
-        assert_eq!(widest_interval(&[one(1.0, 1.1), Comparison::default()]), None);
+        assert_eq!(widest_interval(&[comparison(1.0, 1.1), Comparison::default()]), None);
         assert_eq!(widest_interval(&[]), None);
     }
 }

@@ -52,10 +52,10 @@ pub(crate) fn contradictions(page: &str, run: &Run) -> Vec<String> {
         "a ceiling and no bottleneck",
     );
     // The waiting fraction is stated by the answer and by the evidence.
-    if let (Some(one), Some(other)) =
+    if let (Some(answer), Some(evidence)) =
         (before(&sentences, " % of that is waiting"), before(page, " % of the latency is waiting"))
     {
-        check(one == other, "waiting fraction");
+        check(answer == evidence, "waiting fraction");
     }
     let wide = super::intervals::wide_intervals(rest);
     check(wide.is_empty(), &format!("wide intervals: {wide:?}"));
@@ -63,7 +63,7 @@ pub(crate) fn contradictions(page: &str, run: &Run) -> Vec<String> {
 }
 
 /// Returns the contradictions between the lines of a comparison, its decisions and the run.
-pub(crate) fn of_comparison(text: &str, run: &Run) -> Vec<String> {
+pub(crate) fn check_comparison(text: &str, run: &Run) -> Vec<String> {
     let Some(comparison) = &run.comparison else { return vec!["no comparison".to_owned()] };
     let mut found = Vec::new();
     let mut check = |holds: bool, what: &str| found.extend((!holds).then(|| what.to_owned()));
