@@ -101,9 +101,11 @@ signals! {
         "/proc/stat minus all roles of the run on the same kernel; steal; schedstat run_delay", |view| {
             let waited = view.role_median(SUBJECT, f::WAITING.read)?;
             let stolen = stolen_cpus(view)?;
-            // Threads that wait for one another's CPU lack no more than the subject does not get.
-            let missing_cpus = (allowed_cpus(view)? - cpus(view, SUBJECT)?).clamp(0.0, waited);
-            (waited > 0.0).then_some(((FOREIGN_CPUS.read)(view)? + stolen) / missing_cpus.max(0.05))
+            // Threads that wait for one another's CPU lack no more than the subject does not get, and others took no
+            // more of its CPUs: the rest of theirs was on CPUs that it may not use.
+            let not_used = (allowed_cpus(view)? - cpus(view, SUBJECT)?).max(0.0);
+            let taken = ((FOREIGN_CPUS.read)(view)? + stolen).min(not_used);
+            (waited > 0.0).then_some(taken / not_used.min(waited).max(0.05))
         };
     STOLEN_OF_TAKEN: Cpu, Fraction, "CPU time that the hypervisor took, of the time taken by others",
         "/proc/stat steal, and /proc/stat minus all roles of the run on the same kernel", |view| {

@@ -110,6 +110,22 @@ fn short_lived_processes_of_requests_belong_to_the_subject() {
 }
 
 #[test]
+fn others_on_cpus_that_the_subject_may_not_use_take_nothing_from_it() {
+    // Two threads on the one CPU that they may use wait for each other; a program takes half of the other CPU.
+    let beside = |used: f64| {
+        let mut run = unowned_cpu_time(0.0, 0);
+        set_subject_cpus(&mut run, used, 0.01, 2);
+        change_samples(&mut run, |sample| {
+            sample.roles[1].threads.iter_mut().for_each(|thread| thread.waiting = Some(0.5));
+        });
+        run.observed[0].roles[1].cpus_allowed = 1;
+        diagnose(&run).verdict
+    };
+    assert_eq!(beside(0.97), "user_cpu_bound");
+    assert_eq!(beside(0.5), "cpu_contended");
+}
+
+#[test]
 fn a_thread_that_spins_without_load_is_not_the_limit() {
     let mut run = run(30, 100 * MS);
     set_subject_cpus(&mut run, 0.99, 0.05, 1);
