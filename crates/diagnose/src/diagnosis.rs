@@ -89,15 +89,15 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     if lacks_baseline(rule, view) {
         evidence.push(BASELINE_MISSING.to_owned());
     }
-    let hidden = hidden_cause(rule, view);
-    evidence.extend(hidden.clone());
+    let doubts: Vec<String> = hidden_cause(rule, view).into_iter().chain(shared_cpus(rule, view)).collect();
+    evidence.extend_from_slice(&doubts);
     let rival = others.iter().find(|(other, rule_match)| other.class != rule.class && rule_match.is_clear);
     Diagnosis {
         verdict: rule.code.to_owned(),
         claim: rule.claim.to_owned(),
-        confidence: confidence(rule, first, rival.is_some(), view).min(match hidden {
-            Some(_) => Confidence::Likely,
-            None => Confidence::Sure,
+        confidence: confidence(rule, first, rival.is_some(), view).min(match doubts[..] {
+            [] => Confidence::Sure,
+            _ => Confidence::Likely,
         }),
         evidence,
         alternatives,
@@ -116,6 +116,20 @@ fn hidden_cause(rule: &VerdictRule, view: &RunView<'_>) -> Option<String> {
     // Only functions tell the kinds of work in user space from one another.
     let needs_samples = rule.class == LimitClass::Cpu && rule.requires(&signals::SUBJECT_USER);
     rule.is_general.then(|| signals::hidden_cause(view, needs_samples)).flatten()
+}
+
+/// Part of the subject's CPUs that others take from which they are a part of the limit as well.
+const PART_OF_OTHERS_MIN: f64 = 0.15;
+
+/// Returns how much of its CPUs others took from a subject that is full because of what they left; `None` for rules
+/// that do not judge that.
+fn shared_cpus(rule: &VerdictRule, view: &RunView<'_>) -> Option<String> {
+    let judges = |signal| rule.requires(signal) || rule.is_proven_by(signal);
+    let judges_what_is_left = judges(&signals::SUBJECT_SATURATION) || judges(&signals::SUBJECT_CONTENTION);
+    let taken = judges_what_is_left.then(|| (signals::PART_OF_OTHERS.read)(view)).flatten();
+    let taken = taken.filter(|taken| *taken >= PART_OF_OTHERS_MIN)?;
+    let taken = format_value(taken, Unit::Fraction);
+    Some(format!("others took {taken} of the CPUs that it may use: without them, it would carry more"))
 }
 
 /// Returns whether the latency without load would tell this delay from the wait for one of a few workers, and is

@@ -7,6 +7,7 @@ use super::resources::FUTEXES;
 use super::short_lived::{short_lived_cpus, system_fraction, user_fraction};
 use super::signal::{Signal, SignalFamily};
 use crate::figures as f;
+use crate::run_view::RunView;
 use crate::unit::Unit;
 use crate::window::{ORIGIN, SUBJECT};
 
@@ -32,6 +33,18 @@ medians! {
     SUBJECT_QUOTA: Quota, "quota periods in which the subject was throttled", role_median(SUBJECT, f::THROTTLED_PERIODS);
     SUBJECT_THROTTLED: Quota, "CPUs that the quota withheld from the subject", role_median(SUBJECT, f::THROTTLED);
     SUBJECT_OVER_QUOTA: Cpu, "subject's CPU time, of its quota", role_median(SUBJECT, f::QUOTA_USED);
+}
+
+/// Returns the CPUs that the subject may use and does not.
+fn unused_cpus(view: &RunView<'_>) -> Option<f64> {
+    Some((allowed_cpus(view)? - cpus(view, SUBJECT)?).max(0.0))
+}
+
+/// Returns the CPUs that others took of those that the subject may use: at most what it left of them. The rest of
+/// theirs was on other CPUs.
+fn cpus_of_others(view: &RunView<'_>) -> Option<f64> {
+    let others = (FOREIGN_CPUS.read)(view)? + stolen_cpus(view)?;
+    Some(others.clamp(0.0, unused_cpus(view)?))
 }
 
 signals! {
@@ -100,13 +113,13 @@ signals! {
     TAKEN_BY_OTHERS: Cpu, Ratio, "CPUs used by others over the CPUs that the subject lacked",
         "/proc/stat minus all roles of the run on the same kernel; steal; schedstat run_delay", |view| {
             let waited = view.role_median(SUBJECT, f::WAITING.read)?;
-            let stolen = stolen_cpus(view)?;
-            // Threads that wait for one another's CPU lack no more than the subject does not get, and others took no
-            // more of its CPUs: the rest of theirs was on CPUs that it may not use.
-            let not_used = (allowed_cpus(view)? - cpus(view, SUBJECT)?).max(0.0);
-            let taken = ((FOREIGN_CPUS.read)(view)? + stolen).min(not_used);
-            (waited > 0.0).then_some(taken / not_used.min(waited).max(0.05))
+            // Threads that wait for one another's CPU lack no more than the subject does not get.
+            let lacked = unused_cpus(view)?.min(waited).max(0.05);
+            (waited > 0.0).then_some(cpus_of_others(view)? / lacked)
         };
+    PART_OF_OTHERS: Cpu, Fraction, "CPU time that others took, of the CPUs that the subject may use",
+        "/proc/stat minus all roles of the run on the same kernel; steal; its affinity and quota",
+        |view| Some(cpus_of_others(view)? / allowed_cpus(view)?.max(1e-9));
     STOLEN_OF_TAKEN: Cpu, Fraction, "CPU time that the hypervisor took, of the time taken by others",
         "/proc/stat steal, and /proc/stat minus all roles of the run on the same kernel", |view| {
             let stolen = stolen_cpus(view)?;

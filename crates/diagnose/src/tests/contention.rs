@@ -164,6 +164,33 @@ fn workers_that_sleep_lose_little_to_a_cpu_that_they_wait_for() {
     assert_first(&run, "cpu_contended");
 }
 
+#[test]
+fn a_full_subject_that_others_share_a_cpu_with_is_not_surely_its_own_limit() {
+    // Three threads fill the one CPU that they may use, but for the part of a program beside them.
+    let beside = |used: f64, others: f64| {
+        let mut run = tls::full_run(0.9, 0.1);
+        set_subject_cpus(&mut run, used, 0.01, 3);
+        change_samples(&mut run, |sample| {
+            sample.foreign_cpus = Some(others);
+            sample.roles[1].threads.iter_mut().for_each(|thread| thread.waiting = Some(0.7));
+            sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.0);
+        });
+        run.observed[0].roles[1].cpus_allowed = 1;
+        diagnose(&run)
+    };
+    let shared = beside(0.74, 0.25);
+    assert_eq!((shared.verdict.as_str(), shared.confidence), ("user_cpu_bound", Confidence::Likely));
+    assert!(shared.evidence.iter().any(|text| text.contains("others took 25 %")), "{shared:#?}");
+    // Decoys: the program hardly runs, or on the other CPU.
+    for alone in [beside(0.95, 0.03), beside(0.97, 0.9)] {
+        assert_eq!(
+            (alone.verdict.as_str(), alone.confidence),
+            ("user_cpu_bound", Confidence::Sure),
+            "{alone:#?}"
+        );
+    }
+}
+
 /// Returns a load whose subject wakes its threads by futexes, and whose threads sleep in these functions.
 fn locking_run(sleeps: &[(&str, f64)], uninterruptible: f64) -> Run {
     let mut run = run(32, 4 * MS);

@@ -63,7 +63,7 @@ fn names_of_functions_come_before_the_bytes_per_handshake() {
 }
 
 /// Returns a run that is sure to be `user_cpu_bound` if its functions have names, `named` of its samples by fraction.
-fn full_run(named: f64, unnamed: f64) -> Run {
+pub(super) fn full_run(named: f64, unnamed: f64) -> Run {
     let mut run = busy_run("ngx_http_gzip_body_filter", "nginx");
     run.baseline = Some(record::run::Baseline {
         good: 100,

@@ -220,6 +220,11 @@ impl VerdictRule {
         self.required.iter().any(|criterion| criterion.signal.name == signal.name)
     }
 
+    /// Returns true if the signal is one of the alternatives that prove it.
+    pub(crate) fn is_proven_by(&self, signal: &Signal) -> bool {
+        self.any_of.iter().any(|criterion| criterion.signal.name == signal.name)
+    }
+
     pub(crate) fn is_supported_by(&self, signal: &Signal) -> bool {
         self.supporting.iter().any(|criterion| criterion.signal.name == signal.name)
     }
