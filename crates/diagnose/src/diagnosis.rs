@@ -12,7 +12,7 @@ use crate::rule_outcome::{RuleMatch, RuleOutcome, evaluate_rule};
 use crate::run_view::RunView;
 use crate::unit::{Unit, format_value};
 use crate::verdicts::{
-    LimitClass, NONE, Perturbation, RATE_LIMITED, RUN_INVALID, UNKNOWN, VERDICTS, VerdictRule,
+    Criterion, LimitClass, NONE, Perturbation, RATE_LIMITED, RUN_INVALID, UNKNOWN, VERDICTS, VerdictRule,
 };
 use crate::window::{ORIGIN, SUBJECT};
 use crate::{fingerprints, resource_headroom, signals, sleep_evidence, time_split};
@@ -76,6 +76,7 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
         fingerprints: fingerprints::find_fingerprints(view),
         ..Diagnosis::default()
     };
+    put_lesser_parts_last(&mut matches, view);
     let Some(((rule, first), others)) = matches.split_first() else {
         return without_bottleneck(view, common);
     };
@@ -89,7 +90,8 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     if lacks_baseline(rule, view) {
         evidence.push(BASELINE_MISSING.to_owned());
     }
-    let doubts: Vec<String> = hidden_cause(rule, view).into_iter().chain(shared_cpus(rule, view)).collect();
+    let doubts = [hidden_cause(rule, view), shared_cpus(rule, view), stalled_transfers(rule, view)];
+    let doubts: Vec<String> = doubts.into_iter().flatten().collect();
     evidence.extend_from_slice(&doubts);
     let rival = others.iter().find(|(other, rule_match)| other.class != rule.class && rule_match.is_clear);
     Diagnosis {
@@ -111,6 +113,26 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     }
 }
 
+/// Puts verdicts that explain the lesser part of the limit behind the others, if one of those shows a limit.
+fn put_lesser_parts_last(matches: &mut [(&VerdictRule, RuleMatch)], view: &RunView<'_>) {
+    if matches.iter().any(|(rule, _)| shows_own_limit(rule)) {
+        // Stable: the rest keeps the order of the table.
+        sort_by_key(matches, |(rule, _)| yields(rule, view));
+    }
+}
+
+/// Returns whether evidence shows the limit, which is in the subject or beyond it.
+fn shows_own_limit(rule: &VerdictRule) -> bool {
+    rule.class != LimitClass::Generator && !rule.is_by_exclusion && rule.yielding.is_empty()
+}
+
+/// Returns whether a verdict comes behind others that hold, because it explains the lesser part of the limit.
+fn yields(rule: &VerdictRule, view: &RunView<'_>) -> bool {
+    let is_met =
+        |criterion: &Criterion| criterion.signal.value(view).is_some_and(|value| criterion.is_met_by(value));
+    rule.yielding.iter().any(is_met)
+}
+
 /// Returns why a narrower cause than that of a general rule is not excluded; `None` for other rules.
 fn hidden_cause(rule: &VerdictRule, view: &RunView<'_>) -> Option<String> {
     // Only functions tell the kinds of work in user space from one another.
@@ -130,6 +152,21 @@ fn shared_cpus(rule: &VerdictRule, view: &RunView<'_>) -> Option<String> {
     let taken = taken.filter(|taken| *taken >= PART_OF_OTHERS_MIN)?;
     let taken = format_value(taken, Unit::Fraction);
     Some(format!("others took {taken} of the CPUs that it may use: without them, it would carry more"))
+}
+
+/// Part of the latency from which stalls in transfers are a part of the limit as well.
+const STALLED_PART_MIN: f64 = 0.3;
+
+/// Returns how much of the latency is waiting for an acknowledgement, which no CPU shortens; `None` for rules that do
+/// not judge CPU time.
+fn stalled_transfers(rule: &VerdictRule, view: &RunView<'_>) -> Option<String> {
+    let is_of_cpus = rule.is_general && rule.class == LimitClass::Cpu;
+    let stalled = is_of_cpus.then(|| (signals::TRANSFER_STALL.read)(view)).flatten();
+    let stalled = stalled.filter(|stalled| *stalled >= STALLED_PART_MIN)?;
+    let stalled = format_value(stalled, Unit::Fraction);
+    Some(format!(
+        "{stalled} of the latency is a wait for an acknowledgement, which no CPU shortens (delayed_ack_stall)"
+    ))
 }
 
 /// Returns whether the latency without load would tell this delay from the wait for one of a few workers, and is

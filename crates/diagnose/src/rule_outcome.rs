@@ -37,11 +37,7 @@ impl<'c> Sign<'c> {
     /// Reads a sign; `None` if it is not observable.
     fn read(criterion: &'c Criterion, view: &RunView<'_>) -> Option<Self> {
         let value = criterion.signal.value(view)?;
-        let holds = match criterion.bound {
-            Bound::AtLeast(bound) => value >= bound,
-            Bound::AtMost(bound) => value <= bound,
-        };
-        Some(Self { criterion, value, holds })
+        Some(Self { criterion, value, holds: criterion.is_met_by(value) })
     }
 
     /// Formats "busiest subject thread, of a core: 99 % (bound: at least 92 %; schedstat of its

@@ -161,6 +161,7 @@ fn bottlenecks() -> String {
                 row.supporting,
             ));
             text.push_str(&evidence_list("Ruled out by", row.excluding));
+            text.push_str(&evidence_list("Comes behind other verdicts that hold, with", row.yielding));
             text.push_str(&format!("- Confused with: {}\n", row.confusions));
             for (_, _, prediction) in row.counter_tests() {
                 text.push_str(&format!("- How to test: {prediction}\n"));

@@ -117,6 +117,18 @@ signals! {
             let lacked = unused_cpus(view)?.min(waited).max(0.05);
             (waited > 0.0).then_some(cpus_of_others(view)? / lacked)
         };
+    LOST_TO_OTHERS: Cpu, Fraction, "CPU time lost to others, of what the subject used and lost",
+        "/proc/stat minus all roles of the run on the same kernel; steal; its affinity and idle CPUs; schedstat run_delay",
+        |view| {
+            let used = cpus(view, SUBJECT)?;
+            let idle = view.sample_median(SUBJECT, f::IDLE_CPUS.read).unwrap_or(0.0);
+            let elsewhere = view.sample_median(SUBJECT, |sample| Some(sample.cpus.len() as f64))?
+                - allowed_cpus_by_affinity(view)?;
+            // Idle CPUs were there to use, but for those that it may not use.
+            let not_idle = (unused_cpus(view)? - (idle - elsewhere).max(0.0)).max(0.0);
+            let lost = cpus_of_others(view)?.min(not_idle).min(view.role_median(SUBJECT, f::WAITING.read)?);
+            Some(lost / (used + lost).max(1e-9))
+        };
     PART_OF_OTHERS: Cpu, Fraction, "CPU time that others took, of the CPUs that the subject may use",
         "/proc/stat minus all roles of the run on the same kernel; steal; its affinity and quota",
         |view| Some(cpus_of_others(view)? / allowed_cpus(view)?.max(1e-9));

@@ -191,6 +191,28 @@ fn a_full_subject_that_others_share_a_cpu_with_is_not_surely_its_own_limit() {
     }
 }
 
+#[test]
+fn a_neighbour_with_the_lesser_part_comes_behind_the_own_limit() {
+    // A thread on two CPUs waits now and then for one, while the other is idle for a part of the time.
+    let beside = |used: f64, waiting: f64, others: f64, idle: f64| {
+        let mut run = tls::full_run(0.9, 0.1);
+        set_subject_cpus(&mut run, used, 0.01, 1);
+        change_samples(&mut run, |sample| {
+            sample.foreign_cpus = Some(others);
+            sample.roles[1].threads.iter_mut().for_each(|thread| thread.waiting = Some(waiting));
+            sample.cpus.iter_mut().for_each(|cpu| cpu.idle = idle / 2.0);
+        });
+        run.observed[0].roles[1].cpus_allowed = 2;
+        diagnose(&run)
+    };
+    let lesser = beside(0.92, 0.22, 0.45, 0.4);
+    assert_eq!(lesser.verdict, "single_thread_bound");
+    assert!(lesser.alternatives.iter().any(|other| other.verdict == "cpu_contended"), "{lesser:#?}");
+    // Alone it comes first, as with the larger part.
+    assert_eq!(beside(0.7, 0.25, 0.45, 0.4).verdict, "cpu_contended");
+    assert_eq!(beside(0.5, 0.5, 1.2, 0.0).verdict, "cpu_contended");
+}
+
 /// Returns a load whose subject wakes its threads by futexes, and whose threads sleep in these functions.
 fn locking_run(sleeps: &[(&str, f64)], uninterruptible: f64) -> Run {
     let mut run = run(32, 4 * MS);

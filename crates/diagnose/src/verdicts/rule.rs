@@ -19,6 +19,13 @@ pub struct Criterion {
 }
 
 impl Criterion {
+    pub(crate) fn is_met_by(&self, value: f64) -> bool {
+        match self.bound {
+            Bound::AtLeast(bound) => value >= bound,
+            Bound::AtMost(bound) => value <= bound,
+        }
+    }
+
     /// Returns whether a value on the right side has a margin, so that chance or a sample of
     /// inexact length does not move it across.
     pub(crate) fn is_clear(&self, value: f64) -> bool {
@@ -196,8 +203,13 @@ pub struct VerdictRule {
     /// True if rules with narrower causes, which are known by functions, stand before it: it is sure only if their
     /// absence is evidence, and not the absence of names.
     pub is_general: bool,
+    /// True if nothing that is full shows it: it explains a limit that no resource does.
+    pub is_by_exclusion: bool,
     /// Excluding signs: one is enough.
     pub excluding: &'static [Criterion],
+    /// Signs of a part in the limit that is not the largest: with one of them, a limit of the subject's own that shows
+    /// comes first.
+    pub yielding: &'static [Criterion],
     pub confusions: &'static str,
     pub remedy: &'static str,
     /// Change that proves it, with the predicted effect.

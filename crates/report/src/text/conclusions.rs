@@ -4,8 +4,8 @@ use record::run::{ObjectiveOutcome, ObjectiveResult, Run};
 use record::units::{format_duration_ns, format_plural, format_rate};
 use record::validity::{CPU_CONTENDED, ConclusionValidity, ValidityLevel};
 
-/// Conclusions that are printed; the record has all.
-const SHOWN: &[&str] = &["counts", "rate", "p50", "p99", "verdict"];
+/// Conclusions about what is printed; the record has all.
+const SHOWN: &[&str] = &["counts", "rate", "p50", "p90", "p99", "p99.9", "verdict"];
 /// Reason of a run without statistics, whose figures no disturbance was judged by.
 const TOO_SHORT: &str = "too_short";
 /// Ratio of the ends of an interval from which it is no figure.

@@ -41,6 +41,7 @@ pub(super) const CPU_STEAL: VerdictRule = VerdictRule {
     ],
     supporting_min: 0,
     excluding: &[HARDLY_WAITS, GENERATOR_THROTTLED, PAGES_RETURN, LOAD_CARRIED, NOTHING_VALID],
+    yielding: &[LESSER_PART],
     confusions: "programs on this kernel (cpu_contended); a quota (cpu_throttled)",
     remedy: "repeat the run later, or on a machine with CPUs of its own; do not rely on the figures of this run",
     counter_test: (
@@ -66,6 +67,7 @@ pub(super) const CPU_CONTENDED: VerdictRule = VerdictRule {
         LOAD_CARRIED,
         NOTHING_VALID,
     ],
+    yielding: &[LESSER_PART],
     confusions: "steal by the hypervisor (cpu_steal); a quota (cpu_throttled); the generator's own threads on the same \
                  CPUs",
     remedy: "repeat the run on an idle machine; pin or isolate the CPUs; do not rely on the \
@@ -84,6 +86,9 @@ const WAITS_FOR_CPU: Criterion = at_least(&s::SUBJECT_WAIT, 0.2);
 const NEEDS_CPU: Criterion = at_least(&s::SUBJECT_DEMAND, 0.5);
 /// Workers that sleep most of a request's time lose little of it to a CPU that they wait for.
 const HARDLY_WAITS: Criterion = at_most(&s::CPU_WAIT_OF_REQUEST, 0.1);
+/// Without the others the throughput would rise by two thirds at most: a limit of the subject's own that shows beside
+/// them would stop it soon.
+const LESSER_PART: Criterion = at_most(&s::LOST_TO_OTHERS, 0.4);
 const OTHERS_HAVE_IT: Criterion = at_least(&s::TAKEN_BY_OTHERS, 0.5);
 const GENERATOR_THROTTLED: Criterion = at_least(&s::GENERATOR_QUOTA, 0.05);
 /// Threads that get their pages back one after the other also wait for a CPU.

@@ -86,6 +86,7 @@ pub(super) const CONNECTION_LIMITED: VerdictRule = VerdictRule {
 
 pub(super) const LATENCY_BOUND: VerdictRule = VerdictRule {
     code: "latency_bound",
+    is_by_exclusion: true,
     answer: waiting::latency_bound,
     claim: "each request takes a time that does not depend on the load, and no resource is full: \
             more connections would raise the throughput",
@@ -151,6 +152,7 @@ pub(super) const LATENCY_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const SUBJECT_LIMITED: VerdictRule = VerdictRule {
     code: "subject_limited",
+    is_by_exclusion: true,
     answer: waiting::subject_limited,
     claim: "a limit inside the subject (a semaphore, a pool, a rate limiter, a sleeping worker) \
             admits no more requests at a time, although none of its resources is full",
