@@ -192,6 +192,21 @@ fn a_full_subject_that_others_share_a_cpu_with_is_not_surely_its_own_limit() {
 }
 
 #[test]
+fn a_full_subject_whose_responses_wait_for_acknowledgements_is_not_surely_its_own_limit() {
+    let full = |transfer_ns: u64| {
+        let mut run = tls::full_run(0.9, 0.1);
+        run.latency.last_byte.service.p50_ns = 90 * MS;
+        run.latency.first_byte.service.p50_ns = 90 * MS - transfer_ns;
+        diagnose(&run)
+    };
+    let stalled = full(41 * MS);
+    assert_eq!((stalled.verdict.as_str(), stalled.confidence), ("user_cpu_bound", Confidence::Likely));
+    assert!(stalled.evidence.iter().any(|text| text.contains("delayed_ack_stall")), "{stalled:#?}");
+    // Decoy: a transfer that takes another time.
+    assert_eq!(full(25 * MS).confidence, Confidence::Sure);
+}
+
+#[test]
 fn a_neighbour_with_the_lesser_part_comes_behind_the_own_limit() {
     // A thread on two CPUs waits now and then for one, while the other is idle for a part of the time.
     let beside = |used: f64, waiting: f64, others: f64, idle: f64| {
