@@ -125,7 +125,7 @@ const FILES: &[(&str, &str)] = files! {
     erlang_four_printers_busy apache_python_cgi varnish_synth_one_connection socat_shell_per_connection
     rust_thread_per_request_sleeps php_shell_exec_awk ocaml_polls_without_waiting node_h2_uploads_window
     nim_forking_neighbour h2o_tiny_file_sixty go_spinning_feed_delay go_h2_uploads_narrow_link
-    caddy_respond_ten c_spinning_doorbell_licences
+    caddy_respond_ten c_spinning_doorbell_licences go_three_tickets tcl_one_loop php_workers_compute
 };
 
 #[cfg(test)]
