@@ -9,7 +9,7 @@ mod waiting;
 use super::rule::VerdictRule;
 
 /// All verdicts except `unknown` and `none`, causes before their consequences: if two hold, the
-/// earlier one explains the later.
+/// earlier one explains the later, unless it [yields](VerdictRule::yielding).
 pub static VERDICTS: &[VerdictRule] = &[
     failures::PORT_EXHAUSTION,
     failures::FD_LIMIT,
