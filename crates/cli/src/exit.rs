@@ -64,16 +64,16 @@ impl Exit {
     /// if the errors of the subject are why it is invalid.
     pub(crate) fn from_run(run: &Run, on_invalid: OnInvalid) -> Self {
         let missed = || run.objectives.iter().filter(|objective| !objective.met);
-        let of_objectives = if missed().next().is_some() { Self::ObjectiveMissed } else { Self::Done };
+        let objectives_exit = if missed().next().is_some() { Self::ObjectiveMissed } else { Self::Done };
         if on_invalid == OnInvalid::Warn {
-            return of_objectives;
+            return objectives_exit;
         }
         let mut outcomes = run.objectives.iter().map(ObjectiveResult::outcome);
         if outcomes.any(|outcome| outcome == ObjectiveOutcome::NotProven) {
             return Self::Invalid;
         }
         if run.validity.verdict != ValidityLevel::Invalid {
-            return of_objectives;
+            return objectives_exit;
         }
         let is_about_errors = missed().any(|objective| limits_errors(&objective.text));
         let proves_errors =

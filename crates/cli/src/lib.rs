@@ -111,15 +111,15 @@ fn with_defaults(
             .map_err(|error| Failure::Usage(vec![InputProblem::new("defaults", error)]))
     };
     // A file that cannot be read is a problem of its flag.
-    let of_file = defaults::add_file(&arguments, &matches, |path| {
+    let file_defaults = defaults::add_file(&arguments, &matches, |path| {
         let text = std::fs::read_to_string(path).ok()?;
         Some(flags::parse_scenario(path, &input_file::without_byte_order_mark(text)))
     });
-    let (matches, mut origins) = match of_file.arguments == arguments {
+    let (matches, mut origins) = match file_defaults.arguments == arguments {
         true => (matches, Vec::new()),
-        false => (parse(&of_file.arguments)?, of_file.origins),
+        false => (parse(&file_defaults.arguments)?, file_defaults.origins),
     };
-    let added = defaults::add_environment(&of_file.arguments, &matches, &variables)?;
+    let added = defaults::add_environment(&file_defaults.arguments, &matches, &variables)?;
     if added.origins.is_empty() {
         return Ok((matches, added.arguments, origins));
     }

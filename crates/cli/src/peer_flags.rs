@@ -44,7 +44,7 @@ pub(crate) fn hint(command: Option<&str>, flag: &str) -> Option<&'static str> {
 pub(crate) fn misread(arguments: &[String]) -> Option<String> {
     let command = arguments.get(1).filter(|command| ["load", "edge"].contains(&command.as_str()))?;
     let words = arguments.get(2..).unwrap_or_default();
-    let of_word = |(at, word): (usize, &String)| {
+    let suggest_correction = |(at, word): (usize, &String)| {
         let next = words.get(at + 1).map(String::as_str);
         if word == "-q" && next.is_some_and(|next| next.parse::<f64>().is_ok()) {
             let rate = next.unwrap_or_default();
@@ -61,7 +61,7 @@ pub(crate) fn misread(arguments: &[String]) -> Option<String> {
         let is_flag = flags::has_long_flag(command, name);
         is_flag.then(|| format!("{word}: long flags have two dashes: --{}", &word[1..]))
     };
-    words.iter().enumerate().find_map(of_word)
+    words.iter().enumerate().find_map(suggest_correction)
 }
 
 #[cfg(test)]

@@ -19,12 +19,12 @@ const GZIP_KIB: u64 = 448;
 
 /// Returns the memory of an encoder, at most.
 pub fn encoder_bytes(coding: Coding, level: u8) -> u64 {
-    let of_level =
+    let find_kib =
         |table: &[u64]| table.get(usize::from(level)).or_else(|| table.last()).copied().unwrap_or(0);
     let kib = match coding {
         Coding::Gzip => GZIP_KIB,
-        Coding::Brotli => of_level(&BROTLI_KIB),
-        Coding::Zstd => of_level(&ZSTD_KIB),
+        Coding::Brotli => find_kib(&BROTLI_KIB),
+        Coding::Zstd => find_kib(&ZSTD_KIB),
     };
     kib << 10
 }

@@ -62,10 +62,10 @@ fn answer_diagnosis(run: &Run, diagnosis: &Diagnosis) -> Answer {
     let rule = find_rule(&diagnosis.verdict);
     let pushed = pushed(&facts).filter(|_| rule.is_none_or(|rule| rule.class != LimitClass::Failure));
     let is_pushed = pushed.is_some();
-    let of_clients = pushed
+    let overriding_answer = pushed
         .or_else(|| is_general(run, &diagnosis.verdict).then(|| accepting::unaccepted(&facts)).flatten());
-    let has_own_answer = of_clients.is_some();
-    let mut answer = of_clients.unwrap_or_else(|| match rule {
+    let has_own_answer = overriding_answer.is_some();
+    let mut answer = overriding_answer.unwrap_or_else(|| match rule {
         Some(rule) => (rule.answer)(&facts),
         None if diagnosis.verdict == NONE => client_only::none(&facts),
         None => client_only::unknown(&facts),

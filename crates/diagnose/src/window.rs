@@ -175,9 +175,9 @@ impl<'a> View<'a> {
         is_included: impl Fn(&FunctionUse) -> bool,
     ) -> Option<f64> {
         let observed = self.machine(role)?.observed;
-        let mut of_role = observed.functions.iter().filter(|function| function.role == role).peekable();
-        of_role.peek()?;
-        Some(of_role.filter(|function| is_included(function)).map(|function| function.self_fraction).sum())
+        let mut functions = observed.functions.iter().filter(|function| function.role == role).peekable();
+        functions.peek()?;
+        Some(functions.filter(|function| is_included(function)).map(|function| function.self_fraction).sum())
     }
 
     pub fn calls(&self, role: &str, call: &str) -> impl Iterator<Item = &'a CallCount> {
@@ -288,8 +288,8 @@ impl<'a> MachineWindow<'a> {
     /// Returns the sums over all ports at the end of a role, with their times, in order.
     pub(crate) fn ends_by_time(&self, role: &str, end: ConnectionEnd) -> Vec<(f64, EndQueues)> {
         let ports = self.ports_of(role, end);
-        let of_snapshot = |snapshot: &QueueSnapshot| Some((snapshot.time_s, snapshot.sum_ends(&ports, end)?));
-        self.snapshots().into_iter().filter_map(of_snapshot).collect()
+        let timed_ends = |snapshot: &QueueSnapshot| Some((snapshot.time_s, snapshot.sum_ends(&ports, end)?));
+        self.snapshots().into_iter().filter_map(timed_ends).collect()
     }
 
     pub(crate) fn ends_median(

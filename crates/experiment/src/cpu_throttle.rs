@@ -214,7 +214,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id() as i32;
         let groups = || fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-        let of_other_controllers = |text: &str| -> Vec<String> {
+        let other_controller_lines = |text: &str| -> Vec<String> {
             let other = |line: &&str| !line.split(':').nth(1).unwrap_or("").starts_with("cpu");
             text.lines().filter(other).map(str::to_owned).collect()
         };
@@ -222,7 +222,7 @@ mod tests {
         match CpuThrottle::start(&[pid], 0.5) {
             Ok(throttle) => {
                 let during = groups();
-                assert_eq!(of_other_controllers(&during), of_other_controllers(&before));
+                assert_eq!(other_controller_lines(&during), other_controller_lines(&before));
                 throttle.stop().unwrap();
                 assert_eq!(groups(), before);
             }

@@ -211,8 +211,9 @@ pub fn declares_arms(text: &str) -> bool {
     let mut problems = Problems::default();
     let (document, _) = parse_document(text, &mut problems);
     let parts = FileParts::split(&document, &mut problems);
-    let of_arms = |factor: &crate::scenario::read::NamedTable| factor.values.text("of") != Some("loads");
-    parts.arms.is_some() || parts.experiment.tables("factors").iter().any(of_arms)
+    let is_arm_factor =
+        |factor: &crate::scenario::read::NamedTable| factor.values.text("of") != Some("loads");
+    parts.arms.is_some() || parts.experiment.tables("factors").iter().any(is_arm_factor)
 }
 
 /// Returns the number of comparisons with the baseline that are tested together: every other arm

@@ -91,13 +91,13 @@ impl LeftOutCounts {
 impl fmt::Display for LeftOutCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} discarded, {} failed", count(self.discarded, "trial"), self.failed)?;
-        let of_block = |number: usize, reason: &str| match number {
+        let describe_not_compared = |number: usize, reason: &str| match number {
             0 => String::new(),
             1 => format!(", 1 not compared: its block {reason}"),
             many => format!(", {many} not compared: their block {reason}"),
         };
-        f.write_str(&of_block(self.block_incomplete, "is incomplete"))?;
-        f.write_str(&of_block(self.block_rerun, "was run again"))
+        f.write_str(&describe_not_compared(self.block_incomplete, "is incomplete"))?;
+        f.write_str(&describe_not_compared(self.block_rerun, "was run again"))
     }
 }
 

@@ -196,9 +196,10 @@ fn plan_put(
         return Err(StoreError::TooLarge(bytes));
     }
     let known = group(objects);
-    let of_name = known.iter().filter(|run| run.name == *records.name);
+    let same_name_runs = known.iter().filter(|run| run.name == *records.name);
     // A clock that was set back gives no older run.
-    let stored_unix_ns = of_name.map(|run| run.stored_unix_ns.saturating_add(1)).fold(now_unix_ns, u64::max);
+    let stored_unix_ns =
+        same_name_runs.map(|run| run.stored_unix_ns.saturating_add(1)).fold(now_unix_ns, u64::max);
     let (runs, others) = current(known);
     let is_stale = |run: &RunEntry| {
         run.is_complete()

@@ -171,9 +171,9 @@ impl Dispatcher {
         let Some(quota) = &self.quota else {
             return if self.closed { 0 } else { count };
         };
-        let of_batch = self.batch_left.min(count);
-        self.batch_left -= of_batch;
-        let taken = if self.closed { of_batch } else { of_batch + quota.take(count - of_batch) };
+        let batch_taken = self.batch_left.min(count);
+        self.batch_left -= batch_taken;
+        let taken = if self.closed { batch_taken } else { batch_taken + quota.take(count - batch_taken) };
         if taken < count {
             self.close();
         }

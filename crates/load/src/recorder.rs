@@ -242,11 +242,11 @@ impl Recorder {
             if let Some(end_ns) = handshake_end_ns {
                 phases.tls_handshake.service.record(end_ns.saturating_sub(connected_ns));
                 phases.tls_handshake.response.record(end_ns.saturating_sub(due_ns));
-                let of_kind = match handshake {
+                let handshake_histogram = match handshake {
                     Some(HandshakeKind::Resumed) => &mut phases.tls_resumed,
                     Some(HandshakeKind::Full) | None => &mut phases.tls_full,
                 };
-                of_kind.record(end_ns.saturating_sub(connected_ns));
+                handshake_histogram.record(end_ns.saturating_sub(connected_ns));
             }
         }
     }

@@ -21,7 +21,7 @@ use cache::{BodyReader, Cache, DiskOpen, DiskPlan, Fill, FillWaiter, Key, Object
 use rt::clock::{MonotonicTime, unix_ns};
 
 pub(crate) use answer_head::AnswerHead;
-pub(crate) use file_memory::{file_memory_fd, open_file_memory};
+pub use file_memory::{file_memory_fd, open_file_memory};
 pub(crate) use piece_rest::PieceRest;
 pub(crate) use status_field::{Forwarded, StatusField};
 
@@ -43,7 +43,7 @@ static OPEN: Mutex<Vec<Weak<Cache>>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 /// A directory cannot be used, or is that of a cache with other settings; or a thread could not be started.
-pub(crate) fn open_caches(plan: &Plan) -> io::Result<()> {
+pub fn open_caches(plan: &Plan) -> io::Result<()> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|cache| cache.strong_count() > 0);
     for plan in plan.caches.iter().filter(|plan| plan.store.get().is_none()) {
@@ -78,7 +78,7 @@ pub(crate) fn open_caches(plan: &Plan) -> io::Result<()> {
 }
 
 /// Prints the first failure of each disk on stderr, and the next one only after a success; metrics count all of them.
-pub(crate) fn report_disk_faults(plan: &Plan) {
+pub fn report_disk_faults(plan: &Plan) {
     for cache in &*plan.caches {
         let fault = cache.store.get().and_then(|store| store.take_disk_fault());
         if let Some((fault, disk)) = fault.zip(cache.disk.as_ref()) {
@@ -112,14 +112,14 @@ fn settings_of(plan: &CachePlan) -> cache::CachePlan {
     }
 }
 
-pub(crate) fn unix_now() -> UnixTime {
+pub fn unix_now() -> UnixTime {
     UnixTime::from_ns(unix_ns())
 }
 
 /// Use of a cache by a request that is forwarded.
 #[derive(Debug)]
 pub(crate) struct CacheUse {
-    pub(crate) plan: Arc<RouteCachePlan>,
+    pub plan: Arc<RouteCachePlan>,
     pub(crate) route: usize,
     pub(crate) policy: RequestPolicy,
     pub(crate) role: CacheRole,
@@ -179,7 +179,7 @@ pub(crate) enum CacheStage {
 #[derive(Debug)]
 pub(crate) struct CacheWait {
     pub(crate) request: SuspendedRequest,
-    pub(crate) pool: PoolId,
+    pub pool: PoolId,
     pub(crate) source: WaitSource,
     /// Time until which it may wait for other requests.
     pub(crate) due: MonotonicTime,

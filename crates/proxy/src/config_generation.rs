@@ -60,8 +60,8 @@ impl ConfigGeneration {
             Rc::new(Pool::new(&plan, id, core_id, Arc::clone(shared), old))
         };
         let pools = shared.pools.enumerate().map(pool).collect();
-        let of_route = |limits: &Vec<Arc<Buckets>>| limits.iter().cloned().map(Limiter::new).collect();
-        let limiters = shared.rate_limits.iter().map(of_route).collect();
+        let route_limiters = |limits: &Vec<Arc<Buckets>>| limits.iter().cloned().map(Limiter::new).collect();
+        let limiters = shared.rate_limits.iter().map(route_limiters).collect();
         let settings_of =
             |route: &RoutePlan| route.settings.by_listener.iter().cloned().map(Rc::new).collect();
         Self {

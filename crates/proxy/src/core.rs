@@ -26,7 +26,7 @@ use rt::splice::PipePool;
 use rt::timers::Timers;
 
 use crate::admission::ListenerLimits;
-use crate::auth::core_state::AuthCore;
+use crate::auth_core::AuthCore;
 pub(crate) use crate::config_generation::ConfigGeneration;
 use crate::exchange_state::Exchange;
 use crate::log::{self, CapturedValue, CoreLog, LoadCounts};
@@ -70,7 +70,7 @@ const SPARE_EXCHANGES_MAX: usize = 256;
 /// State of one core, shared by its connections.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) id: CoreId,
+    pub id: CoreId,
     generations: Generations,
     /// Settings of the plan in force first, then of earlier plans that connections still use.
     listener_settings: RefCell<Vec<Rc<ListenerSettings>>>,
@@ -81,9 +81,9 @@ pub(crate) struct Core {
     pub(crate) timers: Timers,
     pub(crate) deadlines: Deadlines,
     pub(crate) ticks: Ticks,
-    pub(crate) drain: DrainState,
+    pub drain: DrainState,
     pub(crate) load: CoreLoad,
-    pub(crate) balancer: ConnectionBalancer,
+    pub balancer: ConnectionBalancer,
     pub(crate) connection_limit: ConnectionLimit,
     /// True while a task waits for the rate to allow new connections.
     is_rate_timer_running: Cell<bool>,
@@ -126,7 +126,7 @@ pub(crate) struct DrainState {
 #[derive(Debug, Default)]
 pub(crate) struct CoreLoad {
     /// Exchanges and tunnels.
-    pub(crate) in_flight: Cell<usize>,
+    pub in_flight: Cell<usize>,
     /// Requests whose clients have gone and that servers with a limit are still processing.
     pub(crate) abandoned: Cell<usize>,
     /// Requests of the proxy's own.
@@ -177,7 +177,8 @@ pub(crate) struct WorkBuffers {
     pub(crate) rng: fastrand::Rng,
 }
 
-pub(crate) fn pipes_max(descriptors: u64) -> usize {
+/// Returns the maximum number of pipes of a process with this limit of descriptors.
+pub fn pipes_max(descriptors: u64) -> usize {
     PIPES_MAX.min((descriptors / 32) as usize)
 }
 

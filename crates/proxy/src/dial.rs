@@ -67,7 +67,7 @@ const SOURCES_TRIED_MAX: usize = 4;
 /// Source addresses of the connections to a pool's servers. All cores and the health checks use them
 /// in turn. Without any, the kernel chooses.
 #[derive(Debug, Default)]
-pub(crate) struct SourceAddresses {
+pub struct SourceAddresses {
     ipv4: AddressTurn,
     ipv6: AddressTurn,
 }
@@ -80,7 +80,7 @@ struct AddressTurn {
 }
 
 impl SourceAddresses {
-    pub(crate) fn new(addresses: &[IpAddr]) -> Self {
+    pub fn new(addresses: &[IpAddr]) -> Self {
         let turn = |is_ipv4: bool| AddressTurn {
             addresses: addresses.iter().copied().filter(|address| address.is_ipv4() == is_ipv4).collect(),
             connections: AtomicUsize::new(0),
@@ -108,11 +108,7 @@ impl SourceAddresses {
     ///
     /// # Errors
     /// Those of [`rt::dial::connect_in`].
-    pub(crate) async fn connect(
-        &self,
-        target: &Address,
-        namespace: Option<&Namespace>,
-    ) -> io::Result<Stream> {
+    pub async fn connect(&self, target: &Address, namespace: Option<&Namespace>) -> io::Result<Stream> {
         let Address::Tcp(address) = target else {
             return rt::dial::connect_in(target, None, namespace).await;
         };

@@ -18,7 +18,7 @@ pub(crate) use stages::{Attempt, Connecting, DetachedNames};
 use stages::{ProgressTimers, RequestFacts, SlotTerms};
 
 use crate::accept::AcceptedForms;
-use crate::auth::core_state::{AuthWait, RequestAccess};
+use crate::auth_core::{AuthWait, RequestAccess};
 use crate::bandwidth::BandwidthGate;
 use crate::caching::{CacheStage, CacheUse};
 use crate::config_generation::ConfigGeneration;

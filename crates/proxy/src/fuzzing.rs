@@ -5,7 +5,6 @@
 //! returns whether the input was valid enough to test the property. No product code calls them.
 
 mod auth;
-mod maps;
 mod texts;
 mod zones;
 
@@ -17,13 +16,13 @@ use wire::{Framing, Header, Limits, Parsed, RequestHead, RequestKind, ResponseHe
 use crate::balance::sticky::{CookieTimes, ServerTokens, StickyCookie, write_cookie_field};
 use crate::config;
 use crate::cookies::{Cookie, cookies, is_cookie_field};
-use crate::dns::message::{RecordData, RecordType, parse_answer};
 use crate::field_names::{has_underscore, is_identity_field};
 use crate::forward::{
     ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, origin_form,
     write_request, write_response,
 };
 use crate::http_client::ResponseReader;
+pub use crate::maps::check_file as map;
 use crate::plan::{
     Forwarding, PathRule, RouteChange, SameSite, Secret, StickyLimits, StickyMode, StickyPlan, Underscores,
 };
@@ -31,7 +30,7 @@ use crate::request_view::{CertificateField, RequestView};
 use crate::route::{check_target, https_location, rewrite_target};
 use crate::uri::{normalise, split_target};
 pub use auth::auth;
-pub use maps::map;
+use proxy_config::dns_codec::message::{RecordData, RecordType, parse_answer};
 pub use texts::{condition, template};
 use wire::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyVersion};
 pub use zones::{dns_update, tsig_key};

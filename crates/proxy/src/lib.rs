@@ -1,80 +1,62 @@
-//! The reverse proxy: HTTP/1.1, HTTP/2 and TCP from listeners to pools of servers.
+//! The data path of the reverse proxy: HTTP/1.1, HTTP/2 and TCP from listeners to pools of servers.
 //!
-//! Text becomes a [`plan::Plan`] (`config`), a plan runs on cores (`run`), and each request ends as
-//! one `outcome::Outcome`, the only input of log, metrics and admin. Decisions (routing, balancing,
+//! Text becomes a [`plan::Plan`] (crate `proxy_config`), a plan runs on cores ([`run`]), which the crate `proxy_control` starts,
+//! and each request ends as one `outcome::Outcome`, the only input of log, metrics and admin. Decisions (routing, balancing,
 //! the queue, the rewriting of heads) are pure; code that does I/O decides nothing.
 #![forbid(unsafe_code)]
 
-#[macro_use]
-mod code_table;
+#[macro_use(code_table)]
+extern crate proxy_config;
 
 mod accept;
-mod acme;
+pub mod acme_tokens;
 mod admission;
-mod auth;
+mod auth_core;
 mod balance;
-mod bandwidth;
-mod cache_store;
-mod caching;
+pub mod caching;
+pub mod check_state_machine;
 mod client_stream;
-pub mod config;
 mod config_generation;
 mod conn;
-mod control;
 mod cookies;
-mod core;
+pub mod core;
 mod deadline;
-mod dial;
-mod dns;
+pub mod dial;
 mod exchange;
 mod exchange_state;
 mod explain;
-mod field_names;
 mod forward;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod h2_front;
-mod health;
-mod http_client;
 mod ipv4_fmt;
-mod key_digest;
 mod latency_window;
-mod log;
+pub mod log;
 pub mod maintenance;
-mod maps;
 pub mod metrics;
 mod mirror;
-mod outcome;
-mod outlier;
-mod percent;
-pub mod plan;
-mod pool;
-mod private_file;
-mod profile;
+pub mod outcome;
+pub mod outlier;
+pub mod pool;
+pub mod profile;
 mod recoding;
-mod reference;
 mod relay;
 mod request_view;
 mod route;
-mod run;
+pub mod run;
 mod server_conn;
-mod session;
+pub mod session;
 #[cfg(test)]
 mod simulation;
-mod split;
-mod stored_certificate;
 mod suspended_request;
-mod template;
-#[cfg(test)]
-mod test_time;
 mod trace_context;
-mod tracing;
+pub mod tracing;
 mod tunnel;
-mod uri;
 
-pub use control::{
-    FileWatch, ListenAddressInfo, PathStates, ProxyExit, RunningProxy, SandboxPaths, check_start, ctl,
-    handover, start, supervisor,
-};
+#[cfg(any(test, fuzzing))]
+use proxy_config::config;
+#[cfg(test)]
+use proxy_config::test_time;
+use proxy_config::{auth, bandwidth, field_names, http_client, key_digest, maps, plan, template, uri};
+
 pub use explain::{ExplainRequest, Explanation, explain};
-pub use reference::reference;

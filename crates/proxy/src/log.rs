@@ -26,12 +26,12 @@ use std::sync::Arc;
 use server_shell::date::milliseconds;
 use server_shell::log::{LineBatches, TargetPlan};
 
-pub(crate) use json::FIELDS;
+pub use json::FIELDS;
 pub(crate) use line::{LoadCounts, Timers};
 pub(crate) use names::LogNames;
 pub(crate) use secret::redact as redact_url;
 pub(crate) use server_shell::date::{WallClock, http_date};
-pub(crate) use server_shell::log::{LineCounters, LogTarget, LogWriter, TargetCounts};
+pub use server_shell::log::{LineCounters, LogTarget, LogWriter, TargetCounts};
 #[cfg(any(test, fuzzing))]
 pub(crate) use template::line_of_values;
 pub(crate) use template::{CapturedValue, append_captured};
@@ -46,7 +46,7 @@ const SYSLOG_PRIORITY: &[u8; 5] = b"<134>";
 
 /// Logs of a plan, and the sender of their lines, for all cores. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct LogSender {
+pub struct LogSender {
     plans: Arc<[LogPlan]>,
     lines: server_shell::log::LogSender,
 }
@@ -56,7 +56,7 @@ pub(crate) struct LogSender {
 ///
 /// # Errors
 /// Returns the errors of all files that could not be opened, or the error of starting the thread.
-pub(crate) fn start(logs: &[LogPlan], cores: usize) -> io::Result<(LogSender, LogWriter)> {
+pub fn start(logs: &[LogPlan], cores: usize) -> io::Result<(LogSender, LogWriter)> {
     let target = |log: &LogPlan| TargetPlan { target: log.target.clone(), rotation: log.rotation };
     let targets: Vec<TargetPlan> = logs.iter().map(target).collect();
     let (lines, writer) = server_shell::log::start(&targets, cores)?;

@@ -14,8 +14,8 @@ const KNOWN: &str = "status, reason, method, source, listener, route, pool and t
 /// The page of pools in maintenance, in one form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaintenancePage {
-    pub(crate) form: PageForm,
-    pub(crate) has_values: bool,
+    pub form: PageForm,
+    pub has_values: bool,
     content: Box<str>,
     pub(crate) text: Text,
 }
@@ -73,7 +73,7 @@ impl MaintenancePage {
     }
 
     /// Parses the words that [`Self::words`] returns.
-    pub(crate) fn parse(words: &[&str]) -> Result<Self, Vec<PageFault>> {
+    pub fn parse(words: &[&str]) -> Result<Self, Vec<PageFault>> {
         let invalid = || vec![PageFault::Words(words.first().copied().unwrap_or_default().into())];
         let (form, has_values, content) = match words {
             [form, "values", content] => (form, true, content),
@@ -93,7 +93,7 @@ impl MaintenancePage {
         format!("{} {values}{}", self.form.key(), STANDARD.encode(&*self.content))
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.content.len()
     }
 }

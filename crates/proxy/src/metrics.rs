@@ -38,16 +38,16 @@ use std::num::NonZero;
 use std::rc::Rc;
 
 pub(crate) use caching::CacheRefresh;
-pub(crate) use exposition::{MetricsFormat, render};
+pub use exposition::{MetricsFormat, render};
 pub(crate) use h2::{H2Count, H2Counters};
 pub(crate) use h2_servers::Http2Load;
-pub(crate) use histogram::FINE_BOUNDS_NS;
-pub(crate) use reload_results::ReloadResults;
-pub(crate) use snapshot::{SeriesValueRef, Snapshot};
+pub use histogram::{FINE_BOUNDS_NS, HistogramSnapshot};
+pub use reload_results::ReloadResults;
+pub use snapshot::{SeriesValueRef, Snapshot};
 pub use table::reference;
 pub(crate) use tls::{HandshakeResult, HelloResult};
 pub(crate) use traffic::{MirrorDrop, MirrorSide};
-pub(crate) use view::{MetricTotals, MetricsSummary};
+pub use view::{MetricTotals, MetricsSummary};
 
 use crate::log::Timers;
 use crate::outcome::{EndReason, Outcome, RejectReason};
@@ -56,7 +56,7 @@ use auth::AuthCounters;
 use codes::{StatusCounters, status_class};
 use compression::CompressionCounters;
 use exemplars::{ClassExemplars, Exemplar, Exemplars};
-use histogram::{Histogram, HistogramSnapshot};
+use histogram::Histogram;
 use pool::PoolMetrics;
 use table::Metric;
 use tls::{HandshakeCounters, HelloCounters};
@@ -179,7 +179,7 @@ fn new_counters(number: usize) -> Vec<CounterCell> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerSlots {
     /// 0: unlimited.
-    pub(crate) max: u64,
+    pub max: u64,
     pub(crate) in_use: u64,
 }
 

@@ -15,31 +15,31 @@ macro_rules! end_reasons {
     ($($variant:ident, $code:literal, $letter:literal, $status:literal, $doc:literal;)*) => {
         /// Reason of the end of a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub(crate) enum EndReason {
+        pub enum EndReason {
             $(#[doc = $doc] $variant,)*
         }
 
         impl EndReason {
             /// All reasons, in the order of the table: `end as usize` is the index.
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// Returns the code, in `snake_case`, stable, for metrics and JSON logs.
-            pub(crate) fn code(self) -> &'static str {
+            pub fn code(self) -> &'static str {
                 match self { $(Self::$variant => $code,)* }
             }
 
             /// Returns HAProxy's first letter: the party that ended the request.
-            pub(crate) fn letter(self) -> u8 {
+            pub fn letter(self) -> u8 {
                 match self { $(Self::$variant => $letter,)* }
             }
 
             /// Returns the status for the client, if it can still be sent; 0: none.
-            pub(crate) fn status(self) -> u16 {
+            pub fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)* }
             }
 
             /// Returns the meaning.
-            pub(crate) fn doc(self) -> &'static str {
+            pub fn doc(self) -> &'static str {
                 match self { $(Self::$variant => $doc,)* }
             }
         }
@@ -124,7 +124,7 @@ code_table! {
 
 code_table! {
     /// Use of a cache by a request.
-    pub(crate) enum CacheResult:
+    pub enum CacheResult:
     Hit, "hit", "a stored response that was fresh";
     Stale, "stale", "a stored response that was stale, which the request or `stale-while-revalidate` allows";
     StaleIfError, "stale_if_error", "a stored response that was stale, because no server responded";
@@ -152,21 +152,21 @@ macro_rules! end_phases {
     ($($variant:ident, $letter:literal, $doc:literal;)*) => {
         /// Phase in which a request ended: the second letter of HAProxy's termination code.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum EndPhase {
+        pub enum EndPhase {
             $(#[doc = $doc] $variant,)*
         }
 
         impl EndPhase {
             /// All phases, in the order of the table.
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// Returns HAProxy's second letter.
-            pub(crate) fn letter(self) -> u8 {
+            pub fn letter(self) -> u8 {
                 match self { $(Self::$variant => $letter,)* }
             }
 
             /// Returns the meaning.
-            pub(crate) fn doc(self) -> &'static str {
+            pub fn doc(self) -> &'static str {
                 match self { $(Self::$variant => $doc,)* }
             }
         }
@@ -189,17 +189,17 @@ end_phases! {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome<'a> {
     /// The client's address, from a trusted PROXY header if there is one; `None`: unix socket.
-    pub(crate) client: Option<IpAddr>,
+    pub client: Option<IpAddr>,
     /// The client's port; 0 on a unix socket.
     pub(crate) client_port: u16,
     /// Index in [`crate::plan::Plan::listeners`].
-    pub(crate) listener: usize,
+    pub listener: usize,
     /// Index in [`crate::plan::Plan::routes`]; `None`: rejected before routing, or TCP.
     pub(crate) route: Option<usize>,
     /// Index in [`crate::plan::Plan::pools`].
-    pub(crate) pool: Option<PoolId>,
+    pub pool: Option<PoolId>,
     /// Index in the pool's servers.
-    pub(crate) server: Option<ServerId>,
+    pub server: Option<ServerId>,
     /// `None`: a TCP connection, or no head could be read.
     pub(crate) request: Option<LoggedRequest<'a>>,
     /// Status that was sent to the client; 0: none.
@@ -208,14 +208,14 @@ pub(crate) struct Outcome<'a> {
     pub(crate) phase: EndPhase,
     /// Error in the bytes, for `BadRequest` and `BadResponse`.
     pub(crate) refusal: Option<wire::RefusalKind>,
-    pub(crate) times: Times,
+    pub times: Times,
     /// Bytes received from the client for it, head included.
-    pub(crate) bytes_in: u64,
+    pub bytes_in: u64,
     /// Bytes sent to the client for it, head included.
-    pub(crate) bytes_out: u64,
+    pub bytes_out: u64,
     /// Content bytes among the bytes sent.
     pub(crate) content_bytes_out: u64,
-    pub(crate) retries: u8,
+    pub retries: u8,
     /// True if the server connection had carried a request before.
     pub(crate) reused: bool,
     /// True if the server completed a response after its client had left.
@@ -333,10 +333,10 @@ pub(crate) struct RequestTrace {
 /// An attempt at a server that was followed by another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EarlierAttempt {
-    pub(crate) server: Option<ServerId>,
+    pub server: Option<ServerId>,
     pub(crate) start: MonotonicTime,
     pub(crate) end: MonotonicTime,
-    pub(crate) reason: EndReason,
+    pub reason: EndReason,
 }
 
 impl RequestTrace {

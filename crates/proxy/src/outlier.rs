@@ -8,7 +8,7 @@ use crate::plan::OutlierPlan;
 
 code_table! {
     /// Reason why a server is ejected.
-    pub(crate) enum EjectionReason:
+    pub enum EjectionReason:
     Failures, "failures", "too many consecutive failures";
     Errors, "errors", "too many consecutive error responses";
     ErrorRate, "error_rate", "error rate above the maximum";
@@ -58,9 +58,9 @@ pub(crate) fn check_streak(plan: &OutlierPlan, failures: u32, errors: u32) -> Op
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutlierWindow {
-    pub(crate) requests: u32,
+    pub requests: u32,
     /// Number of failures and errors among them.
-    pub(crate) errors: u32,
+    pub errors: u32,
     /// Number of requests with a time to the first byte, and the sum of those times.
     pub(crate) timed: u32,
     pub(crate) first_byte_us: u64,

@@ -1,5 +1,5 @@
 //! A pool as seen by one core: its servers, their idle connections, and the core's requests that
-//! wait for a slot. The state that all cores share is in [`shared`].
+//! wait for a slot. The state that all cores share is in `shared`.
 //!
 //! ```text
 //!              free slot                     connection
@@ -29,11 +29,11 @@ use rt::cores::CoreId;
 use rt::namespace::Namespace;
 use rt::tls::ClientTls;
 
-pub(crate) use cross_core_wakeup::{CoreIndex, CoreWakeups};
-pub(crate) use eligibility::{AdminState, CheckStatus, Eligibility, LastCheck};
-pub(crate) use outlier_counters::OutlierCounters;
+pub use cross_core_wakeup::{CoreIndex, CoreWakeups};
+pub use eligibility::{AdminState, CheckStatus, Eligibility, LastCheck};
+pub use outlier_counters::OutlierCounters;
 pub(crate) use queue::NO_DEADLINE;
-pub(crate) use shared::{CrossCoreState, SharedPool};
+pub use shared::{CrossCoreState, SharedPool};
 pub(crate) use wait_queue::{EnqueueError, EnqueueRequest, Ticket, TicketState};
 
 use adaptive::AdaptiveLimit;
@@ -581,8 +581,8 @@ impl Pool {
     pub(crate) fn idle_connections(&self, server: ServerId) -> usize {
         let server = &self.servers[server];
         let idle_conns = server.idle_conns.borrow();
-        let of_http11 = idle_conns.iter().filter(|conn| conn.http2.is_none()).count();
-        of_http11 + server.http2.get().map_or(0, |http2| http2.idle())
+        let idle_http11 = idle_conns.iter().filter(|conn| conn.http2.is_none()).count();
+        idle_http11 + server.http2.get().map_or(0, |http2| http2.idle())
     }
 
     /// Returns the HTTP/2 connections to a server that are in use.

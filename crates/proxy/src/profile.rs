@@ -25,7 +25,7 @@ use crate::outcome::Times;
 
 code_table! {
     /// Phase of a core's work, in the order of a request.
-    pub(crate) enum ProfilePhase:
+    pub enum ProfilePhase:
     Accept, "accept", "accepting connections and passing them to their core";
     Connection, "connection", "a connection outside the other phases: PROXY header, next state, closing";
     ReadHead, "read_head", "reading a request's head and parsing it";
@@ -76,7 +76,7 @@ pub(crate) struct Profile {
 pub(crate) struct SectionGuard<'a>(Option<(&'a Profile, Option<ProfilePhase>)>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ProfileClock {
+pub enum ProfileClock {
     /// `CLOCK_MONOTONIC`: cheap, but includes preemption.
     #[default]
     Monotonic,
@@ -94,7 +94,7 @@ impl ProfileClock {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProfileCommand {
+pub enum ProfileCommand {
     Start(ProfileClock),
     /// Stop; the totals are kept.
     Stop,
@@ -104,28 +104,28 @@ pub(crate) enum ProfileCommand {
 
 /// One phase, summed over cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PhaseTotals {
-    pub(crate) calls: u64,
-    pub(crate) cpu_ns: u64,
+pub struct PhaseTotals {
+    pub calls: u64,
+    pub cpu_ns: u64,
     /// Number of requests that passed through the phase.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// Their total time in the phase, waiting included.
-    pub(crate) request_ns: u64,
+    pub request_ns: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ProfileTotals {
-    pub(crate) cores: u64,
-    pub(crate) cores_on: u64,
-    pub(crate) phases: [PhaseTotals; PHASE_COUNT],
+pub struct ProfileTotals {
+    pub cores: u64,
+    pub cores_on: u64,
+    pub phases: [PhaseTotals; PHASE_COUNT],
     /// Time that profiling has been on, summed over cores.
-    pub(crate) wall_ns: u64,
+    pub wall_ns: u64,
     /// CPU time of the cores' threads in that time.
-    pub(crate) thread_cpu_ns: u64,
+    pub thread_cpu_ns: u64,
     /// Overhead of profiling; included in the times of the phases.
-    pub(crate) overhead_ns: u64,
+    pub overhead_ns: u64,
     /// Overhead of one section, averaged over the cores.
-    pub(crate) section_cost_ns: u64,
+    pub section_cost_ns: u64,
 }
 
 impl Profile {
@@ -267,7 +267,7 @@ impl Drop for SectionGuard<'_> {
 }
 
 impl ProfileTotals {
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         // Weighted average: each side is the average of its cores.
         let cores = (self.cores + other.cores).max(1);
         self.section_cost_ns =
@@ -285,22 +285,22 @@ impl ProfileTotals {
         self.overhead_ns += other.overhead_ns;
     }
 
-    pub(crate) fn phases_ns(&self) -> u64 {
+    pub fn phases_ns(&self) -> u64 {
         self.phases.iter().map(|phase| phase.cpu_ns).sum()
     }
 
     /// Returns the CPU time of the threads outside all phases: the runtime's own, epoll, timers.
-    pub(crate) fn runtime_ns(&self) -> u64 {
+    pub fn runtime_ns(&self) -> u64 {
         self.thread_cpu_ns.saturating_sub(self.phases_ns())
     }
 
     /// Returns the time spent neither in a phase nor in the runtime: the cores slept.
-    pub(crate) fn idle_ns(&self) -> u64 {
+    pub fn idle_ns(&self) -> u64 {
         self.wall_ns.saturating_sub(self.phases_ns() + self.runtime_ns())
     }
 
     /// Returns the time in phases that was not CPU time of the threads: other threads had the CPU.
-    pub(crate) fn preempted_ns(&self) -> u64 {
+    pub fn preempted_ns(&self) -> u64 {
         self.phases_ns().saturating_sub(self.thread_cpu_ns)
     }
 }

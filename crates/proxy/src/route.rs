@@ -213,7 +213,7 @@ impl HostTable {
         };
         table.suffix_bytes_max = table.wildcards.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
         let first = conditions.iter().position(is_on_listener);
-        table.unconditional = first.filter(|&first| matches_everything(&conditions[first]));
+        table.unconditional = first.filter(|&first| conditions[first].matches_everything());
         table
     }
 
@@ -244,7 +244,7 @@ impl Candidates {
         let mut routes = Vec::new();
         for (index, route) in conditions.iter().enumerate().filter(|(_, route)| matches(route)) {
             routes.push(index);
-            if matches_everything_but_hosts(route) {
+            if route.matches_everything_but_hosts() {
                 break;
             }
         }
@@ -280,26 +280,6 @@ fn find_candidates<'a>(entries: &'a [(Box<str>, Candidates)], key: &str) -> Opti
 fn is_for_suffix(hosts: &[Box<str>], suffix: &str) -> bool {
     let mut suffixes = hosts.iter().filter_map(|host| host.strip_prefix('*'));
     hosts.is_empty() || suffixes.any(|suffix_pattern| suffix.ends_with(suffix_pattern))
-}
-
-/// Returns whether a route matches every request of its listeners.
-pub(crate) fn matches_everything(conditions: &Conditions) -> bool {
-    conditions.hosts.is_empty() && matches_everything_but_hosts(conditions)
-}
-
-fn matches_everything_but_hosts(conditions: &Conditions) -> bool {
-    conditions.methods.is_empty()
-        && conditions.headers.is_empty()
-        && conditions.query.is_empty()
-        && conditions.sources.is_empty()
-        && conditions.when.is_none()
-        && matches_any_path(&conditions.paths)
-}
-
-fn matches_any_path(paths: &[PathCondition]) -> bool {
-    let is_root_prefix =
-        |path: &PathCondition| matches!(path, PathCondition::Prefix(prefix) if **prefix == *"/");
-    paths.is_empty() || paths.iter().any(is_root_prefix)
 }
 
 /// Returns the conditions in the forms used for comparison; those of a config already are.

@@ -30,34 +30,34 @@ use crate::pool::{CoreIndex, CoreWakeups};
 use crate::profile::ProfilePhase;
 use crate::tracing::CoreTraces;
 
-pub(crate) use command::{ApplyPlan, Command, CoreSenders};
+pub use command::{ApplyPlan, Command, CoreSenders};
 
 /// Start values of one core, moved to its thread.
 #[derive(Debug)]
-pub(crate) struct CoreInit {
-    pub(crate) initial: ApplyPlan,
-    pub(crate) inbox: Inbox,
-    pub(crate) commands: mpsc::Receiver<Command>,
+pub struct CoreInit {
+    pub initial: ApplyPlan,
+    pub inbox: Inbox,
+    pub commands: mpsc::Receiver<Command>,
 }
 
 /// Start values that all cores share.
 #[derive(Clone, Debug)]
-pub(crate) struct CommonInit {
-    pub(crate) balancer: ConnectionBalancer,
-    pub(crate) wakeups: CoreWakeups,
-    pub(crate) drain: Drain,
-    pub(crate) connections_max: usize,
+pub struct CommonInit {
+    pub balancer: ConnectionBalancer,
+    pub wakeups: CoreWakeups,
+    pub drain: Drain,
+    pub connections_max: usize,
     /// Number of cores that may still accept connections, also for each other.
-    pub(crate) accepting_cores: Arc<AtomicUsize>,
+    pub accepting_cores: Arc<AtomicUsize>,
 }
 
-pub(crate) const CORE_THREAD: &str = "proxy";
+pub const CORE_THREAD: &str = "proxy";
 /// Time before the end of a drain at which idle tunnels are closed.
 const TUNNEL_CLOSE_LEAD_NS: u64 = 500 * MILLISECOND_NS;
 /// Time for which a closing listening socket still accepts. Closing a listening socket resets the
 /// connections in its accept queue, so the queue is emptied first, while the kernel drops SYNs. In a
 /// drain it takes at most a quarter of the drain timeout.
-pub(crate) const ACCEPT_QUEUE_DRAIN_NS: u64 = 250 * MILLISECOND_NS;
+pub const ACCEPT_QUEUE_DRAIN_NS: u64 = 250 * MILLISECOND_NS;
 /// Maximum extra time if connections are still in the accept queue then.
 const ACCEPT_QUEUE_DRAIN_EXTRA_NS: u64 = 2 * ACCEPT_QUEUE_DRAIN_NS;
 /// Interval at which a draining core checks whether it is done.
@@ -72,11 +72,7 @@ struct CoreListeners {
 }
 
 /// Runs one core to its end. Returns its counters.
-pub(crate) async fn run_core(
-    core_id: CoreId,
-    init: CoreInit,
-    common_init: CommonInit,
-) -> io::Result<Snapshot> {
+pub async fn run_core(core_id: CoreId, init: CoreInit, common_init: CommonInit) -> io::Result<Snapshot> {
     let CoreInit { initial, inbox, commands } = init;
     let ApplyPlan { plan, shared, log, traces, listener_of_socket } = initial;
     let traces = CoreTraces::new(traces, plan.threads);

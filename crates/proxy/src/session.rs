@@ -11,7 +11,7 @@ use rt::tokio::task::yield_now;
 /// Id of a connection, unique for the lifetime of the process: the core, the slot and
 /// the slot's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SessionId {
+pub struct SessionId {
     pub(crate) core: usize,
     pub(crate) slot_key: u64,
 }
@@ -25,7 +25,7 @@ impl std::fmt::Display for SessionId {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid connection id '{0}' (`show connections` lists them)")]
-pub(crate) struct SessionIdError(Box<str>);
+pub struct SessionIdError(Box<str>);
 
 impl FromStr for SessionId {
     type Err = SessionIdError;
@@ -44,7 +44,7 @@ impl FromStr for SessionId {
 
 code_table! {
     #[derive(Default)]
-    pub(crate) enum SessionState:
+    pub enum SessionState:
     ProxyHeader, "proxy-header";
     ClientHello, "client-hello";
     TlsHandshake, "tls-handshake";
@@ -63,26 +63,26 @@ code_table! {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Session {
-    pub(crate) id: SessionId,
+pub struct Session {
+    pub id: SessionId,
     /// `None`: a unix socket.
-    pub(crate) client: Option<(IpAddr, u16)>,
-    pub(crate) listener: Box<str>,
+    pub client: Option<(IpAddr, u16)>,
+    pub listener: Box<str>,
     /// Pool and server of its request, if already selected.
-    pub(crate) pool: Option<Box<str>>,
-    pub(crate) server: Option<Box<str>>,
-    pub(crate) state: SessionState,
-    pub(crate) age_ms: u64,
-    pub(crate) requests: u32,
+    pub pool: Option<Box<str>>,
+    pub server: Option<Box<str>>,
+    pub state: SessionState,
+    pub age_ms: u64,
+    pub requests: u32,
     /// Bytes received from the client. This and the next field count since the connection's start
     /// if the kernel reports them, otherwise only for the request in flight. The next one counts
     /// bytes that the client has acknowledged.
-    pub(crate) bytes_in: u64,
-    pub(crate) bytes_out: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SessionFilter {
+pub enum SessionFilter {
     All,
     Ids(Vec<SessionId>),
     /// Connections with a request at this server of this pool.
@@ -90,19 +90,19 @@ pub(crate) enum SessionFilter {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct SessionQuery {
-    pub(crate) filter: SessionFilter,
+pub struct SessionQuery {
+    pub filter: SessionFilter,
     /// True if the matching connections are to be closed.
-    pub(crate) closes: bool,
-    pub(crate) max: usize,
+    pub closes: bool,
+    pub max: usize,
 }
 
 /// Result of a query.
 #[derive(Debug, Default)]
-pub(crate) struct SessionList {
-    pub(crate) sessions: Vec<Session>,
+pub struct SessionList {
+    pub sessions: Vec<Session>,
     /// Number of matching connections, including those not described.
-    pub(crate) matched: usize,
+    pub matched: usize,
 }
 
 /// Current query to a core's connections.

@@ -15,8 +15,8 @@ use std::task::{Context, Waker};
 use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::cores::CoreId;
 
+use crate::check_state_machine::{CheckOutcome, CheckStateMachine};
 use crate::config;
-use crate::health::{CheckOutcome, CheckStateMachine};
 use crate::log::fixtures;
 use crate::outcome::{EndReason, Outcome};
 use crate::plan::{Balance, Id, IdVec, Plan, PoolId, PoolPlan, Priority, ServerId, ServerPlan};
@@ -166,7 +166,7 @@ impl Simulation {
             shared,
             wakeups,
             pools,
-            state_machines: servers.iter().map(|_| CheckStateMachine::new()).collect(),
+            state_machines: servers.iter().map(|_| CheckStateMachine::default()).collect(),
             healthy: servers.iter().map(|_| true).collect(),
             requests: Vec::new(),
             unfinished: Vec::new(),

@@ -14,14 +14,14 @@ mod otlp;
 mod recorder;
 mod spans;
 
-pub(crate) use export::{TraceExporter, TraceSender, start};
+pub use export::{TraceExporter, TraceSender, start};
 pub(crate) use recorder::CoreTraces;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of spans, for all cores.
 #[derive(Debug, Default)]
-pub(crate) struct TraceCounts {
+pub struct TraceCounts {
     exported: AtomicU64,
     /// Requests over the maximum rate, which have no spans.
     over_rate: AtomicU64,

@@ -166,14 +166,14 @@ impl Fleet {
     pub fn validity(&self, overlap: Option<ValidityReason>) -> Validity {
         let mut reasons = self.reasons();
         reasons.extend(overlap);
-        let of_agents =
+        let agent_figures =
             || self.agents.iter().filter_map(|agent| Some((&agent.name, agent.figures.as_ref()?)));
         let is_bound = |figures: &AgentFigures| {
             let mut reasons = figures.validity.reasons.iter();
             reasons.any(|reason| reason.code == CLIENT_BOUND && reason.verdict == ValidityLevel::Invalid)
         };
-        let all_are_bound = of_agents().all(|(_, figures)| is_bound(figures));
-        for (name, figures) in of_agents() {
+        let all_are_bound = agent_figures().all(|(_, figures)| is_bound(figures));
+        for (name, figures) in agent_figures() {
             for reason in &figures.validity.reasons {
                 let softened = reason.code == CLIENT_BOUND && !all_are_bound;
                 let verdict = if softened { ValidityLevel::Suspect } else { reason.verdict };

@@ -86,11 +86,11 @@ mod tests {
             let mut values: Vec<f64> = (0..length).map(|n| f64::from(n * 5 % 7)).collect();
             assert_eq!(median(&values), median_in_place(&mut values), "{length}");
         }
-        let of_counts = |values: &mut [u32]| median_in_place_by(values, Ord::cmp);
-        assert_eq!(of_counts(&mut []), None);
-        assert_eq!(of_counts(&mut [3]), Some(3.0));
-        assert_eq!(of_counts(&mut [9, 1]), Some(5.0));
-        assert_eq!(of_counts(&mut [9, 1, 2]), Some(2.0));
-        assert_eq!(of_counts(&mut [u32::MAX, u32::MAX]), Some(f64::from(u32::MAX)));
+        let median_of_counts = |values: &mut [u32]| median_in_place_by(values, Ord::cmp);
+        assert_eq!(median_of_counts(&mut []), None);
+        assert_eq!(median_of_counts(&mut [3]), Some(3.0));
+        assert_eq!(median_of_counts(&mut [9, 1]), Some(5.0));
+        assert_eq!(median_of_counts(&mut [9, 1, 2]), Some(2.0));
+        assert_eq!(median_of_counts(&mut [u32::MAX, u32::MAX]), Some(f64::from(u32::MAX)));
     }
 }

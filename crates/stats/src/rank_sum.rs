@@ -44,8 +44,8 @@ fn rank_sum_counts(ranks: &[usize], chosen: usize) -> Vec<f64> {
     counts.swap_remove(chosen)
 }
 
-fn normal_approximation(all: &[f64], of_a: usize, doubled_sum: usize) -> f64 {
-    let (n, m) = (of_a as f64, (all.len() - of_a) as f64);
+fn normal_approximation(all: &[f64], a_count: usize, doubled_sum: usize) -> f64 {
+    let (n, m) = (a_count as f64, (all.len() - a_count) as f64);
     let total = n + m;
     let u = doubled_sum as f64 / 2.0 - n * (n + 1.0) / 2.0;
     let ties = tie_term(all) / (total * (total - 1.0));

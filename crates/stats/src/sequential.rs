@@ -367,14 +367,14 @@ fn explained_difference(values: &[BlockValues]) -> f64 {
 /// Returns whether the disturbed trials are the arm's more or less often than by chance.
 fn is_arm_disturbed(values: &[BlockValues]) -> bool {
     let trials = values.iter().flat_map(|block| block.disturbances().enumerate());
-    let (mut of_arm, mut all) = (0, 0);
+    let (mut arm_disturbances, mut all) = (0, 0);
     for (position, size) in trials {
         all += usize::from(size > DISTURBED_LOG);
-        of_arm += usize::from(size > DISTURBED_LOG && position == 0);
+        arm_disturbances += usize::from(size > DISTURBED_LOG && position == 0);
     }
     let chance = if values.iter().any(|block| block.repeat.is_some()) { 1.0 / 3.0 } else { 0.5 };
-    coin_upper_tail(of_arm, all, chance) <= ARM_DISTURBED_MORE_P
-        || coin_upper_tail(all - of_arm, all, 1.0 - chance) <= ARM_DISTURBED_LESS_P
+    coin_upper_tail(arm_disturbances, all, chance) <= ARM_DISTURBED_MORE_P
+        || coin_upper_tail(all - arm_disturbances, all, 1.0 - chance) <= ARM_DISTURBED_LESS_P
 }
 
 /// Returns the resolution of values, as a logarithm: their smallest difference, if some of them are equal. Values

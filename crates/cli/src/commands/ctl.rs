@@ -29,10 +29,10 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         return Err(vec![InputProblem::new("COMMAND", text)].into());
     };
     if name == "help" {
-        print(&proxy::ctl::help());
+        print(&proxy_control::ctl::help());
         return Ok(Exit::Done);
     }
-    if name == proxy::handover::COMMAND {
+    if name == proxy_control::handover::COMMAND {
         let text = "reserved for a new process: weir proxy --upgrade-from PATH";
         return Err(vec![InputProblem::new(&**name, text)].into());
     }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
-use proxy::config::{self, ParsedConfig};
-use proxy::handover::InheritedSockets;
-use proxy::plan::Plan;
-use proxy::supervisor::{Supervisor, SupervisorCommand, SupervisorContext};
-use proxy::{ExplainRequest, FileWatch, RunningProxy, SandboxPaths};
+use proxy::ExplainRequest;
+use proxy_config::config::{self, ParsedConfig};
+use proxy_config::plan::Plan;
+use proxy_control::handover::InheritedSockets;
+use proxy_control::supervisor::{Supervisor, SupervisorCommand, SupervisorContext};
+use proxy_control::{FileWatch, RunningProxy, SandboxPaths};
 use record::problem::InputProblem;
 use rt::address::Address;
 use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
@@ -67,7 +68,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     }
     if args.is_set("check") {
         let name = file.as_ref().map_or_else(|| "flags".to_owned(), |file| file.display().to_string());
-        let problems = proxy::check_start(&name, &plan);
+        let problems = proxy_control::check_start(&name, &plan);
         if !problems.is_empty() {
             return Err(problems.into());
         }
@@ -83,7 +84,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     });
     let inherited = inherit_sockets(args, plan.privileges.user)?;
     let held_signals = block_signals(SignalSet::All)?;
-    let mut running = proxy::start(plan, &sandbox_paths, drain.clone(), inherited)?;
+    let mut running = proxy_control::start(plan, &sandbox_paths, drain.clone(), inherited)?;
     let (commands_sender, commands) = mpsc::channel();
     let (reopen, stop, control) = (commands_sender.clone(), commands_sender.clone(), commands_sender.clone());
     let signals = SignalHandlers {

@@ -30,7 +30,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     for path in paths {
         match format_file(&path) {
             Ok(file) => files.push(file),
-            Err(of_file) => problems.extend(of_file),
+            Err(file_problems) => problems.extend(file_problems),
         }
     }
     // Nothing is written before all files are valid.

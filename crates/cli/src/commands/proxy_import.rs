@@ -41,7 +41,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     };
     let import = import::convert(program, &name, &text, &mut machine)
         .map_err(|error| vec![InputProblem::from_file_error(error)])?;
-    let invalid = match ::proxy::config::parse("config", &import.config) {
+    let invalid = match proxy_config::config::parse("config", &import.config) {
         Ok(_) => Vec::new(),
         Err(problems) => problems,
     };

@@ -57,7 +57,7 @@ pub(super) fn reference(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     }
     match names.iter().map(|name| name.trim_start_matches("weir ")).collect::<Vec<_>>()[..] {
         [] => print(&pages.iter().map(|page| page.text.as_str()).collect::<Vec<_>>().join("\n")),
-        ["config"] => print(&proxy::reference()),
+        ["config"] => print(&proxy_control::reference()),
         ["import"] => print(&import::markdown()),
         ["settings"] => print(&settings_reference::settings_markdown()),
         ref words => match pages.iter().find(|page| page.name == words.join("-")) {

@@ -102,7 +102,7 @@ pub(super) fn exit_codes() -> String {
 /// Returns the commands that a proxy accepts; the proxy itself defines them.
 pub(super) fn proxy_commands(row: &CommandInfo) -> String {
     match row.name {
-        "ctl" => format!("\nCommands:\n{}", ::proxy::ctl::help()),
+        "ctl" => format!("\nCommands:\n{}", proxy_control::ctl::help()),
         _ => String::new(),
     }
 }
@@ -146,7 +146,7 @@ fn short_subcommands(row: &CommandInfo) -> Vec<String> {
     let mut lines: Vec<_> = subcommands(row).lines().skip(1).map(fit).collect();
     if row.name == "ctl" {
         // A new process sends `upgrade`; no user types it.
-        let names = ::proxy::ctl::command_names().filter(|name| *name != "upgrade");
+        let names = proxy_control::ctl::command_names().filter(|name| *name != "upgrade");
         let names = names.collect::<Vec<_>>().join(", ");
         lines.push("Commands:".to_owned());
         lines.extend(wrapped(&names, 2).lines().map(ToOwned::to_owned));

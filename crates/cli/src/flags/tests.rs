@@ -39,7 +39,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
             let text = LoadFlags { urls: vec![url], ..load_flags(args) };
             RunPlan::parse(&text, 4).and_then(|_| crate::commands::check_regressions(args))
         }
-        "proxy" => ::proxy::config::from_flags(&proxy_flags(args)).map(|_| ()),
+        "proxy" => proxy_config::config::from_flags(&proxy_flags(args)).map(|_| ()),
         "lab profile" => crate::commands::check_lab_profile(args),
         "lab run" | "lab compare" | "lab serve" => crate::commands::check_lab_experiment(command, args),
         "tune check" | "tune apply" | "tune trial" => crate::commands::check_tune(command, args),
@@ -151,7 +151,7 @@ fn flags_of_tls_are_rejected_where_nothing_uses_tls() {
 #[test]
 fn every_command_to_a_proxy_has_an_example() {
     // A new process sends that command; it is rejected when a user types it.
-    for name in ::proxy::ctl::command_names().filter(|&name| name != "upgrade") {
+    for name in proxy_control::ctl::command_names().filter(|&name| name != "upgrade") {
         let is_of = |line: &str| line.split(' ').any(|word| word == name);
         assert!(ctl::CTL.examples.iter().any(|(line, _)| is_of(line)), "{name}");
     }

@@ -210,7 +210,7 @@ fn command_page(row: &'static CommandInfo) -> String {
         }
     }
     if row.name == "ctl" {
-        text.push_str(&format!("\n{}", proxy::ctl::reference()));
+        text.push_str(&format!("\n{}", proxy_control::ctl::reference()));
     }
     if row.name == "lab try" {
         text.push_str(&format!("\n{}", experiment::scenario::keys::markdown()));

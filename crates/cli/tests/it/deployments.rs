@@ -246,22 +246,22 @@ fn a_site_has_tls_a_next_release_sticky_sessions_limits_and_a_page_for_maintenan
     assert_eq!(release(&["-H", "X-Canary: 1"]), "canary");
     assert_eq!(release(&["-b", "canary=1; user=7"]), "canary");
     // A tenth of the users, the same each time.
-    let of_users = || -> Vec<bool> {
+    let users_in_next_release = || -> Vec<bool> {
         (0..100).map(|user| release(&["-b", &format!("user=u{user}")]) == "canary").collect()
     };
-    let at_ten = of_users();
+    let at_ten = users_in_next_release();
     let count = at_ten.iter().filter(|is_in_next| **is_in_next).count();
     assert!((1..30).contains(&count), "{count}");
-    assert!(of_users() == at_ten, "users keep their release");
+    assert!(users_in_next_release() == at_ten, "users keep their release");
     site.operate("split shop stable=80 canary=20");
-    let at_twenty = of_users();
+    let at_twenty = users_in_next_release();
     assert!(at_ten.iter().zip(&at_twenty).all(|(before, after)| !before || *after));
     assert!(
         site.explain("GET https://shop.example.org/")
             .contains("split       stable 90, canary 10 (name shop), fallback")
     );
     site.operate("split shop default");
-    assert!(of_users() == at_ten);
+    assert!(users_in_next_release() == at_ten);
     // A session stays at its server.
     let cookie = first.cookie();
     assert!(cookie.starts_with("STABLE="), "{cookie}");

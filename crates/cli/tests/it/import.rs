@@ -309,7 +309,7 @@ fn every_example_of_the_tables_is_valid() {
     for (program, row, text) in import::examples() {
         let import =
             import::convert(program, "example", &text, &mut no_surroundings::NoSurroundings).unwrap();
-        if let Err(errors) = proxy::config::parse("config", &import.config) {
+        if let Err(errors) = proxy_config::config::parse("config", &import.config) {
             problems.push(format!("{}: {errors:?}\n{}", row.directive, import.config));
         }
     }

@@ -334,7 +334,7 @@ fn no_text_of_the_source_becomes_a_key() {
         "{}",
         import.stdout
     );
-    assert!(proxy::config::parse("t", &import.stdout).is_ok(), "{}", import.stdout);
+    assert!(proxy_config::config::parse("t", &import.stdout).is_ok(), "{}", import.stdout);
 }
 
 /// The length of an import, and its work, are bounded by that of the source; the limit says what and where.

@@ -309,9 +309,9 @@ fn a_killed_experiment_goes_on() {
 fn directories_left_by(pid: i32) -> Vec<PathBuf> {
     let entries = fs::read_dir("/var/tmp").into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
-    let of_it = format!("weir-{pid}-");
+    let prefix = format!("weir-{pid}-");
     let is_of_it =
-        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&of_it));
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
     paths.filter(is_of_it).collect()
 }
 

@@ -92,8 +92,8 @@ fn tls_negotiates_http2() {
     assert_all_good(&short);
     // The first connections have no session to resume.
     assert!((20..=24).contains(&short.count("tls.full")), "{:#}", short.record["tls"]);
-    let of_kind = |kind: &str| short.count(&format!("latency.tls_{kind}.count"));
-    assert!(of_kind("full") > 0 && of_kind("resumed") > 0, "{:#}", short.record["tls"]);
+    let handshake_count = |kind: &str| short.count(&format!("latency.tls_{kind}.count"));
+    assert!(handshake_count("full") > 0 && handshake_count("resumed") > 0, "{:#}", short.record["tls"]);
     assert!(tls_stats_of(&origin.authority)["requests"].as_u64() == Some(2100));
 }
 

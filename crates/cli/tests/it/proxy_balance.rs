@@ -264,8 +264,9 @@ fn a_key_has_its_server_on_every_thread_and_in_every_process() {
 
     // One server is removed: only its own keys move.
     proxies[0].reload(&config(2, &server_tables(&named[..2]), more));
-    let of_c = belongs.iter().find(|(_, server)| **server == "c").unwrap().0;
-    let is_removed = || send_request(&mut proxies[0].client(), "/", &format!("X-User: u{of_c}\r\n")).0 != "c";
+    let user_of_c = belongs.iter().find(|(_, server)| **server == "c").unwrap().0;
+    let is_removed =
+        || send_request(&mut proxies[0].client(), "/", &format!("X-User: u{user_of_c}\r\n")).0 != "c";
     assert!(within(EVENT_TIMEOUT, is_removed), "the reload is never done");
     for (user, before) in &belongs {
         let (now, _) = send_request(&mut proxies[0].client(), "/", &format!("X-User: u{user}\r\n"));
@@ -446,14 +447,14 @@ fn a_cookie_that_is_tampered_with_chooses_nothing() {
         let (name, response) = send_request(&mut client, "/", "");
         tokens.insert(name, cookie(&response).unwrap());
     }
-    let (of_a, of_b) = (&tokens["a"], &tokens["b"]);
-    let flipped = if of_a.ends_with('A') { "B" } else { "A" };
+    let (a_token, b_token) = (&tokens["a"], &tokens["b"]);
+    let flipped = if a_token.ends_with('A') { "B" } else { "A" };
     let wrong = [
         "SRV=a".to_owned(),
         format!("SRV={}", all[0].authority),
-        format!("{}{flipped}", &of_a[..of_a.len() - 1]),
-        format!("{}{}", &of_a[..20], &of_b[20..]),
-        format!("{of_a}A"),
+        format!("{}{flipped}", &a_token[..a_token.len() - 1]),
+        format!("{}{}", &a_token[..20], &b_token[20..]),
+        format!("{a_token}A"),
     ];
     for cookie_line in &wrong {
         let mut servers_seen = BTreeSet::new();
@@ -469,7 +470,7 @@ fn a_cookie_that_is_tampered_with_chooses_nothing() {
 
     // A cookie of a server that has left the config is valid, and has no effect.
     proxy.reload(&config(1, &server_tables(&named[..1]), &sticky_pool("")));
-    let cookie_fields = format!("Cookie: {of_b}\r\n");
+    let cookie_fields = format!("Cookie: {b_token}\r\n");
     let to_a = || send_request(&mut proxy.client(), "/", &cookie_fields).0 == "a";
     assert!(within(EVENT_TIMEOUT, to_a), "the reload is never done");
     proxy.metrics_until("it is counted", |metrics| {
@@ -516,7 +517,7 @@ fn who_sticks_to_a_server_that_cannot_be_reached_gets_another() {
     let (a, b) = (echoing_server("a"), echoing_server("b"));
     let proxy = start_proxy(1, &server_tables(&[("a", &a), ("b", &b)]), &sticky_pool(""));
     let mut client = proxy.client();
-    let of_b = loop {
+    let b_cookie = loop {
         let (name, response) = send_request(&mut client, "/", "");
         if name == "b" {
             break cookie(&response).unwrap();
@@ -526,10 +527,10 @@ fn who_sticks_to_a_server_that_cannot_be_reached_gets_another() {
     let refusing = RefusingPort::new();
     let all = [server_table("a", &a.authority, ""), server_table("b", &refusing.authority, "")];
     let proxy = start_proxy(1, &all.join(", "), &sticky_pool(""));
-    let (name, response) = send_request(&mut proxy.client(), "/", &format!("Cookie: {of_b}\r\n"));
+    let (name, response) = send_request(&mut proxy.client(), "/", &format!("Cookie: {b_cookie}\r\n"));
     assert_eq!((name.as_str(), response.status), ("a", 200));
     let new = cookie(&response).unwrap();
-    assert_ne!(new, of_b);
+    assert_ne!(new, b_cookie);
     let (name, response) = send_request(&mut proxy.client(), "/", &format!("Cookie: {new}\r\n"));
     assert_eq!((name.as_str(), cookie(&response)), ("a", None));
 }

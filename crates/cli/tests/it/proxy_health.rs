@@ -117,8 +117,8 @@ fn wait_for_usable(proxy: &ProxyUnderTest, server: &str, usable: bool) {
     let is_so = |proxy: &ProxyUnderTest| {
         let status = proxy.status();
         let servers = status["pools"][0]["servers"].as_array().unwrap();
-        let of_server = servers.iter().find(|row| row["name"] == server).unwrap();
-        of_server["usable"] == usable
+        let server_row = servers.iter().find(|row| row["name"] == server).unwrap();
+        server_row["usable"] == usable
     };
     assert!(within(EVENT_TIMEOUT, || is_so(proxy)), "{server}: {:#}", proxy.status());
 }

@@ -64,8 +64,8 @@ const FORGERIES_OF_HTTP1: &[&[&str]] = &[
 ];
 
 fn forgeries(version: &str) -> impl Iterator<Item = &'static &'static [&'static str]> {
-    let of_http1 = if version == "--http1.1" { FORGERIES_OF_HTTP1 } else { &[] };
-    FORGERIES.iter().chain(of_http1)
+    let http1_forgeries = if version == "--http1.1" { FORGERIES_OF_HTTP1 } else { &[] };
+    FORGERIES.iter().chain(http1_forgeries)
 }
 
 #[test]

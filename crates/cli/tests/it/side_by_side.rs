@@ -41,7 +41,7 @@ fn compare(program: Program) {
     for pair in PAIRS.iter().filter(|pair| pair.program == program) {
         if pair.requests.is_empty() && pair.steps.is_none() {
             let text = example(pair, "weir.toml").replace("/var/lib/weir", "/tmp");
-            assert!(::proxy::config::parse("t", &text).is_ok(), "{}", pair.name);
+            assert!(proxy_config::config::parse("t", &text).is_ok(), "{}", pair.name);
             continue;
         }
         let weir = Side::start(Program::Weir, &example(pair, "weir.toml"), &origins, &certificates);
@@ -53,9 +53,9 @@ fn compare(program: Program) {
                 problems.push(format!("{}: {request}: weir: {found:?}, not {expected}", pair.name));
             }
             if let Some(peer) = &peer {
-                let of_peer = peer.request(request, pair.fields);
-                if of_peer != found {
-                    problems.push(format!("{}: {request}: {of_peer:?}, weir: {found:?}", pair.name));
+                let peer_response = peer.request(request, pair.fields);
+                if peer_response != found {
+                    problems.push(format!("{}: {request}: {peer_response:?}, weir: {found:?}", pair.name));
                 }
             }
         }

@@ -196,8 +196,8 @@ fn websockets_and_event_streams_live_through_reloads_and_upgrades() {
         move |peer| serve(peer, &is_over)
     });
     let socket = directory.path().join("weir.sock").display().to_string();
-    let of_generation = |generation: &str| config(directory.path(), &server.authority, generation);
-    let mut proxy = ProxyUnderTest::weir(&of_generation("start"));
+    let config_for_generation = |generation: &str| config(directory.path(), &server.authority, generation);
+    let mut proxy = ProxyUnderTest::weir(&config_for_generation("start"));
     let mut clients = Vec::new();
     for _ in 0..3 {
         clients.extend(StreamClient::one_of_each(&proxy, &is_over));
@@ -206,9 +206,9 @@ fn websockets_and_event_streams_live_through_reloads_and_upgrades() {
     for number in 0..RELOADS {
         let generation = format!("reload {number}");
         if number % 2 == 0 {
-            proxy.reload(&of_generation(&generation));
+            proxy.reload(&config_for_generation(&generation));
         } else {
-            std::fs::write(proxy.file("weir.toml"), of_generation(&generation)).unwrap();
+            std::fs::write(proxy.file("weir.toml"), config_for_generation(&generation)).unwrap();
             let output = run_weir(&["ctl", "--socket", &socket, "reload"]);
             assert_eq!(output.code, 0, "{output:?}");
         }
@@ -221,7 +221,7 @@ fn websockets_and_event_streams_live_through_reloads_and_upgrades() {
         let generation = format!("upgrade {number}");
         let flags = ["--upgrade-from", &*socket];
         let options = StartOptions { flags: &flags, ..StartOptions::default() };
-        let next = ProxyUnderTest::weir_with_options(&of_generation(&generation), &options);
+        let next = ProxyUnderTest::weir_with_options(&config_for_generation(&generation), &options);
         replaced.push(std::mem::replace(&mut proxy, next));
         wait_for_generation(&proxy, &generation);
         descriptors = proxy.non_pipe_descriptors();

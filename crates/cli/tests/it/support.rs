@@ -407,8 +407,8 @@ impl RunOutput {
         assert!(total("sent") <= total("requests"), "{totals:#}");
         for name in ["responses", "bytes_in", "bytes_out", "dropped"] {
             let intervals = self.record["intervals"].as_array().unwrap().iter();
-            let of_intervals: u64 = intervals.map(|interval| interval[name].as_u64().unwrap()).sum();
-            assert_eq!(of_intervals, total(name), "{name} of the intervals");
+            let interval_sum: u64 = intervals.map(|interval| interval[name].as_u64().unwrap()).sum();
+            assert_eq!(interval_sum, total(name), "{name} of the intervals");
         }
     }
 }

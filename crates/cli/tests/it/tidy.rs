@@ -36,6 +36,8 @@ const CRATES: &[(&str, &[&str])] = &[
             "server_shell",
             "load",
             "proxy",
+            "proxy_config",
+            "proxy_control",
             "report",
             "experiment",
             "diagnose",
@@ -55,7 +57,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("experiment", &["diagnose", "host", "record", "stats"]),
     ("diagnose", &["record", "stats"]),
     ("load", &["wire", "rt", "record", "stats"]),
-    ("proxy", &["wire", "rt", "record", "server_shell", "content", "cache"]),
+    ("proxy_control", &["proxy", "proxy_config", "wire", "rt", "record", "server_shell", "cache"]),
+    ("proxy", &["proxy_config", "wire", "rt", "record", "server_shell", "content", "cache"]),
+    ("proxy_config", &["wire", "rt", "record", "server_shell", "content", "cache"]),
     ("cache", &["wire", "rt", "server_shell", "content"]),
     ("serve", &["wire", "rt", "record", "server_shell", "content"]),
     ("content", &["wire", "rt", "record", "server_shell"]),
@@ -80,7 +84,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("cpp_demangle", &["host"]),
     ("h2", &["wire"]),
     ("hdrhistogram", &["record"]),
-    ("hmac", &["proxy"]),
+    ("hmac", &["proxy", "proxy_config"]),
     ("httparse", &["wire"]),
     ("indicatif", &["cli"]),
     ("landlock", &["rt"]),
@@ -91,16 +95,16 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("perf-event-open-sys*", &["host"]),
     ("ratatui", &["cli"]),
     ("rcgen", &["rt"]),
-    ("regex", &["load", "proxy"]),
+    ("regex", &["load", "proxy", "proxy_config"]),
     ("regex-automata", &["load"]),
     ("rustc-demangle", &["host"]),
     ("rustls", &["rt"]),
-    ("sha2", &["cache", "content", "load", "proxy", "record"]),
+    ("sha2", &["cache", "content", "load", "proxy", "proxy_config", "record"]),
     ("smoltcp", &["xdp"]),
     ("socket2", &["rt"]),
     ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),
-    ("toml", &["record", "load", "proxy", "experiment", "plan", "fleet"]),
+    ("toml", &["record", "load", "proxy_config", "experiment", "plan", "fleet"]),
     ("toml_parser", &["record"]),
 ];
 
@@ -229,6 +233,33 @@ fn the_product_gains_no_weight() {
     measured.insert(weights::PACKAGES.to_owned(), weights::packages(&read("Cargo.lock")));
     let stored = read("crates/cli/tests/it/tidy_weights.txt");
     report("weights in crates/cli/tests/it/tidy_weights.txt", &weights::check(&measured, &stored));
+}
+
+/// `cargo deny` runs only in `.ci/run`, so a crate that was moved would be noticed late.
+#[test]
+fn homes_of_foreign_crates_are_those_of_cargo_deny() {
+    let denied = read("deny.toml");
+    let rows = manifest::denied_crates(&denied);
+    assert!(rows.len() > 20, "rows of deny.toml: {}", rows.len());
+    let mut problems = Vec::new();
+    for name in crate_names() {
+        let text = read(&format!("crates/{name}/Cargo.toml"));
+        let dependencies = dependencies(&text);
+        for (denied, wrappers) in &rows {
+            let is_wrapper = wrappers.iter().any(|wrapper| *wrapper == name);
+            // A dependency of tests is one for cargo deny.
+            let is_named = text
+                .lines()
+                .any(|line| line.strip_prefix(denied).is_some_and(|rest| rest.starts_with(['.', ' ', '='])));
+            if dependencies.contains(*denied) && !is_wrapper {
+                problems.push(format!("deny.toml: {denied} is used by {name}: add it to its wrappers"));
+            } else if is_wrapper && !is_named {
+                problems
+                    .push(format!("deny.toml: {name} does not use {denied}: remove it from its wrappers"));
+            }
+        }
+    }
+    report("deny.toml", &problems);
 }
 
 /// A test that does not run in `.ci/run` is no test: comparisons and measurements belong to `bench/`.

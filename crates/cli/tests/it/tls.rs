@@ -375,11 +375,15 @@ fn urls_with_and_without_tls_share_a_load() {
     let urls = [secure.https_url("/"), plain.url("/")];
     let output = run_load(&["-k", "-c", "4", "-n", "400", "-r", "10", &urls[0], &urls[1]]);
     assert_eq!((output.errors(), output.total("good")), (0, 400), "{output:?}");
-    let of_both = [&tls_stats_of(&secure.authority), &plain.stats()].map(|stats| stat(stats, "/requests"));
-    assert_eq!(of_both.iter().sum::<u64>(), 400);
+    let origin_requests =
+        [&tls_stats_of(&secure.authority), &plain.stats()].map(|stats| stat(stats, "/requests"));
+    assert_eq!(origin_requests.iter().sum::<u64>(), 400);
     let sessions = output.count("tls.full") + output.count("tls.resumed");
     let opened = output.total("connections.opened");
-    assert!(of_both[0] > 0 && of_both[1] > 0 && sessions < opened, "{of_both:?} {sessions} {opened}");
+    assert!(
+        origin_requests[0] > 0 && origin_requests[1] > 0 && sessions < opened,
+        "{origin_requests:?} {sessions} {opened}"
+    );
     assert_eq!(output.count("latency.tls_handshake.service.count"), sessions);
     assert_eq!(output.count("latency.connect.service.count"), opened);
     // Without TLS a record has nothing about it.

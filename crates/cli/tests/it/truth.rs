@@ -126,8 +126,8 @@ fn a_generator_that_was_stopped_is_not_valid() {
         assert!(stalls("total_ns") >= 3 * 380_000_000, "{pace:?} {output:?}");
         assert!(stalls("longest_ns") >= 380_000_000, "{pace:?} {output:?}");
         let seconds = output.record["intervals"].as_array().unwrap().iter();
-        let of_seconds = seconds.filter_map(|second| second["stalled_ns"].as_u64()).sum::<u64>();
-        assert_eq!(of_seconds, stalls("total_ns"), "{pace:?}");
+        let stalled_sum_ns = seconds.filter_map(|second| second["stalled_ns"].as_u64()).sum::<u64>();
+        assert_eq!(stalled_sum_ns, stalls("total_ns"), "{pace:?}");
         // A seventh of all requests, or of all wake-ups, were due while it did not run.
         // On a busy machine other delayed wake-ups dilute this part.
         let lag_p99_ns = output.count("generator.lag_p99_ns");

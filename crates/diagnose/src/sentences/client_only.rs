@@ -157,10 +157,10 @@ fn failures_phrase(facts: &Facts<'_>) -> String {
 /// Returns whether the generator, and not the subject, made the responses late.
 fn is_sent_late(run: &Run) -> bool {
     let reasons = run.validity.reasons.iter().filter(|reason| reason.verdict == ValidityLevel::Invalid);
-    let of_generator = ["generator_stalled", "send_lag", "run_queue_wait"];
+    let generator_codes = ["generator_stalled", "send_lag", "run_queue_wait"];
     let latency = &run.latency.last_byte;
     let is_waiting = latency.response.p99_ns as f64 > LATE_FACTOR * latency.service.p99_ns as f64;
-    is_waiting && reasons.into_iter().any(|reason| of_generator.contains(&reason.code.as_str()))
+    is_waiting && reasons.into_iter().any(|reason| generator_codes.contains(&reason.code.as_str()))
 }
 
 /// Ratio of the latencies from the due time and from the send from which sends were late.

@@ -18,12 +18,12 @@ pub(crate) fn port_exhaustion(facts: &Facts<'_>) -> Answer {
     let (who, count) = if is_client { ("this machine", failed) } else { ("your service", run.totals.bad()) };
     let role = if is_client { GENERATOR } else { SUBJECT };
     let ports = facts.view.machine(role).and_then(|machine| machine.local_port_count());
-    let of_ports = ports.map_or_else(String::new, |ports| format!(" {ports:.0}"));
+    let port_count = ports.map_or_else(String::new, |ports| format!(" {ports:.0}"));
     let keep = if is_client { "this load (no `-r`)" } else { "your service to its servers" };
     answer(
         format!("{who} has no free local port for a new connection: {} failed", format_requests(run, count)),
         &[
-            facts.phrase(&s::PORTS, &format!("{{}} of the{of_ports} ports to that address are in use")),
+            facts.phrase(&s::PORTS, &format!("{{}} of the{port_count} ports to that address are in use")),
             format!(
                 "{} new connections were opened, and Linux holds the port of a closed one for 60 s",
                 format_rate(facts.opened_per_s())

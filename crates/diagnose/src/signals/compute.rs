@@ -38,8 +38,8 @@ pub(super) fn generator_thread(view: &RunView<'_>) -> Option<f64> {
         false => generator.runnable_fraction(),
     };
     let busy = own.or_else(|| view.role_median(GENERATOR, f::BUSIEST_THREAD.read))?;
-    let of_quota = |machine: MachineWindow<'_>| machine.role(GENERATOR).median(f::QUOTA_USED.read);
-    Some(view.machines(GENERATOR).into_iter().filter_map(of_quota).fold(busy, f64::max))
+    let quota_used_median = |machine: MachineWindow<'_>| machine.role(GENERATOR).median(f::QUOTA_USED.read);
+    Some(view.machines(GENERATOR).into_iter().filter_map(quota_used_median).fold(busy, f64::max))
 }
 
 /// Returns the CPUs that a role used; of the subject with its [short-lived processes](short_lived_cpus).

@@ -14,8 +14,8 @@ pub(super) fn window_used_fraction(view: &RunView<'_>) -> Option<f64> {
         return None;
     }
     let round_trip_s = round_trip_ns(view)? / 1e9;
-    let of_responses = response_window_fraction(view, &settings, round_trip_s);
-    Some(request_window_fraction(view, &settings, round_trip_s).unwrap_or(0.0).max(of_responses))
+    let response_fraction = response_window_fraction(view, &settings, round_trip_s);
+    Some(request_window_fraction(view, &settings, round_trip_s).unwrap_or(0.0).max(response_fraction))
 }
 
 /// Returns the windows of the generator that arrive per round trip; 0 if they have room for all requested

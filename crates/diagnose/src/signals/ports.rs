@@ -49,10 +49,10 @@ pub(super) fn subject_ports_used_fraction(view: &RunView<'_>) -> Option<f64> {
 /// Returns the connections in TIME_WAIT outside the watched ports, as a fraction of the local
 /// ports. This is the only trace of a subject that found no port for a connection to its origin.
 fn time_wait_ports_fraction(machine: &MachineWindow<'_>) -> Option<f64> {
-    let of_watched = |snapshot: &QueueSnapshot| {
+    let time_wait_connections = |snapshot: &QueueSnapshot| {
         Some(snapshot.ends.iter().filter_map(|end| connections_in_state(end, "time-wait")).sum::<f64>())
     };
-    let watched = median(machine.snapshots().into_iter().filter_map(of_watched).collect())?;
+    let watched = median(machine.snapshots().into_iter().filter_map(time_wait_connections).collect())?;
     let counts = machine.samples().into_iter().filter_map(|sample| namespace(sample, SUBJECT));
     let all = median(counts.map(|space| space.time_wait as f64).collect())?;
     let used_fraction = (all - watched) / machine.local_port_count()?;

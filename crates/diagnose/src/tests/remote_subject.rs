@@ -239,11 +239,11 @@ fn a_full_link_is_detected_from_either_machine() {
     // The evidence names the machine of the full link, and only one of several.
     both_machines.observed[1].host = "east".to_owned();
     let evidence = |run: &Run| diagnose(run).evidence;
-    let of_link =
+    let find_link_line =
         |evidence: Vec<String>| evidence.into_iter().find(|line| line.contains(s::LINK.name)).unwrap();
-    assert!(of_link(evidence(&both_machines)).starts_with("east: "));
+    assert!(find_link_line(evidence(&both_machines)).starts_with("east: "));
     fill(&mut both_machines.observed[0], 122e6);
-    assert!(of_link(evidence(&both_machines)).starts_with(s::LINK.name));
+    assert!(find_link_line(evidence(&both_machines)).starts_with(s::LINK.name));
 }
 
 #[test]

@@ -340,9 +340,9 @@ build = "gone-cc x"
         let metrics_left =
             |tool: &str| names(parse_metrics(tool, "", &ExperimentOptions::default()).unwrap());
         assert!(metrics_left("oha").contains(&"p99_ns".to_owned()));
-        let of_h2load = metrics_left("h2load");
-        assert!(of_h2load.contains(&"subject_us_per_response".to_owned()), "{of_h2load:?}");
-        assert!(!of_h2load.iter().any(|name| name.starts_with('p')), "{of_h2load:?}");
+        let h2load_metrics = metrics_left("h2load");
+        assert!(h2load_metrics.contains(&"subject_us_per_response".to_owned()), "{h2load_metrics:?}");
+        assert!(!h2load_metrics.iter().any(|name| name.starts_with('p')), "{h2load_metrics:?}");
     }
 
     const FLEET: &str = r#"[parameters]

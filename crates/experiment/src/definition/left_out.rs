@@ -209,9 +209,9 @@ mod tests {
         assert_problems(&problems(&["needs-cpus = 1", "needs-cpus = 2"]), &[]);
         let none = problems(&["needs-cpus = 3", "needs-cpus = 4"]);
         assert_problems(&none, &["a.toml:10:8: no load l0: it needs 3 CPUs l1: it needs 4 CPUs"]);
-        let of_arms = with_loads(&[""]) + "[arms.a]\nneeds-cpus = 2\n";
-        let of_arms = parse_on(Some(2), &of_arms, &ExperimentOptions::default()).unwrap_err();
-        assert_problems(&of_arms, &["a.toml:13:1: 'arms.a' 'needs-cpus'"]);
+        let arm_definition = with_loads(&[""]) + "[arms.a]\nneeds-cpus = 2\n";
+        let arm_problems = parse_on(Some(2), &arm_definition, &ExperimentOptions::default()).unwrap_err();
+        assert_problems(&arm_problems, &["a.toml:13:1: 'arms.a' 'needs-cpus'"]);
         let fleet = "[machine.edge]\nagent = \"name=edge\"\nproxy = [\"--to\", \"10.0.0.3:80\"]\n[load]\n\
                      flags = \"-d {duration} u\"\n[loads.a]\nneeds-cpus = 1\n[loads.b]\n";
         let fleet = parse_on(Some(2), fleet, &ExperimentOptions::default()).unwrap_err();

@@ -122,14 +122,14 @@ impl GroupAttempts {
 
     /// Returns the number of block trials that need no further run.
     pub(super) fn done_trials(&self) -> u32 {
-        let of_group = |group: &TrialGroup| {
+        let group_done_trials = |group: &TrialGroup| {
             let open = self.last_attempt(group).filter(|(_, attempt)| self.is_open(attempt));
             match self.counted_attempt(group) {
                 Some(_) => self.arms,
                 None => open.map_or(0, |(_, attempt)| attempt.arms_run.len()),
             }
         };
-        self.attempts.keys().map(of_group).sum::<usize>() as u32
+        self.attempts.keys().map(group_done_trials).sum::<usize>() as u32
     }
 
     /// Returns the number of group reruns that disturbances caused after a trial with this number.
@@ -176,8 +176,8 @@ pub fn mark_discarded(plan: &ExperimentPlan, lines: &mut [TrialSummary], changed
                 && line.position.attempt == number
                 && TrialGroup::from_position(&line.position) == *group
         };
-        let of_it = lines[..before].iter().zip(&mut discarded).filter(|(line, _)| is_of_it(line));
-        for (_, discarded) in of_it {
+        let attempt_trials = lines[..before].iter().zip(&mut discarded).filter(|(line, _)| is_of_it(line));
+        for (_, discarded) in attempt_trials {
             let text = format!(
                 "the environment changed during its block, which started again: {}",
                 change.description

@@ -234,9 +234,9 @@ fn cell_key(line: &TrialSummary) -> (&str, &str) {
 fn median_wake_up_lags(lines: &[TrialSummary]) -> BTreeMap<(&str, &str), f64> {
     let mut lags: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.position.kind != TrialKind::Probe) {
-        let of_it = lags.entry(cell_key(line)).or_default();
-        let is_wanted = of_it.len() < WAKE_UP_REFERENCE_TRIALS;
-        of_it.extend(line.covariates.wake_up_p99_ns.filter(|_| is_wanted).map(|ns| ns as f64));
+        let cell_lags = lags.entry(cell_key(line)).or_default();
+        let is_wanted = cell_lags.len() < WAKE_UP_REFERENCE_TRIALS;
+        cell_lags.extend(line.covariates.wake_up_p99_ns.filter(|_| is_wanted).map(|ns| ns as f64));
     }
     lags.retain(|_, lags| lags.len() == WAKE_UP_REFERENCE_TRIALS);
     lags.into_iter().filter_map(|(cell, lags)| Some((cell, median(&lags)?))).collect_map()

@@ -114,11 +114,11 @@ fn next_before_blocks(
     tries_max: usize,
 ) -> Option<TrialSlot> {
     trial_order(plan, OrderDraw::before_blocks(kind)).into_iter().find_map(|arm_load| {
-        let of_spot = |line: &&TrialSummary| {
+        let is_try = |line: &&TrialSummary| {
             let position = &line.position;
             position.kind == kind && position.arm == arm_load.arm && position.load == arm_load.load
         };
-        let tries: Vec<&TrialSummary> = lines.iter().filter(of_spot).collect();
+        let tries: Vec<&TrialSummary> = lines.iter().filter(is_try).collect();
         let done = tries.len() >= tries_max || tries.iter().any(|line| line.failed.is_none());
         let attempt = tries.iter().map(|line| line.position.attempt).max().unwrap_or(0) + 1;
         (!done).then_some(TrialSlot { kind, block: 0, attempt, arm_load })
@@ -394,8 +394,11 @@ mod tests {
         lines[4].covariates.steal_fraction = Some(0.5);
         let rerun = slot(step(&plan, &mut lines));
         assert_eq!((rerun.block, rerun.attempt, &rerun.arm_load.load), (1, 2, &disturbed.load));
-        let of_load = |arm_load: &&ArmLoad| arm_load.load == disturbed.load;
-        assert_eq!(Some(&rerun.arm_load), trial_order(&plan, OrderDraw::for_block(1)).iter().find(of_load));
+        let has_disturbed_load = |arm_load: &&ArmLoad| arm_load.load == disturbed.load;
+        assert_eq!(
+            Some(&rerun.arm_load),
+            trial_order(&plan, OrderDraw::for_block(1)).iter().find(has_disturbed_load)
+        );
         assert!(lines[..3].iter().all(TrialSummary::is_counted), "the other load's trials stand");
         let steal = |line: &mut TrialSummary| {
             let position = &line.position;

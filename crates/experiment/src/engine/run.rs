@@ -243,9 +243,9 @@ impl<'f, 'h> Engine<'f, 'h> {
         self.emit(&Event::TrialFinished { position, failed });
         let all: BTreeSet<u32> = self.disturbed_trials().collect_set();
         for number in all.difference(&self.reported_discards.clone()) {
-            let of_number = |line: &&TrialSummary| line.position.number == *number;
+            let has_number = |line: &&TrialSummary| line.position.number == *number;
             if let Some((position, Some(reason))) =
-                self.trials.iter().find(of_number).map(|it| (it.position.clone(), it.discarded.clone()))
+                self.trials.iter().find(has_number).map(|it| (it.position.clone(), it.discarded.clone()))
             {
                 self.emit(&Event::TrialDiscarded { position, reason });
             }

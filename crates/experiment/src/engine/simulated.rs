@@ -162,10 +162,10 @@ pub(super) fn judge(input: JudgeInput<'_>) -> Conclusions {
     let mut judged = Conclusions::default();
     let value = |line: &TrialSummary| line.metrics[METRIC];
     let values_of = |arm: &str, load: &str| -> BTreeMap<u32, f64> {
-        let of_cell = |line: &&TrialSummary| {
+        let counts_in_cell = |line: &&TrialSummary| {
             line.is_counted() && line.position.arm == arm && line.position.load == load
         };
-        input.trials.iter().filter(of_cell).map(|line| (line.position.block, value(line))).collect()
+        input.trials.iter().filter(counts_in_cell).map(|line| (line.position.block, value(line))).collect()
     };
     for load in &plan.loads {
         let baseline = values_of(&plan.baseline, &load.name);

@@ -182,9 +182,9 @@ fn disturbed_trials_are_rerun_and_listed() {
     );
     // In each block every cell counts once.
     for block in 1..=4 {
-        let of_block = |line: &&TrialSummary| line.is_counted() && line.position.block == block;
+        let counts_in_block = |line: &&TrialSummary| line.is_counted() && line.position.block == block;
         let mut arms: Vec<&str> =
-            experiment.trials.iter().filter(of_block).map(|it| it.position.arm.as_str()).collect();
+            experiment.trials.iter().filter(counts_in_block).map(|it| it.position.arm.as_str()).collect();
         arms.sort_unstable();
         assert_eq!(arms, ["a", "a-repeat", "b"], "block {block}");
     }

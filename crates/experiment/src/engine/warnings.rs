@@ -164,7 +164,7 @@ fn warnings_by_reason<'a>(
             reasons.entry(reason).or_default().push((&arm.name, load));
         }
     }
-    let of_reason = |(reason, cells): (String, Vec<(&str, &str)>)| {
+    let reason_warning = |(reason, cells): (String, Vec<(&str, &str)>)| {
         let arms: BTreeSet<&str> = cells.iter().map(|(arm, _)| *arm).collect_set();
         let named: Vec<String> =
             cells.iter().take(NAMED_MAX).map(|(arm, load)| format!("{arm} under {load}")).collect();
@@ -176,7 +176,7 @@ fn warnings_by_reason<'a>(
         let arm = arms.first().copied().filter(|_| arms.len() == 1);
         warning("not_observable", arm, text)
     };
-    reasons.into_iter().map(of_reason).collect()
+    reasons.into_iter().map(reason_warning).collect()
 }
 
 fn cells(plan: &ExperimentPlan) -> impl Iterator<Item = (&Arm, &str)> {

@@ -129,8 +129,8 @@ fn log_interval(logs: &[f64], resampling: Resampling) -> Option<(f64, f64)> {
         return None;
     }
     let (mean_log, half) = (mean(logs)?, t_half_width(logs, resampling.confidence)?);
-    let of_draw = |values: &mut [f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (low, high) = bca_interval(logs, of_draw, resampling)?;
+    let resample_mean = |values: &mut [f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let (low, high) = bca_interval(logs, resample_mean, resampling)?;
     Some((low.min(mean_log - half), high.max(mean_log + half)))
 }
 

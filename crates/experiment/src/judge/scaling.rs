@@ -31,8 +31,8 @@ pub(super) fn fit_factors(
     };
     let arms = || plan.arms.iter().filter(|arm| arm.repeats.is_none());
     let mut fits = Vec::new();
-    let of_loads = factors(plan.loads.iter().map(|load| &load.levels));
-    for factor in &of_loads {
+    let load_factors = factors(plan.loads.iter().map(|load| &load.levels));
+    for factor in &load_factors {
         for arm in arms() {
             let levels = plan.loads.iter().map(|load| (&load.levels, &arm.name, &load.name));
             let Some(points) = points_along_factor(lines, metric, (factor, limited), levels) else {
@@ -89,12 +89,12 @@ fn points_along_factor<'a>(
             return None;
         }
         levels_so_far.push(level);
-        let of_it = |line: &&TrialSummary| {
+        let counts_in_cell = |line: &&TrialSummary| {
             line.is_counted() && line.position.arm == *arm && line.position.load == *load
         };
-        let of_it = lines.iter().filter(of_it);
+        let cell_lines = lines.iter().filter(counts_in_cell);
         let median = |name: &str| {
-            let values = of_it.clone().filter_map(|line| line.metrics.get(name).copied());
+            let values = cell_lines.clone().filter_map(|line| line.metrics.get(name).copied());
             stats::median(&values.collect::<Vec<f64>>()).map(|median| (level, median))
         };
         points.points.extend(median(&metric.name));

@@ -161,8 +161,8 @@ fn noise_text(input: &WarningInput<'_>, metric: &ExperimentMetric) -> String {
 fn headline_comparison<'a>(claims: &[&'a Comparison]) -> Option<&'a Comparison> {
     let size = |claim: &Comparison| claim.ratio.map_or(0.0, |ratio| ratio.ln().abs());
     let largest = |outcome| {
-        let of_outcome = claims.iter().filter(move |claim| claim.outcome == outcome);
-        of_outcome.max_by(|a, b| size(a).total_cmp(&size(b))).copied()
+        let matching_claims = claims.iter().filter(move |claim| claim.outcome == outcome);
+        matching_claims.max_by(|a, b| size(a).total_cmp(&size(b))).copied()
     };
     largest(ComparisonOutcome::Faster)
         .or_else(|| largest(ComparisonOutcome::Slower))

@@ -174,8 +174,8 @@ pub(super) fn settings(scenario: &Scenario) -> Vec<NamespaceSetting> {
     if let Some(bytes) = scenario.receive_buffer_bytes {
         set(Node::Client, "ipv4.tcp_rmem", format!("{bytes} {bytes} {bytes}"));
     }
-    for (&node, of_node) in &scenario.sysctls {
-        for (name, value) in of_node {
+    for (&node, node_sysctls) in &scenario.sysctls {
+        for (name, value) in node_sysctls {
             set(node, name, value.clone());
         }
     }

@@ -18,12 +18,12 @@ pub fn sections(result: &SelfTest) -> Vec<(String, String)> {
         let key = format!("{}{part}", outcome.set);
         by_place.entry(key).or_default().push(outcome.clone());
     }
-    let of_place = |(name, outcomes): (String, Vec<CaseOutcome>)| {
+    let format_section = |(name, outcomes): (String, Vec<CaseOutcome>)| {
         let set = outcomes.first().map(|outcome| outcome.set.clone()).unwrap_or_default();
         let part = SelfTest { outcomes, set, ..SelfTest::default() }.with_summaries();
         (name, matrix_table(&part))
     };
-    let mut sections: Vec<(String, String)> = by_place.into_iter().map(of_place).collect();
+    let mut sections: Vec<(String, String)> = by_place.into_iter().map(format_section).collect();
     sections.push(("reliability".to_owned(), reliability_table(&reliability_levels(&result.outcomes))));
     sections
 }

@@ -156,8 +156,9 @@ pub struct SelfTest {
 pub fn matrix_rows(outcomes: &[CaseOutcome], names: &[&str], by: fn(&CaseOutcome) -> &str) -> Vec<MatrixRow> {
     let mut rows = Vec::new();
     for &name in names {
-        let of_name: Vec<&CaseOutcome> = outcomes.iter().filter(|outcome| by(outcome) == name).collect();
-        let Some(first) = of_name.first() else { continue };
+        let named_outcomes: Vec<&CaseOutcome> =
+            outcomes.iter().filter(|outcome| by(outcome) == name).collect();
+        let Some(first) = named_outcomes.first() else { continue };
         let healthy = match (first.induced == HEALTHY, CaseSet::from_name(&first.set)) {
             (false, _) => None,
             (true, Some(CaseSet::Foreign)) => Some(FOREIGN_HEALTHY_FRACTION_MIN),
@@ -165,11 +166,11 @@ pub fn matrix_rows(outcomes: &[CaseOutcome], names: &[&str], by: fn(&CaseOutcome
         };
         let mut row = MatrixRow {
             induced: name.to_owned(),
-            runs: u32::try_from(of_name.len()).unwrap_or(u32::MAX),
+            runs: u32::try_from(named_outcomes.len()).unwrap_or(u32::MAX),
             required_fraction: healthy.unwrap_or(RIGHT_FRACTION_MIN),
             ..MatrixRow::default()
         };
-        for outcome in of_name {
+        for outcome in named_outcomes {
             row.right += u32::from(outcome.is_right());
             match &outcome.reported {
                 Some(verdict) => *row.reported.entry(verdict.clone()).or_default() += 1,

@@ -419,15 +419,15 @@ mod tests {
 
     #[test]
     fn metrics_of_drivers_have_the_driver_as_their_source() {
-        let of_drivers = |metric: &&TrialMetric| {
+        let is_from_driver = |metric: &&TrialMetric| {
             [MetricSource::Driver, MetricSource::DriverOrNamespace].contains(&metric.source)
         };
-        for metric in METRICS.iter().filter(of_drivers) {
+        for metric in METRICS.iter().filter(is_from_driver) {
             let weir = driver::driver_spec(LoadTool::Weir);
             assert!(weir.prints_metric(metric.name, None), "{metric:?}");
         }
         for name in driver::DRIVERS.iter().flat_map(|driver| driver.printed_metrics) {
-            assert!(of_drivers(&find_metric(name).unwrap()), "{name}");
+            assert!(is_from_driver(&find_metric(name).unwrap()), "{name}");
         }
     }
 

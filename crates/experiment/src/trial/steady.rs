@@ -108,8 +108,8 @@ pub fn steady_from_second(rates: &[f64]) -> Option<usize> {
     }
     let far: Vec<f64> = tail.iter().map(|rate| (rate - level).abs()).collect();
     let deviation = median_or_zero(&far) * DEVIATION_OVER_MAD;
-    let of_median = deviation * MEDIAN_OVER_MEAN / (MEDIAN_SECONDS as f64).sqrt();
-    let bound = (level * TOLERANCE).max(of_median * TOLERANCE_DEVIATIONS);
+    let deviation_of_median = deviation * MEDIAN_OVER_MEAN / (MEDIAN_SECONDS as f64).sqrt();
+    let bound = (level * TOLERANCE).max(deviation_of_median * TOLERANCE_DEVIATIONS);
     let bound_of_second = bound.max(deviation * SECOND_TOLERANCE_DEVIATIONS);
     (0..=rates.len() - tail_length).find(|&second| {
         let next = &rates[second..second + MEDIAN_SECONDS];

@@ -26,9 +26,9 @@ pub(super) struct TrialView<'a> {
 
 impl<'a> TrialView<'a> {
     pub(super) fn new(trial: &'a ExperimentTrial) -> Self {
-        let of_run = trial.run.as_ref().map_or(&[][..], |run| run.observed.as_slice());
+        let run_observations = trial.run.as_ref().map_or(&[][..], |run| run.observed.as_slice());
         let own = trial.observed.as_ref().filter(|own| own.role_index(SUBJECT).is_some());
-        let observed = own.map_or(of_run, std::slice::from_ref);
+        let observed = own.map_or(run_observations, std::slice::from_ref);
         let mut named = observed.iter().map(|observation| observation.neighbours.as_slice());
         let neighbours = named.find(|all| !all.is_empty()).unwrap_or_default();
         let output = trial.driver.output.as_deref();

@@ -245,11 +245,11 @@ fn read(message: &Message, run: &RunId, clocks: Clocks) -> Option<CoordinatorEve
             let pong = decode::<Pong>(&message.payload).ok()?;
             Some(CoordinatorEvent::Pong(agent, pong, clocks().1))
         }
-        AgentSubject::Live(of_run) if of_run == *run => {
+        AgentSubject::Live(subject_run) if subject_run == *run => {
             let second: LiveSecond = decode(&message.payload).ok()?;
             Some(CoordinatorEvent::Second(agent, Box::new(second.into())))
         }
-        AgentSubject::Record(of_run, part) if of_run == *run => {
+        AgentSubject::Record(subject_run, part) if subject_run == *run => {
             Some(CoordinatorEvent::RecordPart(agent, part, message.payload.clone()))
         }
         AgentSubject::Live(_) | AgentSubject::Record(..) => None,

@@ -106,8 +106,8 @@ fn use_of_disks_is_read_in_both_forms() {
     let first = "254:0 Read 262144\n254:0 Write 524288\n254:0 Sync 1310720\n254:0 Async 0\n\
         254:0 Discard 524288\n254:0 Total 1310720\nTotal 1310720\n";
     assert_eq!(parse_blkio(first), Some((262_144, 524_288)));
-    let of_disk = first.strip_suffix("Total 1310720\n").unwrap();
-    let two = format!("{of_disk}8:0 Read 1\n8:0 Write 2\nTotal 1310723\n");
+    let disk_lines = first.strip_suffix("Total 1310720\n").unwrap();
+    let two = format!("{disk_lines}8:0 Read 1\n8:0 Write 2\nTotal 1310723\n");
     assert_eq!(parse_blkio(&two), Some((262_145, 524_290)));
     // Captured from a group whose disk has no limit.
     assert_eq!((parse_blkio("Total 0\n"), parse_blkio("")), (None, None));

@@ -73,16 +73,17 @@ impl DriverSetting {
     /// Formats the kernel's response to [`Self::command`].
     fn format(self, response: &[u8]) -> Option<String> {
         let word = |at: usize| u32_at(response, at * 4);
-        let of_max = |current: usize, max: usize| Some(format!("{} of {}", word(current)?, word(max)?));
+        let format_with_max =
+            |current: usize, max: usize| Some(format!("{} of {}", word(current)?, word(max)?));
         match self {
             // struct ethtool_ringparam: cmd, four maxima, then the current values.
-            Self::RxRing => of_max(5, 1),
-            Self::TxRing => of_max(8, 4),
+            Self::RxRing => format_with_max(5, 1),
+            Self::TxRing => format_with_max(8, 4),
             // struct ethtool_coalesce.
             Self::RxUsecs => Some(word(1)?.to_string()),
             Self::AdaptiveRx => Some(word(10)?.to_string()),
             // struct ethtool_channels: cmd, maxima of rx, tx, other, combined, then the current values.
-            Self::CombinedChannels => of_max(8, 4),
+            Self::CombinedChannels => format_with_max(8, 4),
             // struct ethtool_value.
             Self::Gro | Self::Tso | Self::Gso => Some(word(1)?.to_string()),
             // The kernel returns the bit of the feature.

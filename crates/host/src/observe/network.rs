@@ -68,7 +68,7 @@ impl Network {
         (namespace, self.sample_links(seconds, &first))
     }
 
-    fn sample_links(&mut self, seconds: f64, of_role: &str) -> Vec<LinkUse> {
+    fn sample_links(&mut self, seconds: f64, role: &str) -> Vec<LinkUse> {
         let Ok(Ok(links)) = self.links.as_mut().map(Links::sample) else {
             return Vec::new();
         };
@@ -76,7 +76,7 @@ impl Network {
         let last_of = |now: &LinkCounters| last_links.iter().find(|then| then.index() == now.index());
         let used = links.iter().filter(|link| link.is_up()).filter_map(|now| {
             let used = now.since(last_of(now)?, seconds);
-            Some(LinkUse { role: of_role.to_owned(), ..used })
+            Some(LinkUse { role: role.to_owned(), ..used })
         });
         let used = used.collect();
         self.last_links.clear();

@@ -148,8 +148,9 @@ impl RoleMonitor {
     }
 
     pub(super) fn not_observable(&self) -> Vec<NotObservable> {
-        let of_first_process = self.processes.first().into_iter().flat_map(ProcessMonitor::not_observable);
-        let mut all: Vec<_> = self.missing.iter().chain(of_first_process).cloned().collect();
+        let first_process_missing =
+            self.processes.first().into_iter().flat_map(ProcessMonitor::not_observable);
+        let mut all: Vec<_> = self.missing.iter().chain(first_process_missing).cloned().collect();
         all.extend(self.cgroups.not_observable(&self.name));
         let read: usize = self.processes.iter().map(ProcessMonitor::threads_read).sum();
         let known: u64 = self.processes.iter().map(ProcessMonitor::threads_total).sum();

@@ -400,21 +400,21 @@ fn field_test(
     }
     let comma = test(ValueTest::Regex(",".to_owned()));
     let regex = pattern_regex(expression.manner, pattern)?;
-    let of_regex = |regex: String| test(ValueTest::Regex(with_case(expression.ignores_case, regex)));
+    let regex_condition = |regex: String| test(ValueTest::Regex(with_case(expression.ignores_case, regex)));
     if !is_list {
-        return Ok(of_regex(regex));
+        return Ok(regex_condition(regex));
     }
     if expression.manner == Manner::Regex {
         let bare = regex.strip_prefix('^').unwrap_or(&regex);
         let bare = bare.strip_suffix('$').filter(|bare| !bare.ends_with('\\')).unwrap_or(bare);
         let is_anchored = bare.len() < regex.len();
         if bare.contains(['^', '$']) || (is_anchored && bare.contains('|')) {
-            return Ok(of_regex(regex).except(&comma));
+            return Ok(regex_condition(regex).except(&comma));
         }
         let start = if regex.starts_with('^') { "(?:^|,)[\\t ]*" } else { "" };
         let end =
             if regex.len() > bare.len() + usize::from(!start.is_empty()) { "[\\t ]*(?:,|$)" } else { "" };
-        let condition = of_regex(format!("{start}{bare}{end}"));
+        let condition = regex_condition(format!("{start}{bare}{end}"));
         let spans = bare.contains(['.', ',', '\\', '[']);
         return Ok(if spans { condition.at_most(&comma) } else { condition });
     }
@@ -426,7 +426,7 @@ fn field_test(
         let (text, ignores_case) = (pattern.to_owned(), expression.ignores_case);
         return Ok(test(ValueTest::Item { text, ignores_case }));
     }
-    Ok(of_regex(match expression.manner {
+    Ok(regex_condition(match expression.manner {
         Manner::Begins => format!("(?:^|,)[\\t ]*{text}"),
         Manner::Ends => format!("{text}[\\t ]*(?:,|$)"),
         Manner::Directory => {

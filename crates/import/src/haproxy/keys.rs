@@ -39,16 +39,16 @@ impl Key {
                 other => return no_equivalent(format!("the converter '{other}'")),
             }
         }
-        let of_field = |field: &str, regex: &str| {
+        let field_condition = |field: &str, regex: &str| {
             Condition::test(Test::Header(field.to_owned(), ValueTest::Regex(regex.to_owned())))
         };
         match key.text.strip_prefix("header.") {
             // The values of a list are one value in weir.
             Some(field) if field != "host" && !fetch.starts_with("req.fhdr(") => {
-                key.doubt = of_field(field, ",")
+                key.doubt = field_condition(field, ",")
             }
             // weir compares a host without case.
-            None if key.text == "host" && !key.is_lower => key.doubt = of_field("host", "[A-Z]"),
+            None if key.text == "host" && !key.is_lower => key.doubt = field_condition("host", "[A-Z]"),
             _ => {}
         }
         Ok(key)

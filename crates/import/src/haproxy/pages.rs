@@ -149,15 +149,15 @@ pub(super) fn response(text: &str) -> Result<Vec<Rule>, NoEquivalent> {
 
 /// Returns the rules that send a page for a status.
 fn page_rules(status: u16, page: &Page, draft: &mut Draft<'_>) -> Result<Vec<Rule>, NoEquivalent> {
-    let of_text = |media_type: &str, text: &str| {
+    let text_rules = |media_type: &str, text: &str| {
         let action =
             fixed_response(status, Some(media_type), text).ok_or_else(|| NoEquivalent(UNFIT.to_owned()))?;
         Ok(vec![Rule::Act(action, Vec::new())])
     };
     match page {
         Page::Raw(file) => response(&draft.read_file(file)?),
-        Page::File(file, media_type) => of_text(media_type, &draft.read_file(file)?),
-        Page::Text(text, media_type) => of_text(media_type, text),
+        Page::File(file, media_type) => text_rules(media_type, &draft.read_file(file)?),
+        Page::Text(text, media_type) => text_rules(media_type, text),
         Page::Redirect(code, url) => {
             let action = redirect(*code, Template::from(url.as_str()))
                 .ok_or_else(|| NoEquivalent("this location of a redirect".to_owned()))?;

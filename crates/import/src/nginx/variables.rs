@@ -233,18 +233,19 @@ pub(super) fn host_regex(text: &str, ignores_case: bool) -> Option<Condition> {
         return None;
     }
     let regex = portable(text, true)?;
-    let of_host = |regex: String| Condition::test(Test::Header("host".to_owned(), ValueTest::Regex(regex)));
+    let host_condition =
+        |regex: String| Condition::test(Test::Header("host".to_owned(), ValueTest::Regex(regex)));
     match regex.strip_suffix('$') {
         Some(start) if start.contains(['$', '|']) || start.ends_with('\\') => None,
-        Some(start) => Some(of_host(format!("{start}\\.?(:[0-9]+)?$"))),
+        Some(start) => Some(host_condition(format!("{start}\\.?(:[0-9]+)?$"))),
         None if regex.contains('$') => None,
         None => {
             let is_start = text.strip_prefix('^').is_some_and(|start| {
                 start.replace("\\.", "").bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
             });
-            let condition = of_host(regex);
+            let condition = host_condition(regex);
             // The expression may match the port.
-            Some(if is_start { condition } else { condition.except(&of_host(":|\\.$".to_owned())) })
+            Some(if is_start { condition } else { condition.except(&host_condition(":|\\.$".to_owned())) })
         }
     }
 }
@@ -334,10 +335,10 @@ mod tests {
 
     #[test]
     fn hosts_of_expressions_may_have_a_port() {
-        let of_host =
+        let host_condition =
             |text: &str| Condition::test(Test::Header("host".into(), ValueTest::Regex(text.into())));
-        assert_eq!(host_regex("^www\\.", false), Some(of_host("(?i)^www\\.")));
-        assert_eq!(host_regex("^a$", false), Some(of_host("(?i)^a\\.?(:[0-9]+)?$")));
+        assert_eq!(host_regex("^www\\.", false), Some(host_condition("(?i)^www\\.")));
+        assert_eq!(host_regex("^a$", false), Some(host_condition("(?i)^a\\.?(:[0-9]+)?$")));
         assert!(host_regex("80", false).is_some_and(|condition| !condition.is_exact()));
         assert_eq!((host_regex("^a$|^b$", false), host_regex("^A", false)), (None, None));
     }

@@ -314,12 +314,12 @@ impl<'a, D: TrialDriver> Explorer<'a, D> {
                 }
             }
         }
-        let of_ladder = self
+        let ladder_trials = self
             .runner
             .trials
             .iter()
             .filter(|trial| trial.purpose == "ladder" && trial.outcome != LevelOutcome::Undecided);
-        let points: Vec<_> = of_ladder.map(|trial| (trial.level, trial.p99_ns as f64)).collect();
+        let points: Vec<_> = ladder_trials.map(|trial| (trial.level, trial.p99_ns as f64)).collect();
         match find_knee(&points, self.options.base.seed) {
             Ok(knee) => self.knee = Some(knee.into()),
             Err(why) => self.notes.push(format!("no knee: {why}")),

@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn a_level_is_what_is_searched_for() {
         let plan = |quantity, level| trial_plan(&base(), quantity, level, SECOND_NS);
-        let of_rate = plan(SearchQuantity::Rate, 50.0);
-        assert_eq!((rate(&of_rate), of_rate.end.duration_ns), (50.0, 2 * SECOND_NS));
-        assert_eq!((of_rate.max_pending, of_rate.objectives.len()), (1000, 1));
+        let rate_plan = plan(SearchQuantity::Rate, 50.0);
+        assert_eq!((rate(&rate_plan), rate_plan.end.duration_ns), (50.0, 2 * SECOND_NS));
+        assert_eq!((rate_plan.max_pending, rate_plan.objectives.len()), (1000, 1));
         assert_eq!(plan(SearchQuantity::Rate, 1e4).max_pending, 50_000);
         assert_eq!(plan(SearchQuantity::ConnectionsPerSecond, 1e4).requests_per_connection, Some(1));
         let idle = plan(SearchQuantity::Connections, 3000.0);

@@ -240,8 +240,8 @@ mod tests {
         for (text, fraction) in [("1.1=70,2=30", 0.3), ("2=1", 1.0), ("2=1,1.1=3", 0.25), ("1.1=1", 0.0)] {
             assert_eq!(parse_mix(text), Ok(fraction), "{text}");
         }
-        let of_ten = (0..10).filter(|number| is_in_fraction(*number, 0.3)).count();
-        assert_eq!(of_ten, 3);
+        let http2_connections = (0..10).filter(|number| is_in_fraction(*number, 0.3)).count();
+        assert_eq!(http2_connections, 3);
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn message(text: &LoadFlags, mode: WebSocketMode, body: &[u8], reader: &mut Flag
 /// Reports the flags that do not fit. `is_push` is true if the server sends by itself.
 fn reject_flags(text: &LoadFlags, cause: &str, is_push: bool, reader: &mut FlagReader) {
     let expect = &text.expect;
-    let of_http = [
+    let http_flags = [
         ("--grpc", text.http.grpc),
         ("--mix", text.http.mix.is_some()),
         ("--method", text.method.is_some() && text.is_websocket()),
@@ -177,14 +177,14 @@ fn reject_flags(text: &LoadFlags, cause: &str, is_push: bool, reader: &mut FlagR
             format!("with {cause} each connection has one stream: set their number with -c and remove it");
         reader.add_problem("--streams", why);
     }
-    for (flag, _) in of_http.iter().filter(|(_, is_given)| *is_given) {
+    for (flag, _) in http_flags.iter().filter(|(_, is_given)| *is_given) {
         reader.add_problem(flag, format!("it does not apply to {cause}: remove it"));
     }
     if !is_push {
         return;
     }
     let cause = if text.sse { "--sse" } else { "--ws push" };
-    let of_pace = [
+    let pace_flags = [
         ("--rate", text.rate.is_some()),
         ("--requests", text.requests.is_some()),
         ("--stages", text.stages.is_some()),
@@ -192,7 +192,7 @@ fn reject_flags(text: &LoadFlags, cause: &str, is_push: bool, reader: &mut FlagR
         ("--pipeline", text.pipeline.is_some()),
         ("--requests-per-connection", text.requests_per_connection.is_some()),
     ];
-    for (flag, _) in of_pace.iter().filter(|(_, is_given)| *is_given) {
+    for (flag, _) in pace_flags.iter().filter(|(_, is_given)| *is_given) {
         let why = format!(
             "with {cause} the server sets the pace: set subscriptions with -c, their start with --ramp and the end \
              with -d"
@@ -240,11 +240,11 @@ mod tests {
             "{problems}"
         );
         assert!(problems.contains("with --ws push the server sets the pace"), "{problems}");
-        let of_http = parse(|text| {
+        let http_result = parse(|text| {
             text.urls = vec!["http://a/".to_owned()];
             text.binary = true;
         });
-        assert!(of_http.unwrap_err().join("\n").contains("write ws://"));
+        assert!(http_result.unwrap_err().join("\n").contains("write ws://"));
         assert!(parse(|text| text.message_size = Some("15".into())).is_err());
         assert!(parse(|text| text.urls.push("http://a/".to_owned())).is_err());
         assert!(parse(|text| text.sse = true).is_err());

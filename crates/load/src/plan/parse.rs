@@ -305,8 +305,8 @@ fn parse_count_within(text: &str, min: u64, max: u64) -> Result<u64, InvalidValu
 }
 
 fn connections(text: &LoadFlags, stages: Option<&Stages>, reader: &mut FlagReader) -> u64 {
-    let of_stages = stages.filter(|stages| stages.quantity == StageQuantity::Connections);
-    let Some(stages) = of_stages else {
+    let connection_stages = stages.filter(|stages| stages.quantity == StageQuantity::Connections);
+    let Some(stages) = connection_stages else {
         let given = text.connections.as_ref();
         return reader.parse_or_default("--connections", given, CONNECTIONS_DEFAULT, |text| {
             parse_count_within(text, 1, CONNECTIONS_MAX)
@@ -480,12 +480,12 @@ fn end(
         return LoadEnd { duration_ns: stages.duration_ns().max(1), requests };
     }
     // A replay ends with its last request.
-    let of_replay_ns = replay.map(|replay| replay.last_due_ns().saturating_add(SECOND_NS));
+    let replay_duration_ns = replay.map(|replay| replay.last_due_ns().saturating_add(SECOND_NS));
     let default_s = if requests.is_some() { DURATION_S_MAX } else { DURATION_S_DEFAULT };
     let duration_ns = reader.duration_ns(
         "--duration",
         text.duration.as_ref(),
-        of_replay_ns.unwrap_or(default_s * SECOND_NS),
+        replay_duration_ns.unwrap_or(default_s * SECOND_NS),
         DurationUnit::Seconds,
     );
     if duration_ns == 0 {

@@ -140,9 +140,9 @@ fn default_path(path: &[u8]) -> &[u8] {
 }
 
 /// Returns whether a path is that of a cookie or below it (RFC 6265 §5.1.4).
-fn path_matches(path: &[u8], of_cookie: &[u8]) -> bool {
-    let rest = path.strip_prefix(of_cookie);
-    rest.is_some_and(|rest| rest.is_empty() || of_cookie.ends_with(b"/") || rest.starts_with(b"/"))
+fn path_matches(path: &[u8], cookie_path: &[u8]) -> bool {
+    let rest = path.strip_prefix(cookie_path);
+    rest.is_some_and(|rest| rest.is_empty() || cookie_path.ends_with(b"/") || rest.starts_with(b"/"))
 }
 
 /// A field `Set-Cookie` (RFC 6265 §5.2).

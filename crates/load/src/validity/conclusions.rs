@@ -90,8 +90,8 @@ pub(super) fn conclude(
 
 /// Returns the worst validity of what was asked for: of the objectives, or of rate and p99 without one.
 fn asked(objectives: &[ObjectiveResult], conclusions: &[ConclusionValidity]) -> Option<ValidityLevel> {
-    let of_objectives = objectives.iter().filter_map(|objective| objective.validity).max();
-    of_objectives.or_else(|| {
+    let objectives_validity = objectives.iter().filter_map(|objective| objective.validity).max();
+    objectives_validity.or_else(|| {
         let default =
             conclusions.iter().filter(|conclusion| ["rate", "p99"].contains(&conclusion.conclusion.as_str()));
         default.map(|conclusion| conclusion.verdict).max()

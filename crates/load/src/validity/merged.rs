@@ -13,10 +13,10 @@ pub fn judge_merged(run: &mut Run, parts: &[&Validity]) {
     let all: Vec<ConclusionValidity> =
         figures(run).map(|(name, value)| merged_conclusion(name, value, parts)).collect();
     let reasons = run.validity.reasons.iter().filter(|reason| is_disturbance(&reason.code));
-    let of_reasons = reasons.map(|reason| reason.verdict).max();
+    let worst_reason = reasons.map(|reason| reason.verdict).max();
     // An agent whose own objective was proven has only a note for what disturbed it.
-    let of_conclusions = all.iter().map(|conclusion| conclusion.verdict).max();
-    let worst = of_reasons.max(of_conclusions).unwrap_or(ValidityLevel::Valid);
+    let worst_conclusion = all.iter().map(|conclusion| conclusion.verdict).max();
+    let worst = worst_reason.max(worst_conclusion).unwrap_or(ValidityLevel::Valid);
     let sending = Sending::new(run);
     conclude(run, all, sending, worst);
 }

@@ -236,8 +236,8 @@ fn event_streams_over_http2_are_counted_and_resumed() {
     assert_eq!((live.lost, live.duplicated, live.retry_ms), (0, 0, Some(20)));
     assert_eq!(measured.counters.responses, load(&seen.connections));
     // Each event belongs to a second.
-    let of_seconds: u64 = measured.intervals.iter().filter_map(|interval| interval.events).sum();
-    assert_eq!(of_seconds, live.received);
+    let interval_events: u64 = measured.intervals.iter().filter_map(|interval| interval.events).sum();
+    assert_eq!(interval_events, live.received);
     let (authority, seen) = start(Behaviour { status: 503, ..DEFAULT });
     let measured = run(&flags(format!("http://{authority}/events"), |flags| {
         (flags.sse, flags.duration) = (true, Some("500ms".to_owned()));

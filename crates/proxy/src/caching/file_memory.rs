@@ -16,7 +16,7 @@ static FILE: OnceLock<Option<Arc<FileMemory>>> = OnceLock::new();
 
 /// Opens the file if a plan has a cache. Must be called before the cores start, because each has a table of
 /// descriptors of its own. Caches that a reload adds to a process without one have no file.
-pub(crate) fn open_file_memory(plan: &Plan) {
+pub fn open_file_memory(plan: &Plan) {
     if plan.caches.is_empty() {
         return;
     }
@@ -32,7 +32,7 @@ pub(crate) fn open_file_memory(plan: &Plan) {
 }
 
 /// Returns the descriptor that each core must have.
-pub(crate) fn file_memory_fd() -> Option<RawFd> {
+pub fn file_memory_fd() -> Option<RawFd> {
     get().map(|memory| memory.raw_fd())
 }
 

@@ -15,7 +15,7 @@ use crate::plan::ListenerPlan;
 pub(crate) struct ListenerSettings {
     /// Kept here and not in each connection, because there are many connections.
     pub(crate) core: Rc<Core>,
-    pub(crate) plan: ListenerPlan,
+    pub plan: ListenerPlan,
     /// The listener's index in the plan in force; `None`: it was removed.
     pub(crate) index: Cell<Option<usize>>,
     /// For a removed listener: the last plan that had it, and its index there. Its connections
@@ -31,13 +31,13 @@ pub(crate) struct ListenerSettings {
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerGeneration {
     pub(crate) generation: Rc<ConfigGeneration>,
-    pub(crate) listener: usize,
+    pub listener: usize,
 }
 
 /// Counters of a listener's connections on a core, which continue across reloads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionCounters {
-    pub(crate) open: Rc<Cell<usize>>,
+    pub open: Rc<Cell<usize>>,
     pub(crate) handshakes: Rc<Cell<usize>>,
 }
 

@@ -7,10 +7,10 @@ use rt::clock::{MonotonicTime, SECOND_NS, unix_ns};
 use wire::{Limits, Parsed, RequestKind, encode, is_hop_by_hop};
 
 use super::subrequest::{self, Subrequest, SubrequestError, SubrequestResponse};
-use crate::auth::cache::CredentialDigest;
-use crate::auth::core_state::{AuthAnswer, Denial, PendingAnswer};
 use crate::auth::password_threads::{CheckedPassword, PasswordCheck, submit};
 use crate::auth::{AuthResult, BasicCredentials, CredentialsFault, Identity, bearer_token, jwt};
+use crate::auth_core::CredentialDigest;
+use crate::auth_core::{AuthAnswer, Denial, PendingAnswer};
 use crate::client_stream::ClientStream;
 use crate::config_generation::ConfigGeneration;
 use crate::cookies::cookies;

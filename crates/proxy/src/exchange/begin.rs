@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rt::clock::MonotonicTime;
 use wire::{Framing, RefusalKind, RequestHead, RequestKind};
 
-use crate::acme::{CHALLENGE_PREFIX, answer_to_challenge};
+use crate::acme_tokens::{CHALLENGE_PREFIX, answer_to_challenge};
 use crate::client_stream::ClientStream;
 use crate::core::{ConfigGeneration, Core, ListenerGeneration, PollContext, WorkBuffers};
 use crate::exchange_state::{Exchange, ExchangeStage, ServerSlot};

@@ -5,7 +5,7 @@ use wire::{RefusalKind, RequestHead};
 
 use super::finish::{ALLOWED_METHODS, OwnResponse};
 use super::texts::render_body;
-use crate::acme::answer_to_challenge;
+use crate::acme_tokens::answer_to_challenge;
 use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::config_generation::ConfigGeneration;
 use crate::core::{Core, PollContext};

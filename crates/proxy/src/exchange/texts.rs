@@ -7,7 +7,7 @@ use std::cell::Cell;
 use wire::{RefusalKind, ResponseHead};
 
 use super::authorisation::insert_lines;
-use crate::auth::core_state::RequestAccess;
+use crate::auth_core::RequestAccess;
 use crate::client_stream::ClientStream;
 use crate::config_generation::ConfigGeneration;
 use crate::core::{Core, PollContext};

@@ -35,6 +35,6 @@ pub(super) fn access_lines(plan: &Plan, route: usize, listener: ListenerIndex, l
     if matches!(plan.routes[route].action, Action::Deny(_) | Action::SilentDrop | Action::Tarpit { .. }) {
         return;
     }
-    let of_auth = access.auth.iter().map(|auth| format!("setting     auth {auth}"));
-    lines.extend(of_auth.chain(access.cors.iter().map(|cors| format!("setting     cors {cors}"))));
+    let auth_lines = access.auth.iter().map(|auth| format!("setting     auth {auth}"));
+    lines.extend(auth_lines.chain(access.cors.iter().map(|cors| format!("setting     cors {cors}"))));
 }

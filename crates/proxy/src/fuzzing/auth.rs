@@ -25,7 +25,7 @@ pub fn auth(bytes: &[u8]) -> bool {
             true
         }),
         1 => match Users::parse(rest) {
-            Ok(users) => users.len() > 0,
+            Ok(users) => !users.is_empty(),
             Err(faults) => {
                 let has_place = |fault: &String| fault.starts_with(|first: char| first.is_ascii_digit());
                 assert!(

@@ -1,8 +1,8 @@
 //! Responses of name servers to updates of a zone, and the files of keys.
 
-use crate::dns::tsig::{TsigError, TsigKey};
-use crate::dns::update::{ZoneRecord, parse_response};
 use crate::plan::TsigAlgorithm;
+use proxy_config::dns_codec::tsig::{TsigError, TsigKey};
+use proxy_config::dns_codec::update::{ZoneRecord, parse_response};
 
 /// ID of the request of [`dns_update`].
 const ID: u16 = 0x1234;

@@ -10,7 +10,7 @@ use super::line::{
 use super::sink::LineBuffer;
 
 /// All fields and their meanings, in order.
-pub(crate) const FIELDS: &[(&str, &str)] = &[
+pub const FIELDS: &[(&str, &str)] = &[
     ("time", "time of the request's first byte, RFC 3339 in UTC, with milliseconds"),
     ("client", "the client's address; `unix` on a unix socket"),
     ("client_port", "client port; 0 on a unix socket"),

@@ -26,7 +26,7 @@ pub(super) struct ListenerLogName {
 #[derive(Debug)]
 pub(super) struct PoolLogName {
     pub(super) name: LogName,
-    pub(super) servers: IdVec<ServerId, LogName>,
+    pub servers: IdVec<ServerId, LogName>,
 }
 
 /// Placeholder for a missing server in HAProxy's formats.

@@ -40,7 +40,7 @@ impl AuthCounters {
 
 impl Snapshot {
     /// Adds the sources of keys and of users of a plan, and the queue of passwords.
-    pub(crate) fn add_auth_sources<'a>(&mut self, plans: impl Iterator<Item = &'a AuthPlan>) {
+    pub fn add_auth_sources<'a>(&mut self, plans: impl Iterator<Item = &'a AuthPlan>) {
         let mut has_passwords = false;
         let (mut files, mut urls) = (Vec::<String>::new(), Vec::<Box<str>>::new());
         for plan in plans {

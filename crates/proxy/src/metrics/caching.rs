@@ -51,7 +51,7 @@ impl CacheCounters {
 }
 
 impl Snapshot {
-    pub(crate) fn add_cache(&mut self, name: &str, stats: &CacheStats) {
+    pub fn add_cache(&mut self, name: &str, stats: &CacheStats) {
         let memory = &[name, "memory"];
         self.add(Metric::CacheResponses, memory, stats.objects);
         self.add(Metric::CacheBytes, memory, stats.memory_bytes);

@@ -12,14 +12,14 @@ use super::table::{Metric, MetricKind, MetricSpec};
 use crate::accept::quality;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MetricsFormat {
+pub enum MetricsFormat {
     Prometheus,
     OpenMetrics,
 }
 
 impl MetricsFormat {
     /// Chooses by the field lines of `Accept`: OpenMetrics only for clients that name it, and accept plain text less.
-    pub(crate) fn choose<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
+    pub fn choose<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
         let (mut openmetrics, mut plain) = (0, 0);
         for range in lines.flat_map(|line| line.split(|&byte| byte == b',')) {
             let mut parts = range.split(|&byte| byte == b';');
@@ -42,7 +42,7 @@ impl MetricsFormat {
         if openmetrics > 0 && openmetrics >= plain { Self::OpenMetrics } else { Self::Prometheus }
     }
 
-    pub(crate) fn content_type(self) -> &'static str {
+    pub fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -72,7 +72,7 @@ impl MetricsFormat {
 }
 
 /// Renders the snapshot. `with_exemplars`: the histograms of OpenMetrics have those that were recorded.
-pub(crate) fn render(snapshot: &Snapshot, format: MetricsFormat, with_exemplars: bool) -> String {
+pub fn render(snapshot: &Snapshot, format: MetricsFormat, with_exemplars: bool) -> String {
     let with_exemplars = with_exemplars && format == MetricsFormat::OpenMetrics;
     let mut text = String::with_capacity(256 * snapshot.series.len());
     let mut previous_metric = None;

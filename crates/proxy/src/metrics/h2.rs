@@ -51,7 +51,7 @@ pub(crate) struct H2Counters {
 }
 
 impl H2Counters {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             counts: Default::default(),
             resets_received: CodeCounters::new(),

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-pub(crate) use record::histogram::EXPORT_BOUNDS_NS as BOUNDS_NS;
+pub(super) use record::histogram::EXPORT_BOUNDS_NS as BOUNDS_NS;
 
 use super::exemplars::Exemplars;
 
@@ -47,7 +47,7 @@ const FINE_WIDTHS_NS: [u64; BOUNDS_COUNT] = {
 };
 
 /// Upper bounds of all fine buckets but the last, inclusive.
-pub(crate) const FINE_BOUNDS_NS: [u64; BUCKETS - 1] = {
+pub const FINE_BOUNDS_NS: [u64; BUCKETS - 1] = {
     let mut bounds = [0; BUCKETS - 1];
     let mut coarse = 0;
     while coarse < BOUNDS_COUNT {
@@ -122,7 +122,7 @@ fn bucket_index(time_ns: u64) -> usize {
 
 /// Copy of a histogram's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HistogramSnapshot {
+pub struct HistogramSnapshot {
     /// Count of each fine bucket, not cumulative. Bounds are summed when they are shown.
     pub(super) buckets: [u64; BUCKETS],
     pub(super) sum_ns: u64,
@@ -137,7 +137,7 @@ impl Default for HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
-    pub(super) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         for (count, other) in self.buckets.iter_mut().zip(other.buckets) {
             *count += other;
         }
@@ -148,7 +148,7 @@ impl HistogramSnapshot {
     }
 
     /// Returns the times recorded since `previous`.
-    pub(super) fn since(&self, previous: &Self) -> Self {
+    pub fn since(&self, previous: &Self) -> Self {
         let mut difference = self.clone();
         for (count, previous) in difference.buckets.iter_mut().zip(previous.buckets) {
             *count = count.saturating_sub(previous);
@@ -159,7 +159,7 @@ impl HistogramSnapshot {
 
     /// Returns the time that a fraction `q` of all times did not exceed: the middle of its fine
     /// bucket. Returns `None` if nothing was recorded.
-    pub(crate) fn quantile_ns(&self, q: f64) -> Option<u64> {
+    pub fn quantile_ns(&self, q: f64) -> Option<u64> {
         let count = self.count();
         let rank = (q * count as f64).ceil().max(1.0) as u64;
         let mut cumulative = 0;

@@ -5,7 +5,7 @@ use super::table::Metric;
 use crate::maps::MapStatistics;
 
 impl Snapshot {
-    pub(crate) fn add_map(&mut self, name: &str, statistics: &MapStatistics) {
+    pub fn add_map(&mut self, name: &str, statistics: &MapStatistics) {
         let labels = &[name];
         self.add(Metric::MapEntries, labels, statistics.entries as u64);
         self.add(Metric::MapMemory, labels, statistics.memory_bytes as u64);

@@ -17,18 +17,18 @@ pub(super) struct PoolMetrics {
     pub(super) queue: ClassHistograms,
     /// Ended subrequests by [`EndReason`], once there is one.
     pub(super) subrequests: OnceCell<Vec<CounterCell>>,
-    pub(super) retries: CounterCell,
+    pub retries: CounterCell,
     pub(super) retries_denied: CounterCell,
     pub(super) wasted: CounterCell,
     pub(super) abandoned: CounterCell,
-    pub(super) queued: CounterCell,
+    pub queued: CounterCell,
     /// Requests by [`StickyLookup`], if the pool has a sticky cookie.
     pub(super) sticky: Option<Vec<CounterCell>>,
     /// Requests that did not go to the server of their key, if the pool hashes by a key.
     pub(super) hash_overflow: Option<CounterCell>,
     /// Requests of splits that another pool was chosen for, which had no usable server.
     pub(super) fallbacks: CounterCell,
-    pub(super) servers: IdVec<ServerId, ServerMetrics>,
+    pub servers: IdVec<ServerId, ServerMetrics>,
 }
 
 #[derive(Debug)]
@@ -36,13 +36,13 @@ pub(super) struct ServerMetrics {
     pub(super) name: Box<str>,
     pub(super) connect: OnceCell<Box<Histogram>>,
     pub(super) first_byte: ClassHistograms,
-    pub(super) total: ClassHistograms,
+    pub total: ClassHistograms,
     pub(super) on_new: CounterCell,
     pub(super) on_reused: CounterCell,
-    pub(super) idle: CounterCell,
+    pub idle: CounterCell,
     pub(super) requests_max: CounterCell,
     pub(super) slots: CounterCell,
-    pub(super) in_flight: CounterCell,
+    pub in_flight: CounterCell,
     /// `None`: connections to it are plain.
     pub(super) tls_handshakes: Option<HandshakeCounters>,
     /// `None`: connections to it never have HTTP/2.

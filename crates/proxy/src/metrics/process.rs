@@ -11,7 +11,7 @@ use super::table::Metric;
 impl Snapshot {
     /// Adds the resource usage of the process; `threads` is the number of threads that serve
     /// connections.
-    pub(crate) fn add_process(&mut self, stats: &ProcessStats, started_unix_ns: u64, threads: usize) {
+    pub fn add_process(&mut self, stats: &ProcessStats, started_unix_ns: u64, threads: usize) {
         self.add(Metric::BuildInfo, &[env!("CARGO_PKG_VERSION")], 1);
         for (metric, number) in [
             (Metric::Uptime, unix_ns().saturating_sub(started_unix_ns)),
@@ -32,19 +32,19 @@ impl Snapshot {
         self.add(Metric::Generations, &[], number);
     }
 
-    pub(crate) fn add_certificate(&mut self, domain: &str, expires_at_s: u64, issued: u64, failed: u64) {
+    pub fn add_certificate(&mut self, domain: &str, expires_at_s: u64, issued: u64, failed: u64) {
         self.add(Metric::CertificateExpiry, &[domain], expires_at_s);
         self.add(Metric::AcmeOrders, &[domain, "issued"], issued);
         self.add(Metric::AcmeOrders, &[domain, "failed"], failed);
     }
 
     /// Adds a revocation list of clients' certificates.
-    pub(crate) fn add_revocation_list(&mut self, listener: &str, list: &RevocationListInfo) {
+    pub fn add_revocation_list(&mut self, listener: &str, list: &RevocationListInfo) {
         let labels = [listener, &*list.path.to_string_lossy(), &*list.issuer];
         self.add(Metric::RevocationListExpiry, &labels, list.next_update_s);
     }
 
-    pub(crate) fn add_reloads(&mut self, results: &ReloadResults) {
+    pub fn add_reloads(&mut self, results: &ReloadResults) {
         for (result, count, at_ns) in [
             ("applied", results.applied, results.applied_unix_ns),
             ("refused", results.refused, results.refused_unix_ns),

@@ -34,10 +34,30 @@ pub(super) enum SeriesValue {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SeriesValueRef<'a> {
+pub enum SeriesValueRef<'a> {
     Number(u64),
     /// Counts of a histogram's buckets, not cumulative.
     Times(&'a [u64]),
+}
+
+impl SeriesValueRef<'_> {
+    /// Returns the number, or the number of times.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        match self {
+            Self::Number(number) => *number,
+            Self::Times(buckets) => buckets.iter().sum(),
+        }
+    }
+
+    /// Returns the counts of the buckets; a number has none.
+    #[must_use]
+    pub fn buckets(&self) -> &[u64] {
+        match self {
+            Self::Number(_) => &[],
+            Self::Times(buckets) => buckets,
+        }
+    }
 }
 
 impl SeriesValue {
@@ -51,7 +71,7 @@ impl SeriesValue {
 
 /// All metrics at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Snapshot {
+pub struct Snapshot {
     pub(super) series: BTreeMap<(Metric, Labels), SeriesValue>,
 }
 
@@ -82,7 +102,7 @@ impl Snapshot {
     }
 
     /// Adds the metrics of another core under the same plan, gauges included.
-    pub(crate) fn merge(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         for ((metric, labels), value) in other.series {
             self.add_value(metric, labels, value);
         }
@@ -115,8 +135,8 @@ impl Snapshot {
 
     /// Adds the counters and histograms of plans that are over. Gauges are left out, because they
     /// describe the current state. Series whose names are gone are kept, within
-    /// [`SERIES_RETIRED_MAX`].
-    pub(crate) fn carry_over(&mut self, earlier: &Self) {
+    /// `SERIES_RETIRED_MAX`.
+    pub fn carry_over(&mut self, earlier: &Self) {
         let (mut retired, mut dropped) = (0, 0);
         for ((metric, labels), value) in &earlier.series {
             if metric.row().kind == MetricKind::Gauge {
@@ -140,7 +160,7 @@ impl Snapshot {
     }
 
     /// Returns the series of a metric whose first labels are `first_labels`, with all their labels.
-    pub(crate) fn series_of(
+    pub fn series_of(
         &self,
         name: &'static str,
         first_labels: &[&str],
@@ -158,7 +178,7 @@ impl Snapshot {
     }
 
     /// Returns the sum of these series; for a histogram, its number of recorded times.
-    pub(crate) fn sum(&self, name: &'static str, first_labels: &[&str]) -> u64 {
+    pub fn sum(&self, name: &'static str, first_labels: &[&str]) -> u64 {
         let amounts = self.series_of(name, first_labels).map(|(_, value)| match value {
             SeriesValueRef::Number(number) => number,
             SeriesValueRef::Times(buckets) => buckets.iter().sum(),

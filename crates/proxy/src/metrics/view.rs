@@ -10,38 +10,38 @@ use crate::outcome::EndReason;
 
 /// Totals at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MetricsSummary {
-    pub(crate) total: MetricTotals,
-    pub(crate) listeners: BTreeMap<Box<str>, MetricTotals>,
-    pub(crate) pools: BTreeMap<Box<str>, MetricTotals>,
+pub struct MetricsSummary {
+    pub total: MetricTotals,
+    pub listeners: BTreeMap<Box<str>, MetricTotals>,
+    pub pools: BTreeMap<Box<str>, MetricTotals>,
     /// Totals by pool and server.
-    pub(crate) servers: BTreeMap<(Box<str>, Box<str>), MetricTotals>,
+    pub servers: BTreeMap<(Box<str>, Box<str>), MetricTotals>,
 }
 
 /// Totals of a listener, a pool or a server. Values that it does not have are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MetricTotals {
-    pub(crate) requests: u64,
+pub struct MetricTotals {
+    pub requests: u64,
     /// Failed requests among these. For a listener: those with another end reason than `done` and
     /// `local_response`. For a pool or a server: those with a 5xx status or without a status.
-    pub(crate) errors: u64,
-    pub(crate) bytes_in: u64,
-    pub(crate) bytes_out: u64,
-    pub(crate) accepted: u64,
-    pub(crate) retries: u64,
+    pub errors: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub accepted: u64,
+    pub retries: u64,
     /// Durations of the completed requests.
-    pub(crate) times: HistogramSnapshot,
+    pub times: HistogramSnapshot,
     /// Gauges: client connections, idle connections to a server, requests at a server, and queued
     /// requests.
-    pub(crate) open: u64,
-    pub(crate) idle: u64,
-    pub(crate) in_flight: u64,
-    pub(crate) queued: u64,
+    pub open: u64,
+    pub idle: u64,
+    pub in_flight: u64,
+    pub queued: u64,
 }
 
 impl MetricTotals {
     /// Returns the counters since `previous`, and the current gauges.
-    pub(crate) fn since(&self, previous: &Self) -> Self {
+    pub fn since(&self, previous: &Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(previous.requests),
             errors: self.errors.saturating_sub(previous.errors),
@@ -57,7 +57,7 @@ impl MetricTotals {
 
 impl MetricsSummary {
     /// Sums the series of a snapshot.
-    pub(crate) fn from_snapshot(snapshot: &Snapshot) -> Self {
+    pub fn from_snapshot(snapshot: &Snapshot) -> Self {
         let mut summary = Self::default();
         for ((metric, labels), value) in &snapshot.series {
             match value {

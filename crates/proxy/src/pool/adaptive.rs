@@ -30,7 +30,7 @@ pub(crate) struct LatencyWindow {
     /// Number of requests that timed out, or whose connection failed.
     pub(crate) failed: u64,
     /// Requests in flight at the end of the step.
-    pub(crate) in_flight: usize,
+    pub in_flight: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -55,12 +55,12 @@ const FAILURE_FACTOR: f64 = 0.9;
 
 impl AdaptiveLimit {
     /// Starts low, but above the minimum.
-    pub(crate) fn new(plan: AdaptivePlan) -> Self {
+    pub(super) fn new(plan: AdaptivePlan) -> Self {
         let limit = plan.max.min(plan.min.saturating_mul(4)) as f64;
         Self { plan, limit, min_mean_ns: [0; 2], windows: 0, pending: LatencyWindow::default() }
     }
 
-    pub(crate) fn plan(&self) -> AdaptivePlan {
+    pub(super) fn plan(&self) -> AdaptivePlan {
         self.plan
     }
 

@@ -6,14 +6,14 @@ use rt::tokio::sync::Notify;
 
 /// Index of a core, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CoreIndex(pub(crate) usize);
+pub struct CoreIndex(pub(crate) usize);
 
 /// One wakeup for each core, sent when another core freed a slot that its requests may wait for.
 #[derive(Clone, Debug)]
-pub(crate) struct CoreWakeups(Arc<[Notify]>);
+pub struct CoreWakeups(Arc<[Notify]>);
 
 impl CoreWakeups {
-    pub(crate) fn new(cores: usize) -> Self {
+    pub fn new(cores: usize) -> Self {
         Self((0..cores).map(|_| Notify::new()).collect())
     }
 

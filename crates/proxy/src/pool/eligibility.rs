@@ -31,7 +31,7 @@ const WEIGHT_NOT_SET: u32 = u32::MAX;
 
 /// Administrative state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum AdminState {
+pub enum AdminState {
     /// It gets requests.
     Ready,
     /// It gets only requests of clients that stick to it.
@@ -41,9 +41,10 @@ pub(crate) enum AdminState {
 }
 
 /// Result of active checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CheckStatus {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckStatus {
     /// The server is not checked, or not yet; it counts as up.
+    #[default]
     Unchecked,
     Up,
     Down,
@@ -69,7 +70,7 @@ impl AdminState {
     }
 
     /// Returns the word of a command for a state.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::Ready => "ready",
             Self::Drain => "drain",
@@ -77,14 +78,14 @@ impl AdminState {
         }
     }
 
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
+    pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.word() == word)
     }
 }
 
 impl LastCheck {
     /// Returns the result, with the reason if the check failed.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         match &*self.reason {
             "" => self.result.to_owned(),
             reason => format!("{}: {reason}", self.result),
@@ -93,7 +94,7 @@ impl LastCheck {
 }
 
 #[derive(Debug)]
-pub(crate) struct Eligibility {
+pub struct Eligibility {
     effective_weight: AtomicU32,
     probe_state: AtomicU8,
     /// Time when `update_probe` first saw the probe in flight; 0: not yet.
@@ -122,17 +123,17 @@ pub(crate) struct Eligibility {
 type LastCheckCell = std::sync::Mutex<Option<Arc<LastCheck>>>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LastCheck {
-    pub(crate) at: MonotonicTime,
+pub struct LastCheck {
+    pub at: MonotonicTime,
     /// Stable name of the result, in `snake_case`.
-    pub(crate) result: &'static str,
+    pub result: &'static str,
     /// Reason for a failure; empty if the check passed.
-    pub(crate) reason: Box<str>,
+    pub reason: Box<str>,
 }
 
 impl Eligibility {
     /// Creates the state of a server without checks and requests so far.
-    pub(crate) fn new(configured_weight: u32) -> Self {
+    pub fn new(configured_weight: u32) -> Self {
         let eligibility = Self {
             effective_weight: 0.into(),
             probe_state: (ProbeState::None as u8).into(),
@@ -153,12 +154,12 @@ impl Eligibility {
 
     /// Returns the server's weight relative to the others; 0: no new requests.
     #[inline]
-    pub(crate) fn effective_weight(&self) -> u32 {
+    pub fn effective_weight(&self) -> u32 {
         self.effective_weight.load(Ordering::Relaxed)
     }
 
     /// Returns whether the server gets requests of clients that stick to it.
-    pub(crate) fn is_up(&self, now: MonotonicTime) -> bool {
+    pub fn is_up(&self, now: MonotonicTime) -> bool {
         self.admin_state() != AdminState::Maintenance
             && self.check_status() != CheckStatus::Down
             && !self.is_ejected(now)
@@ -170,7 +171,7 @@ impl Eligibility {
         self.is_up(now) && matches!(self.probe_state(), ProbeState::None | ProbeState::Ready)
     }
 
-    pub(crate) fn operator_state(&self) -> AdminState {
+    pub fn operator_state(&self) -> AdminState {
         AdminState::from_index(self.operator_state.load(Ordering::Relaxed))
     }
 
@@ -183,42 +184,42 @@ impl Eligibility {
     }
 
     /// Returns the most restrictive state: of the operator's for the server and for its pool, and the agent's.
-    pub(crate) fn admin_state(&self) -> AdminState {
+    pub fn admin_state(&self) -> AdminState {
         self.operator_state().max(self.pool_state()).max(self.agent_state())
     }
 
-    pub(crate) fn check_status(&self) -> CheckStatus {
+    pub fn check_status(&self) -> CheckStatus {
         let all = [CheckStatus::Unchecked, CheckStatus::Up, CheckStatus::Down];
         all[usize::from(self.check_status.load(Ordering::Relaxed))]
     }
 
-    pub(crate) fn is_ejected(&self, now: MonotonicTime) -> bool {
+    pub fn is_ejected(&self, now: MonotonicTime) -> bool {
         self.ejected_until_ns.load(Ordering::Relaxed) > now.as_ns()
     }
 
     /// Returns the weight that was set at run time.
-    pub(crate) fn operator_weight(&self) -> Option<u32> {
+    pub fn operator_weight(&self) -> Option<u32> {
         Some(self.operator_weight.load(Ordering::Relaxed)).filter(|&weight| weight != WEIGHT_NOT_SET)
     }
 
     /// Returns the effective weight in hundredths: that of the operator or of the plan, times the
     /// percentage of the agent.
-    pub(crate) fn weight_hundredths(&self, configured_weight: u32) -> u32 {
+    pub fn weight_hundredths(&self, configured_weight: u32) -> u32 {
         self.full_weight(configured_weight)
     }
 
-    pub(crate) fn last_check(&self) -> Option<Arc<LastCheck>> {
+    pub fn last_check(&self) -> Option<Arc<LastCheck>> {
         // A value is stored in one step, so a poisoned lock holds no partial value.
         self.last_check.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set_last_check(&self, check: Option<LastCheck>) {
+    pub fn set_last_check(&self, check: Option<LastCheck>) {
         let mut last = self.last_check.lock().unwrap_or_else(PoisonError::into_inner);
         *last = check.map(Arc::new);
     }
 
     /// Sets the operator's state. Takes effect with the next [`Eligibility::recompute`].
-    pub(crate) fn set_operator_state(&self, operator_state: AdminState, now: MonotonicTime) {
+    pub fn set_operator_state(&self, operator_state: AdminState, now: MonotonicTime) {
         let previous = self.operator_state();
         self.operator_state.store(operator_state as u8, Ordering::Relaxed);
         if previous == AdminState::Maintenance && operator_state == AdminState::Ready {
@@ -232,7 +233,7 @@ impl Eligibility {
     }
 
     /// Sets the result of checks. Takes effect with the next [`Eligibility::recompute`].
-    pub(crate) fn set_check_status(&self, check_status: CheckStatus, now: MonotonicTime) {
+    pub fn set_check_status(&self, check_status: CheckStatus, now: MonotonicTime) {
         let previous = self.check_status();
         self.check_status.store(check_status as u8, Ordering::Relaxed);
         if previous == CheckStatus::Down && check_status == CheckStatus::Up {
@@ -241,7 +242,7 @@ impl Eligibility {
     }
 
     /// Sets the state and the percentage of the weight that the agent requests.
-    pub(crate) fn set_agent_state(&self, agent_state: AdminState, percent: u32, now: MonotonicTime) {
+    pub fn set_agent_state(&self, agent_state: AdminState, percent: u32, now: MonotonicTime) {
         let previous = self.agent_state();
         self.agent_state.store(agent_state as u8, Ordering::Relaxed);
         self.agent_percent.store(percent.min(100), Ordering::Relaxed);
@@ -252,7 +253,7 @@ impl Eligibility {
 
     /// Ejects the server until `until`. After that one request is the probe. When it succeeds,
     /// the server has recovered, with a slow start if one is configured.
-    pub(crate) fn eject_until(&self, until: MonotonicTime) {
+    pub fn eject_until(&self, until: MonotonicTime) {
         self.ejected_until_ns.store(until.as_ns(), Ordering::Relaxed);
         self.probe_since_ns.store(0, Ordering::Relaxed);
         self.probe_state.store(ProbeState::Ejected as u8, Ordering::Relaxed);
@@ -275,7 +276,7 @@ impl Eligibility {
         self.probe_state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    pub(crate) fn is_recovering(&self) -> bool {
+    pub fn is_recovering(&self) -> bool {
         self.probe_state() != ProbeState::None
     }
 
@@ -333,7 +334,7 @@ impl Eligibility {
     }
 
     /// Sets a weight until the process ends; `None`: the configured one again.
-    pub(crate) fn set_operator_weight(&self, weight: Option<u32>) {
+    pub fn set_operator_weight(&self, weight: Option<u32>) {
         self.operator_weight.store(weight.unwrap_or(WEIGHT_NOT_SET), Ordering::Relaxed);
     }
 
@@ -343,7 +344,7 @@ impl Eligibility {
 
     /// Recomputes the effective weight: after each change, and once a tick because it depends on
     /// the time.
-    pub(crate) fn recompute(&self, configured_weight: u32, slow_start_ns: u64, now: MonotonicTime) {
+    pub fn recompute(&self, configured_weight: u32, slow_start_ns: u64, now: MonotonicTime) {
         let full_weight = self.full_weight(configured_weight);
         self.update_probe(now);
         let is_up = self.admin_state() == AdminState::Ready && self.is_up(now);

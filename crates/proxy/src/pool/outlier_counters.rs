@@ -18,7 +18,7 @@ use crate::plan::{OutlierPlan, ServerId};
 
 /// Observations of one server.
 #[derive(Debug, Default)]
-pub(crate) struct OutlierCounters {
+pub struct OutlierCounters {
     /// Successive failures and errors, as [`OutlierPlan`] defines them.
     failures: AtomicU32,
     errors: AtomicU32,
@@ -69,13 +69,13 @@ impl CoreOutlierWindow {
 
 impl OutlierCounters {
     /// Returns the number of ejections by reason, and of suppressed ones.
-    pub(crate) fn ejections(&self) -> ([u64; EjectionReason::ALL.len()], u64) {
+    pub fn ejections(&self) -> ([u64; EjectionReason::ALL.len()], u64) {
         let counts = std::array::from_fn(|at| self.ejections[at].load(Ordering::Relaxed));
         (counts, self.suppressed_ejections.load(Ordering::Relaxed))
     }
 
     /// Returns the time when the last ejection ends or ended.
-    pub(crate) fn last_ejection_end(&self) -> MonotonicTime {
+    pub fn last_ejection_end(&self) -> MonotonicTime {
         MonotonicTime::from_ns(self.last_ejection_end_ns.load(Ordering::Relaxed))
     }
 

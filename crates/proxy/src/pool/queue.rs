@@ -125,7 +125,7 @@ impl<T> ClassQueue<T> {
 }
 
 impl<T> Queue<T> {
-    pub(crate) fn new(rules: QueueRules) -> Self {
+    pub(super) fn new(rules: QueueRules) -> Self {
         Self { rules, classes: std::array::from_fn(|_| ClassQueue::new()), next_serial: 0 }
     }
 

@@ -25,15 +25,15 @@ use crate::route::Buckets;
 
 /// State of all pools that all cores share, for one plan.
 #[derive(Debug)]
-pub(crate) struct CrossCoreState {
-    pub(crate) pools: IdVec<PoolId, Arc<SharedPool>>,
+pub struct CrossCoreState {
+    pub pools: IdVec<PoolId, Arc<SharedPool>>,
     pub(crate) listener_limits: Vec<Arc<ListenerLimits>>,
     /// Token buckets of the routes that have a rate limit.
     pub(crate) rate_limits: Vec<Vec<Arc<Buckets>>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct SharedPool {
+pub struct SharedPool {
     pool_limit: Arc<ConcurrencyLimit>,
     server_limits: IdVec<ServerId, Arc<ConcurrencyLimit>>,
     retry_budget: Arc<RetryBudget>,
@@ -78,11 +78,7 @@ impl CrossCoreState {
     /// Fails if a network namespace cannot be opened, or was not open before. Each core has its own
     /// table of descriptors, which only has those that existed when the core started. Then nothing
     /// of `previous` has changed.
-    pub(crate) fn new(
-        plan: &Plan,
-        wakeups: &CoreWakeups,
-        previous: Option<(&Plan, &Self)>,
-    ) -> io::Result<Self> {
+    pub fn new(plan: &Plan, wakeups: &CoreWakeups, previous: Option<(&Plan, &Self)>) -> io::Result<Self> {
         let old_pool = |pool: &PoolPlan| {
             previous.and_then(|(plan, shared)| {
                 let id = plan.pools.position(|old| old.name == pool.name)?;
@@ -115,7 +111,7 @@ impl CrossCoreState {
 
     /// Returns the state for `plan`, which differs from `previous_plan` only in the servers of some
     /// pools.
-    pub(crate) fn with_servers_of(&self, plan: &Plan, previous_plan: &Plan) -> Self {
+    pub fn with_servers_of(&self, plan: &Plan, previous_plan: &Plan) -> Self {
         let plans = plan.pools.iter().zip(&previous_plan.pools);
         let pools = plans.zip(&self.pools).map(|((plan, previous_plan), shared)| {
             if Arc::ptr_eq(plan, previous_plan) {
@@ -147,9 +143,9 @@ fn create_rate_limits(
         });
         unchanged.unwrap_or_else(|| Arc::new(Buckets::new(limit, cores)))
     };
-    let of_route =
+    let route_buckets =
         |route: &RoutePlan| route.rate_limits.iter().enumerate().map(|limit| buckets(route, limit)).collect();
-    plan.routes.iter().map(of_route).collect()
+    plan.routes.iter().map(route_buckets).collect()
 }
 
 /// Returns the concurrency limit of a server. It is kept across reloads, because it counts the
@@ -259,25 +255,25 @@ impl SharedPool {
         pool
     }
 
-    pub(crate) fn operator_state(&self) -> AdminState {
+    pub fn operator_state(&self) -> AdminState {
         AdminState::from_index(self.operator_state.load(Ordering::Relaxed))
     }
 
     /// Sets the state of all of its servers, beside their own. Takes effect with the next
     /// [`SharedPool::recompute`].
-    pub(crate) fn set_operator_state(&self, state: AdminState) {
+    pub fn set_operator_state(&self, state: AdminState) {
         self.operator_state.store(state as u8, Ordering::Relaxed);
         self.eligibilities.iter().for_each(|eligibility| eligibility.set_pool_state(state));
     }
 
     /// Returns the numbers of its descriptors, which cores with their own descriptor table must
     /// keep.
-    pub(crate) fn raw_fds(&self) -> Vec<RawFd> {
+    pub fn raw_fds(&self) -> Vec<RawFd> {
         self.namespace.iter().flat_map(Namespace::raw_fds).collect()
     }
 
     /// Returns the network namespace of its servers, if it is not the proxy's own.
-    pub(crate) fn namespace(&self) -> Option<Namespace> {
+    pub fn namespace(&self) -> Option<Namespace> {
         self.namespace.clone()
     }
 
@@ -285,21 +281,21 @@ impl SharedPool {
         self.sticky_table.as_deref()
     }
 
-    pub(crate) fn sources(&self) -> Arc<SourceAddresses> {
+    pub fn sources(&self) -> Arc<SourceAddresses> {
         Arc::clone(&self.sources)
     }
 
     #[inline]
-    pub(crate) fn eligibility(&self, server: ServerId) -> &Eligibility {
+    pub fn eligibility(&self, server: ServerId) -> &Eligibility {
         &self.eligibilities[server]
     }
 
-    pub(crate) fn eligibility_handle(&self, server: ServerId) -> Arc<Eligibility> {
+    pub fn eligibility_handle(&self, server: ServerId) -> Arc<Eligibility> {
         Arc::clone(&self.eligibilities[server])
     }
 
     #[inline]
-    pub(crate) fn outlier_counters(&self, server: ServerId) -> &Arc<OutlierCounters> {
+    pub fn outlier_counters(&self, server: ServerId) -> &Arc<OutlierCounters> {
         &self.outlier_counters[server]
     }
 
@@ -316,7 +312,7 @@ impl SharedPool {
     /// Recomputes each server's effective weight: after a change, and once a tick. If no server
     /// would get requests, cancels the ejections, because a server that may fail is better than
     /// none.
-    pub(crate) fn recompute(&self, plan: &PoolPlan, now: MonotonicTime) {
+    pub fn recompute(&self, plan: &PoolPlan, now: MonotonicTime) {
         let recompute_all = || {
             let servers = plan.servers.iter().zip(&self.eligibilities);
             servers.fold(false, |any, (server, eligibility)| {
@@ -346,7 +342,7 @@ impl SharedPool {
 
     /// Sets the request limit that the server's agent requests; `None`: none. Each core counts the
     /// requests in flight at its next tick.
-    pub(crate) fn set_agent_maxconn(&self, server: ServerId, max: Option<usize>) {
+    pub fn set_agent_maxconn(&self, server: ServerId, max: Option<usize>) {
         self.server_limits[server].set_agent_max(max);
     }
 
@@ -425,7 +421,7 @@ impl SharedPool {
     }
 
     /// Returns the maximum number of requests of a server; `None`: unlimited.
-    pub(crate) fn requests_max(&self, server: ServerId) -> Option<usize> {
+    pub fn requests_max(&self, server: ServerId) -> Option<usize> {
         self.server_limits[server].max()
     }
 
@@ -468,13 +464,13 @@ impl SharedPool {
 
     /// Sets a server's request limit until the process ends; `None`: the configured one. Requests
     /// in flight are not affected; a server above a lowered limit gets new ones once it is below.
-    pub(crate) fn set_maxconn(&self, server: ServerId, operator_max: Option<usize>, planned: Option<usize>) {
+    pub fn set_maxconn(&self, server: ServerId, operator_max: Option<usize>, planned: Option<usize>) {
         self.server_limits[server].set_operator_max(operator_max);
         self.server_limits[server].set_configured(planned);
     }
 
     /// Returns the limit that an operator set at run time.
-    pub(crate) fn operator_maxconn(&self, server: ServerId) -> Option<usize> {
+    pub fn operator_maxconn(&self, server: ServerId) -> Option<usize> {
         self.server_limits[server].operator_max()
     }
 

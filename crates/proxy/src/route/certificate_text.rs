@@ -13,37 +13,14 @@ use sha2::{Digest as _, Sha256};
 
 use crate::plan::{CertificatePart, Fact};
 
-impl Fact {
-    /// Returns whether the fact is a part of the client's certificate.
-    pub(crate) fn is_of_certificate(self) -> bool {
-        matches!(self, Self::ClientPem | Self::ClientSan)
-            || CertificatePart::ALL.iter().any(|part| part.fact() == self)
-    }
-}
-
-impl CertificatePart {
-    /// Returns the value of texts with the same meaning.
-    fn fact(self) -> Fact {
-        match self {
-            Self::Subject => Fact::ClientSubject,
-            Self::Issuer => Fact::ClientIssuer,
-            Self::CommonName => Fact::ClientCommonName,
-            Self::San => Fact::ClientSan,
-            Self::Dns => Fact::ClientDns,
-            Self::Uri => Fact::ClientUri,
-            Self::Email => Fact::ClientEmail,
-            Self::Serial => Fact::ClientSerial,
-            Self::Fingerprint => Fact::ClientFingerprint,
+/// Returns the values of a part of a certificate, any of which meets a condition.
+pub(super) fn certificate_values(part: CertificatePart, certificate: &[u8]) -> Vec<String> {
+    match part {
+        CertificatePart::San => certificate_alternative_names(certificate),
+        CertificatePart::Dns | CertificatePart::Uri | CertificatePart::Email => {
+            names_of(part.fact(), certificate)
         }
-    }
-
-    /// Returns the values of a certificate, any of which meets a condition.
-    pub(super) fn values(self, certificate: &[u8]) -> Vec<String> {
-        match self {
-            Self::San => certificate_alternative_names(certificate),
-            Self::Dns | Self::Uri | Self::Email => names_of(self.fact(), certificate),
-            single => certificate_text(single.fact(), certificate).into_iter().collect(),
-        }
+        single => certificate_text(single.fact(), certificate).into_iter().collect(),
     }
 }
 

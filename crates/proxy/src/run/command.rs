@@ -17,7 +17,7 @@ use crate::tracing::TraceSender;
 /// Command to a core, with the channel for its reply. Cores and the rest of the process share nothing
 /// else but the counters of [`CrossCoreState`].
 #[derive(Debug)]
-pub(crate) enum Command {
+pub enum Command {
     /// Put this plan into force.
     Apply(Box<ApplyPlan>, oneshot::Sender<()>),
     /// Put this plan into force; it differs from the previous one in servers only.
@@ -39,13 +39,13 @@ pub(crate) enum Command {
 
 /// A plan, and the changes outside the cores that belong to it.
 #[derive(Clone, Debug)]
-pub(crate) struct ApplyPlan {
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) shared: Arc<CrossCoreState>,
-    pub(crate) log: LogSender,
-    pub(crate) traces: TraceSender,
+pub struct ApplyPlan {
+    pub plan: Arc<Plan>,
+    pub shared: Arc<CrossCoreState>,
+    pub log: LogSender,
+    pub traces: TraceSender,
     /// Listener of each listening socket, by `socket_index`; `None`: the socket is closed.
-    pub(crate) listener_of_socket: Vec<Option<usize>>,
+    pub listener_of_socket: Vec<Option<usize>>,
 }
 
-pub(crate) type CoreSenders = rt::core_senders::CoreSenders<Command>;
+pub type CoreSenders = rt::core_senders::CoreSenders<Command>;

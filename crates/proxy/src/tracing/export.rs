@@ -39,7 +39,7 @@ pub(super) struct SpanBatch {
 
 /// The way of spans to the export thread, for all cores. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct TraceSender {
+pub struct TraceSender {
     plan: Option<Arc<TracingPlan>>,
     batches: mpsc::SyncSender<SpanBatch>,
     counts: Arc<TraceCounts>,
@@ -47,7 +47,7 @@ pub(crate) struct TraceSender {
 
 /// The export thread.
 #[derive(Debug)]
-pub(crate) struct TraceExporter {
+pub struct TraceExporter {
     ended: Option<mpsc::Receiver<()>>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct TraceExporter {
 ///
 /// # Errors
 /// The thread cannot be started.
-pub(crate) fn start(
+pub fn start(
     plan: Option<&Arc<TracingPlan>>,
     counts: Arc<TraceCounts>,
 ) -> io::Result<(TraceSender, TraceExporter)> {
@@ -74,11 +74,11 @@ pub(crate) fn start(
 }
 
 impl TraceSender {
-    pub(super) fn plan(&self) -> Option<&TracingPlan> {
+    pub fn plan(&self) -> Option<&TracingPlan> {
         self.plan.as_deref()
     }
 
-    pub(crate) fn counts(&self) -> &Arc<TraceCounts> {
+    pub fn counts(&self) -> &Arc<TraceCounts> {
         &self.counts
     }
 
@@ -94,7 +94,7 @@ impl TraceSender {
 impl TraceExporter {
     /// Waits until everything that was handed over is sent, but not for longer than `timeout`. All senders must have
     /// been dropped.
-    pub(crate) fn finish(self, timeout: Duration) {
+    pub fn finish(self, timeout: Duration) {
         if let Some(ended) = self.ended {
             // What is not sent then is lost with the process.
             let _ = ended.recv_timeout(timeout);

@@ -6,7 +6,7 @@ use crate::outcome::RequestTrace;
 use crate::plan::{Collector, TraceSample, TraceTrust, TracingPlan};
 use crate::trace_context::{TraceContext, TraceId};
 
-pub(super) fn plan() -> TracingPlan {
+pub(crate) fn plan() -> TracingPlan {
     let collector = Collector {
         url: "http://127.0.0.1:4318/v1/traces".into(),
         tls: None,
@@ -177,9 +177,9 @@ pub(super) fn decode_request(request: &[u8]) -> (Vec<(String, String)>, Vec<Span
                         .map(|(_, attribute_field)| attribute(attribute_field.bytes())),
                 ),
                 2 => {
-                    let of_scope = fields(field.bytes());
+                    let scope_fields = fields(field.bytes());
                     spans.extend(
-                        of_scope
+                        scope_fields
                             .iter()
                             .filter(|(number, _)| *number == 2)
                             .map(|(_, span_field)| span(span_field.bytes())),

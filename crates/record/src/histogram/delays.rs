@@ -55,9 +55,9 @@ struct Step {
 /// Returns the undelayed distribution for the largest possible fraction.
 fn largest_possible(measured: &[Step], delays: Delays) -> Undelayed {
     let mut impossible = delays.fraction_max.min(FRACTION_MAX);
-    let of_most = Undelayed::new(measured, impossible, delays);
-    if of_most.is_possible {
-        return of_most;
+    let undelayed_at_max = Undelayed::new(measured, impossible, delays);
+    if undelayed_at_max.is_possible {
+        return undelayed_at_max;
     }
     let mut possible = 0.0;
     for _ in 0..SEARCH_STEPS {

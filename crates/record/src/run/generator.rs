@@ -51,11 +51,11 @@ impl GeneratorStats {
     /// Returns the fraction of the window that its busiest thread ran or waited for a CPU. Waiting is
     /// known in a record without `runnable_thread_fraction` if there is one thread.
     pub fn runnable_fraction(&self) -> Option<f64> {
-        let of_single_thread = || {
+        let single_thread_fraction = || {
             let waited = self.run_queue_wait_fraction.filter(|_| self.threads == 1);
             Some(self.busiest_thread_fraction? + waited.unwrap_or(0.0))
         };
-        self.runnable_thread_fraction.or_else(of_single_thread).map(|fraction| fraction.min(1.0))
+        self.runnable_thread_fraction.or_else(single_thread_fraction).map(|fraction| fraction.min(1.0))
     }
 }
 

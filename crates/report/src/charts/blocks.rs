@@ -43,7 +43,7 @@ fn arm_points<'a>(
     load: &LoadPlan,
     metric: &ExperimentMetric,
 ) -> Vec<ArmPoints<'a>> {
-    let of_arm = |arm: &'a Arm| {
+    let points_for_arm = |arm: &'a Arm| {
         let trials = counted_trials(experiment, &arm.name, &load.name).into_iter();
         let points = trials.filter_map(|line| {
             let value = *line.metrics.get(&metric.name).filter(|value| value.is_finite())?;
@@ -51,7 +51,7 @@ fn arm_points<'a>(
         });
         ArmPoints { arm, series: series_index(&experiment.plan, &arm.name), points: points.collect() }
     };
-    experiment.plan.arms.iter().map(of_arm).collect()
+    experiment.plan.arms.iter().map(points_for_arm).collect()
 }
 
 fn drawing(metric: &ExperimentMetric, arms: &[ArmPoints<'_>]) -> Option<Svg> {
@@ -104,8 +104,8 @@ fn draw_slopes(svg: &mut Svg, metric: &ExperimentMetric, arms: &[ArmPoints<'_>],
         svg.add(Shape::text(at, &truncated_middle(name, chars_max)).class("tick middle"));
     }
     for (block, _) in columns.first().into_iter().flat_map(|of| &of.points) {
-        let of_block = |of: &ArmPoints<'_>| of.points.iter().find(|(other, _)| other == block).copied();
-        let values = columns.iter().map(|of| of_block(of).map_or(f64::NAN, |(_, value)| value));
+        let find_point = |of: &ArmPoints<'_>| of.points.iter().find(|(other, _)| other == block).copied();
+        let values = columns.iter().map(|of| find_point(of).map_or(f64::NAN, |(_, value)| value));
         let line = plot.line((0_u8..).map(f64::from).zip(values));
         svg.add(line.class("stroke thin slope").tooltip(&format!("block {block}")));
     }

@@ -94,11 +94,11 @@ fn draw_box(
         svg.add(bar.class("stroke thick").series(series));
     }
     for line in counted_trials(experiment, &arm.name, &load.name) {
-        let Some(of_trial) = line.metrics.get(&metric.name) else { continue };
+        let Some(trial_value) = line.metrics.get(&metric.name) else { continue };
         // Offsets by block keep dots visible and in a fixed position.
         let offset = (f64::from(line.position.block * 5 % 9) - 4.0) / ROW_HEIGHT;
-        let tip = format!("{}, block {}\n{}", arm.name, line.position.block, value(*of_trial));
-        let dot = plot.dot((*of_trial, y + offset), 2.2);
+        let tip = format!("{}, block {}\n{}", arm.name, line.position.block, value(*trial_value));
+        let dot = plot.dot((*trial_value, y + offset), 2.2);
         svg.add(dot.class("fill").series(series).tooltip(&tip));
     }
     let median = plot.segment((spread.median, y - 0.28), (spread.median, y + 0.28));

@@ -108,8 +108,8 @@ mod tests {
         let drawings = LOADS.len() * 2;
         let rows = parse(&charts[0].data.to_csv());
         let label_of = |role: &str| &rows.iter().find(|row| row[4].ends_with(role)).unwrap()[4];
-        let of_subject = format!("{}: ", label_of("subject"));
-        assert_eq!(text.matches(&of_subject).count(), drawings + tips_of(&text));
+        let subject_prefix = format!("{}: ", label_of("subject"));
+        assert_eq!(text.matches(&subject_prefix).count(), drawings + tips_of(&text));
         assert!(text.contains(label_of("generator")));
         assert_eq!(text.matches("is 511.").count(), drawings);
         assert_eq!(text.matches("Unread bytes, from").count(), 1);

@@ -31,12 +31,12 @@ pub(crate) fn chart(experiment: &Experiment, _raw: &dyn TrialRecords) -> Vec<Rep
     let mut chart = ReportChart::new("scaling", "Scaling", caption, data);
     let mut groups: Vec<((&str, &str), Vec<ScalingLine<'_>>)> = Vec::new();
     for line in &experiment.scalings {
-        let of_line = ScalingLine::read(experiment, line);
-        of_line.add_rows(&mut chart.data);
+        let scaling_line = ScalingLine::read(experiment, line);
+        scaling_line.add_rows(&mut chart.data);
         let key = (line.factor.as_str(), line.load.as_str());
         match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, lines)) => lines.push(of_line),
-            None => groups.push((key, vec![of_line])),
+            Some((_, lines)) => lines.push(scaling_line),
+            None => groups.push((key, vec![scaling_line])),
         }
     }
     for ((factor, load), lines) in groups.iter().take(DRAWINGS_MAX) {

@@ -46,8 +46,8 @@ fn latencies_note(drivers: &BTreeSet<String>) -> String {
 /// Returns the table as text, for an experiment with one arm under loads of several levels.
 pub(crate) fn text_table(experiment: &Experiment, raw: &dyn TrialRecords) -> Option<TextTable> {
     let own = experiment.plan.arms.iter().filter(|arm| arm.repeats.is_none()).count();
-    let of_factors = experiment.plan.loads.iter().filter(|load| !load.levels.is_empty()).count();
-    if own != 1 || of_factors < 2 {
+    let loads_with_levels = experiment.plan.loads.iter().filter(|load| !load.levels.is_empty()).count();
+    if own != 1 || loads_with_levels < 2 {
         return None;
     }
     let ChartTable { columns, rows } = fill_table(experiment, raw).table;

@@ -17,13 +17,13 @@ pub(crate) fn comparisons_of_metric<'a>(
     experiment: &'a Experiment,
     metric: &ExperimentMetric,
 ) -> Vec<&'a Comparison> {
-    let of_load = |load: &str| {
+    let comparisons_under_load = |load: &str| {
         let own = experiment.comparisons.iter();
         let own = own.filter(|comparison| comparison.metric == metric.name && comparison.load == load);
         let (noise, others): (Vec<_>, Vec<_>) = own.partition(|comparison| comparison.noise);
         others.into_iter().chain(noise)
     };
-    experiment.plan.loads.iter().flat_map(|load| of_load(&load.name)).collect()
+    experiment.plan.loads.iter().flat_map(|load| comparisons_under_load(&load.name)).collect()
 }
 
 /// Returns the figures of all comparisons.

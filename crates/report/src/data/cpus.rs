@@ -119,8 +119,9 @@ impl CpuTimeline {
     }
 
     fn column_text(&self, column: usize, cpus_max: usize) -> Option<String> {
-        let of_column = |(name, columns): (String, &[Option<StateFractions>])| Some((name, columns[column]?));
-        let mut cpus: Vec<(String, StateFractions)> = self.named().filter_map(of_column).collect();
+        let fractions_in_column =
+            |(name, columns): (String, &[Option<StateFractions>])| Some((name, columns[column]?));
+        let mut cpus: Vec<(String, StateFractions)> = self.named().filter_map(fractions_in_column).collect();
         sort_by(&mut cpus, |a, b| busy_fraction(&b.1).total_cmp(&busy_fraction(&a.1)));
         let lines = cpus.iter().take(cpus_max).map(|(name, fractions)| {
             let states = CPU_STATES.iter().zip(fractions).filter(|(_, fraction)| **fraction >= 0.005);

@@ -122,14 +122,14 @@ pub(crate) fn counted_calls(
 /// Adds the subject's counted calls of a trial, for each response.
 fn add_calls(trial: &ExperimentTrial, calls: &mut CountedCalls) {
     let mut add = |call: &str, per_response: f64| {
-        let of_call = calls.entry(call.to_owned()).or_default();
-        of_call.entry(trial.position.arm.clone()).or_default().push(per_response);
+        let values_by_arm = calls.entry(call.to_owned()).or_default();
+        values_by_arm.entry(trial.position.arm.clone()).or_default().push(per_response);
     };
     if let (Some(counted), Some(each)) = (&trial.calls, trial.metrics.get(CALLS_METRIC)) {
         add(&counted.count.call, *each);
     }
-    let of_run = trial.run.as_ref().map(|run| run.rates.responses_per_s);
-    let Some(rate) = of_run.or_else(|| trial.metrics.get("responses_per_s").copied()) else {
+    let run_responses_per_s = trial.run.as_ref().map(|run| run.rates.responses_per_s);
+    let Some(rate) = run_responses_per_s.or_else(|| trial.metrics.get("responses_per_s").copied()) else {
         return;
     };
     let machines = trial.run.iter().flat_map(|run| &run.observed).chain(&trial.observed);

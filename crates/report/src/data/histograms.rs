@@ -121,14 +121,14 @@ pub(crate) fn strips<'a>(
     lines: &[&'a TrialSummary],
     (load, columns_max, strips_max): (&str, usize, usize),
 ) -> ArmStrips<'a> {
-    let of_arm = |arm: &'a str| {
+    let arm_strip = |arm: &'a str| {
         let is_own = |line: &&&TrialSummary| line.position.arm == arm && line.position.load == load;
         let own: Vec<&TrialSummary> = lines.iter().filter(is_own).copied().collect();
         let stride = own.len().div_ceil(columns_max).max(1);
         let columns = own.into_iter().step_by(stride).filter_map(|line| TrialColumn::read(raw, line));
         (arm, columns.collect())
     };
-    experiment.plan.arms.iter().take(strips_max).map(|arm| of_arm(&arm.name)).collect()
+    experiment.plan.arms.iter().take(strips_max).map(|arm| arm_strip(&arm.name)).collect()
 }
 
 /// Returns the blocks and attempts that have a column, in the order of running.

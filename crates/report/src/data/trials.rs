@@ -89,8 +89,8 @@ fn add_trial(merged: &mut MergedTrials, trial: &ExperimentTrial) -> Option<()> {
     merged.drivers.insert(trial.driver.program.clone());
     let window = trial.run.as_ref().map(|run| (run.window.from_s, run.window.to_s));
     let window = window.unwrap_or((0.0, trial.duration_s));
-    let of_run = trial.run.iter().flat_map(|run| &run.observed);
-    let mut machines = of_run.chain(&trial.observed);
+    let run_observations = trial.run.iter().flat_map(|run| &run.observed);
+    let mut machines = run_observations.chain(&trial.observed);
     merged.subject.extend(machines.find_map(|observed| role_cpus(observed, "subject", window)));
     let run = trial.run.as_ref()?;
     let latencies = LatencyHistogram::decode(&run.latency.last_byte.response.hdr).ok()?;

@@ -33,8 +33,8 @@ impl TypicalTrial<'_> {
 
     /// Returns the observations of the machines during the trial.
     pub(crate) fn observed(&self) -> impl Iterator<Item = &MachineObservation> {
-        let of_run = self.trial.run.iter().flat_map(|run| &run.observed);
-        of_run.chain(&self.trial.observed)
+        let run_observations = self.trial.run.iter().flat_map(|run| &run.observed);
+        run_observations.chain(&self.trial.observed)
     }
 }
 

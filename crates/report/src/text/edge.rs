@@ -164,12 +164,12 @@ fn trials_at_level(edge: &CapacitySearch) -> String {
         let is_below = conclusion.level.is_some_and(|level| trial.level < level);
         Some(format_count(trial.level)) == figure || (is_below && trial.outcome == LevelOutcome::Missed)
     };
-    let of_ladder: Vec<&SearchTrial> =
+    let ladder_trials: Vec<&SearchTrial> =
         edge.trials.iter().filter(|trial| trial.purpose == "ladder" && is_at_or_below(trial)).collect();
-    let missed = of_ladder.iter().filter(|trial| trial.outcome == LevelOutcome::Missed).count() as u32;
+    let missed = ladder_trials.iter().filter(|trial| trial.outcome == LevelOutcome::Missed).count() as u32;
     if missed > 0 {
-        let all = conclusion.verifications + of_ladder.len() as u32;
-        let held = conclusion.verified + of_ladder.len() as u32 - missed;
+        let all = conclusion.verifications + ladder_trials.len() as u32;
+        let held = conclusion.verified + ladder_trials.len() as u32 - missed;
         return format!("{held} of {all} trials: it is at the limit");
     }
     match conclusion.verifications {

@@ -266,9 +266,9 @@ fn inconclusive(plan: &ExperimentPlan) -> Option<String> {
 /// Returns the minimum and maximum number of trials, including pilots and repeated trials.
 pub fn trial_count_range(plan: &ExperimentPlan) -> (usize, usize) {
     let cells = plan.arms.len() * plan.loads.len();
-    let of_own = plan.arms.iter().filter(|arm| arm.repeats.is_none()).count() * plan.loads.len();
+    let distinct_cells = plan.arms.iter().filter(|arm| arm.repeats.is_none()).count() * plan.loads.len();
     let pilots = if plan.warm_up_s.is_none() { cells } else { 0 };
-    let counting = if plan.calls.is_some() { of_own } else { 0 };
+    let counting = if plan.calls.is_some() { distinct_cells } else { 0 };
     let reruns = (f64::from(plan.blocks_max) * plan.reruns_max_fraction).ceil() as usize;
     let blocks_max = plan.blocks_max as usize + reruns;
     (pilots + counting + cells * plan.blocks_min as usize, pilots + counting + cells * blocks_max)

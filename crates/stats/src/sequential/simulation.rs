@@ -169,16 +169,16 @@ impl Machine {
             let (value, taken) = self.trial(world, is_arm, position);
             results[symbol] = (value + if symbol == baselines { effect.ln() } else { 0.0 }, taken);
         }
-        let ((baseline, of_baseline), repeat) = (results[0], (baselines == 2).then(|| results[1]));
-        let of_repeat = repeat.map_or(0.0, |(_, taken)| taken);
+        let ((baseline, baseline_taken), repeat) = (results[0], (baselines == 2).then(|| results[1]));
+        let repeat_taken = repeat.map_or(0.0, |(_, taken)| taken);
         results[baselines..]
             .iter()
-            .map(|&(arm, of_arm)| BlockValues {
+            .map(|&(arm, arm_taken)| BlockValues {
                 block: number,
                 arm,
                 baseline,
                 repeat: repeat.map(|(value, _)| value),
-                taken: [of_arm, of_baseline, of_repeat],
+                taken: [arm_taken, baseline_taken, repeat_taken],
             })
             .collect()
     }

@@ -43,9 +43,10 @@ fn no_request_leaves_the_directory_of_settings() {
 #[test]
 fn a_later_request_replaces_an_earlier_one() {
     let requests = parse_requests(&words(&["proxy", "net.core.somaxconn=77"])).expect("valid");
-    let of_name: Vec<_> = requests.iter().filter(|request| request.name == "net.core.somaxconn").collect();
-    assert_eq!(of_name.len(), 1);
-    assert_eq!((of_name[0].value.as_str(), of_name[0].is_optional), ("77", false));
+    let somaxconn_requests: Vec<_> =
+        requests.iter().filter(|request| request.name == "net.core.somaxconn").collect();
+    assert_eq!(somaxconn_requests.len(), 1);
+    assert_eq!((somaxconn_requests[0].value.as_str(), somaxconn_requests[0].is_optional), ("77", false));
 }
 
 #[test]

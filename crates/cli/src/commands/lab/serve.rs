@@ -115,7 +115,7 @@ fn routes(site: Site) -> Vec<WebRoute> {
 fn index_page(site: &Site, request: &WebRequest) -> WebPage {
     let (rows, is_truncated) = experiment_rows(&site.root);
     let filter = request.query_value("filter").unwrap_or_default();
-    let of_bucket = site.bucket.as_ref().map(|bucket| {
+    let bucket_section = site.bucket.as_ref().map(|bucket| {
         let title = format!("Runs in the bucket {}", bucket.name);
         match bucket.list() {
             Ok(listing) => runs::section(&title, "stored", &listing, filter),
@@ -124,7 +124,7 @@ fn index_page(site: &Site, request: &WebRequest) -> WebPage {
     });
     let sections = html! {
         (runs::section("Runs of a fleet", "run", &site.runs.list(), filter))
-        @if let Some(section) = of_bucket { (section) }
+        @if let Some(section) = bucket_section { (section) }
     };
     let root = site.root.display().to_string();
     WebPage::html(lab_pages::index(&root, &rows, filter, is_truncated, &sections))

@@ -223,9 +223,9 @@ fn plan_settings(
         if rejected.is_empty() { Ok(planned) } else { Err(rejected) }
     });
     let mut planned = planned.map_err(|error| Failure::cannot("weir tune trial", error))??;
-    let of_links = super::trial_links::plan(&links, role)?;
-    planned.changes.extend(of_links.changes);
-    planned.unchanged.extend(of_links.unchanged);
+    let link_plan = super::trial_links::plan(&links, role)?;
+    planned.changes.extend(link_plan.changes);
+    planned.unchanged.extend(link_plan.unchanged);
     if allow_global {
         let host = plan(&global, false)?;
         planned.changes.extend(host.changes);

@@ -400,14 +400,14 @@ fn users_keep_their_pool_of_a_split_and_strangers_reach_none() {
     let first: Vec<String> = (0..20).map(|number| pool_of(&format!("user{number}"))).collect();
     let again: Vec<String> = (0..20).map(|number| pool_of(&format!("user{number}"))).collect();
     assert_eq!(first, again);
-    let of_next = first.iter().filter(|pool| *pool == "canary").count();
-    assert!((1..20).contains(&of_next), "{first:?}");
+    let next_pool_users = first.iter().filter(|pool| *pool == "canary").count();
+    assert!((1..20).contains(&next_pool_users), "{first:?}");
     for fields in [String::new(), basic_field("ann", "wrong"), basic_field("nobody", "secret")] {
         assert_eq!(get(&proxy, "/", &format!("Cookie: user=user0\r\n{fields}")).status, 401);
     }
     let metrics = proxy.metrics();
     let served = |pool| metrics.sum("weir_server_requests_total", &[("pool", pool)]);
     assert_eq!(served("stable") + served("canary"), 40.0);
-    assert_eq!(served("canary"), 2.0 * of_next as f64);
+    assert_eq!(served("canary"), 2.0 * next_pool_users as f64);
     proxy.assert_all_returned();
 }

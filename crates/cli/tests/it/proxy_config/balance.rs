@@ -124,8 +124,8 @@ fn two_threads_get_equal_numbers_of_connections() {
     let metrics = proxy.metrics_until("all are accepted", |metrics| {
         metrics.sum_known(CONNECTIONS_OPEN, &[("listener", "web")]) == 200.0
     });
-    let of_threads = metrics.samples_with(CONNECTIONS_OPEN, &[("listener", "web")]);
-    let counts: Vec<f64> = of_threads.map(|sample| sample.value).collect();
+    let thread_samples = metrics.samples_with(CONNECTIONS_OPEN, &[("listener", "web")]);
+    let counts: Vec<f64> = thread_samples.map(|sample| sample.value).collect();
     if counts.len() == 2 {
         // A hash of the ports decides: 100 each, give or take 40 at more than five deviations.
         assert!(counts.iter().all(|count| (60.0..=140.0).contains(count)), "{counts:?}");

@@ -65,9 +65,9 @@ fn a_response_takes_its_time_as_with_nginx_over_either_version_and_from_a_file()
     // These timeouts are shorter than the waits for bytes.
     let pool = pool_of(&server, "timeouts = { idle = '300ms', first-byte = '20s' }");
     let forwarding = proxy_of("timeouts = { write = '1s' }", "pool = 'app'\nlimit-rate = 100000", &pool);
-    let of_files = proxy_of("timeouts = { write = '1s' }", &files, "");
+    let file_proxy = proxy_of("timeouts = { write = '1s' }", &files, "");
     let mut urls = Vec::new();
-    for proxy in [&forwarding, &of_files] {
+    for proxy in [&forwarding, &file_proxy] {
         for version in ["--http1.1", "--http2-prior-knowledge"] {
             urls.push((format!("http://{}/content", proxy.authority()), version));
         }
@@ -84,9 +84,9 @@ fn a_response_takes_its_time_as_with_nginx_over_either_version_and_from_a_file()
         assert!(fetched.body == content(), "{url} {version}");
         assert!(elapsed >= Duration::from_millis(1_900), "{url} {version}: {elapsed:?}");
     }
-    assert!(waits(&forwarding) > 0.0 && waits(&of_files) > 0.0);
+    assert!(waits(&forwarding) > 0.0 && waits(&file_proxy) > 0.0);
     // Files count for their route and listener, as the responses of servers do.
-    for proxy in [&forwarding, &of_files] {
+    for proxy in [&forwarding, &file_proxy] {
         proxy.metrics_until("both are counted", |metrics| {
             let requests = metrics.sum("weir_request_seconds_count", &[("route", "all"), ("class", "2xx")]);
             requests == 2.0
@@ -94,7 +94,7 @@ fn a_response_takes_its_time_as_with_nginx_over_either_version_and_from_a_file()
         });
     }
     forwarding.assert_all_returned();
-    of_files.assert_all_returned();
+    file_proxy.assert_all_returned();
 }
 
 #[test]

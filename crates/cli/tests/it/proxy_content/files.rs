@@ -88,22 +88,24 @@ fn files_conditions_and_ranges_are_the_same_as_of_nginx() {
             ("/t/1.txt", &["-X", "DELETE"]),
         ] {
             let found = of(proxy.authority(), path, &[&[version], args].concat());
-            let of_peer = of(&nginx.authority, path, args);
+            let nginx_response = of(&nginx.authority, path, args);
             // The boundary of several ranges is random.
             let is_same = match args {
-                [_, range] if range.contains(',') => (found.0, found.1) == (of_peer.0, of_peer.1),
+                [_, range] if range.contains(',') => {
+                    (found.0, found.1) == (nginx_response.0, nginx_response.1)
+                }
                 // nginx forbids the list of a directory, and answers a redirect with another content.
                 _ => {
-                    (found.0, found.1) == (of_peer.0, of_peer.1)
-                        && found.3 == of_peer.3
-                        && (found.1 != 206 || found.2 == of_peer.2)
+                    (found.0, found.1) == (nginx_response.0, nginx_response.1)
+                        && found.3 == nginx_response.3
+                        && (found.1 != 206 || found.2 == nginx_response.2)
                 }
             };
             assert!(
                 is_same,
                 "{version} {path} {args:?}: {:?}, nginx: {:?}",
                 (found.1, found.2),
-                (of_peer.1, of_peer.2)
+                (nginx_response.1, nginx_response.2)
             );
         }
     }

@@ -48,11 +48,11 @@ fn the_page_of_a_file_is_sent_for_pools_in_maintenance_alone() {
         fs::write(&path, content).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let of_config = file("config.html", "page of the config");
+    let config_page = file("config.html", "page of the config");
     let html = file("page.html", "<p>{back} at noon\n");
     let json = file("body", "{\"back\": \"noon\"}\n");
     let values = file("values.html", "<i>{status} {reason} {method} {route} {pool} {source} {time.unix}</i>");
-    let top = format!("[[error-page]]\nstatus = \"503\"\nhtml = \"{of_config}\"\n");
+    let top = format!("[[error-page]]\nstatus = \"503\"\nhtml = \"{config_page}\"\n");
     let proxy = ProxyUnderTest::weir(&routed_config(&top, &origin));
     let printed = ctl_output(&proxy, &format!("maintenance on --body {html}"));
     assert!(printed.contains("2 pools: maint; page: html, 18 bytes"), "{printed}");

@@ -35,8 +35,9 @@ fn what_is_shown_is_what_there_is() {
     assert_eq!((&app["servers"], &app["usable"]), (&2.into(), &2.into()));
     assert_eq!(app["errors"], 0);
     let number = |value: &Value| value.as_u64().unwrap();
-    let of_servers: u64 = all["servers"].as_array().unwrap().iter().map(|row| number(&row["requests"])).sum();
-    assert_eq!(of_servers, number(&app["requests"]));
+    let server_requests: u64 =
+        all["servers"].as_array().unwrap().iter().map(|row| number(&row["requests"])).sum();
+    assert_eq!(server_requests, number(&app["requests"]));
     background.finish();
     // Once nothing is in flight, all views agree.
     let metrics = proxy.metrics_until("all have left", |metrics| {
@@ -199,9 +200,9 @@ fn top_shows_what_happens_within_a_second() {
     assert_eq!((&all["connections"], all["errors_per_s"].as_f64()), (&4.into(), Some(0.0)));
     assert!(all["p50_ns"].as_u64() > Some(0) && all["p99_ns"].as_u64() >= all["p50_ns"].as_u64());
     let rate = |row: &Value| row["requests_per_s"].as_f64().unwrap();
-    let of_servers: f64 = top["servers"].as_array().unwrap().iter().map(rate).sum();
-    let of_pool = rate(&find_row(&top["pools"], "pool", "app"));
-    assert!((of_servers - of_pool).abs() < 1e-6 * of_pool.max(1.0), "{top:#}");
+    let servers_rate: f64 = top["servers"].as_array().unwrap().iter().map(rate).sum();
+    let pool_rate = rate(&find_row(&top["pools"], "pool", "app"));
+    assert!((servers_rate - pool_rate).abs() < 1e-6 * pool_rate.max(1.0), "{top:#}");
     let text = ctl_output(&proxy, "top --once");
     assert!(text.contains("requests/s") && text.contains("\napp/a "), "{text}");
     // A real client, not only the counters.

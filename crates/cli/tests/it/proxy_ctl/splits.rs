@@ -93,8 +93,8 @@ fn without_a_key_each_request_is_divided() {
     let (stable, next) = (echoing_server("stable"), echoing_server("canary"));
     let proxy = ProxyUnderTest::weir(&config_of("", "", [&stable, &next]));
     let mut client = proxy.client();
-    let of_next = (0..1_000).filter(|_| client.get("/").body.starts_with(b"canary")).count();
-    assert!((60..140).contains(&of_next), "{of_next}");
+    let next_pool_responses = (0..1_000).filter(|_| client.get("/").body.starts_with(b"canary")).count();
+    assert!((60..140).contains(&next_pool_responses), "{next_pool_responses}");
 }
 
 #[test]

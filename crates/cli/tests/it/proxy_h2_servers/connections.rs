@@ -25,9 +25,11 @@ fn connections_of(proxy: &ProxyUnderTest, target: &str, count: usize) -> Vec<Str
 
 #[test]
 fn a_connection_carries_as_many_streams_as_both_ends_allow() {
-    for (of_server, of_proxy, expected) in [("4", "", 5), ("100", "http2 = { concurrent-streams = 5 }", 4)] {
-        let Some(mut server) = H2Server::start(&[&format!("streams={of_server}")]) else { return };
-        let proxy = start_proxy(&[&server.authority], of_proxy);
+    for (server_streams_max, pool, expected) in
+        [("4", "", 5), ("100", "http2 = { concurrent-streams = 5 }", 4)]
+    {
+        let Some(mut server) = H2Server::start(&[&format!("streams={server_streams_max}")]) else { return };
+        let proxy = start_proxy(&[&server.authority], pool);
         // The burst waits for the first connection, whose settings tell how many more are needed.
         let connections = connections_of(&proxy, "/delay", 20);
         assert_eq!(connections.len(), expected);

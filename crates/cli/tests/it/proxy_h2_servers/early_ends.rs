@@ -80,9 +80,11 @@ fn requests_of_a_server_that_ends_connections_go_to_the_others() {
 #[test]
 fn a_limit_that_the_server_does_not_confirm_ends_while_requests_wait() {
     // Requests wait for `timeouts.connect`, and for the answer at most half as long.
-    let of_ping = "http2 = { connections-max = 2, ping-timeout = \"1s\" }";
-    let of_connect = "http2 = { connections-max = 2 }\ntimeouts = { connect = \"4s\" }";
-    for (answers, pool) in [("mute=1", of_ping), ("mute=1", of_connect), ("mute=", of_ping)] {
+    let ping_timeout_pool = "http2 = { connections-max = 2, ping-timeout = \"1s\" }";
+    let connect_timeout_pool = "http2 = { connections-max = 2 }\ntimeouts = { connect = \"4s\" }";
+    for (answers, pool) in
+        [("mute=1", ping_timeout_pool), ("mute=1", connect_timeout_pool), ("mute=", ping_timeout_pool)]
+    {
         let Some(mut server) = H2Server::start(&[answers]) else { return };
         let proxy = start_proxy(&[&server.authority], &format!("retries = 0\n{pool}"));
         assert_eq!(proxy.get("/ok").status, 200);

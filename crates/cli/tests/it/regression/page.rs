@@ -34,8 +34,8 @@ pub(crate) fn generated_section() -> String {
     let mut line = |text: std::fmt::Arguments<'_>| page.write_fmt(text).unwrap();
     for (title, rows) in &themes {
         let differing = rows.iter().filter(|row| row.differs.is_some()).count();
-        let (of_theme, hold) = (rows.len(), rows.len() - differing);
-        line(format_args!("| {title} | {of_theme} | {hold} | {differing} |\n"));
+        let (behaviours, hold) = (rows.len(), rows.len() - differing);
+        line(format_args!("| {title} | {behaviours} | {hold} | {differing} |\n"));
     }
     for (title, rows) in &themes {
         line(format_args!("\n### {title}\n\n| Behaviour | Test |\n| --- | --- |\n"));

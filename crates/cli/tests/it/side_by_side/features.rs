@@ -362,10 +362,11 @@ fn features_are_the_same_as_in_their_peers() {
         let weir = Side::start(Program::Weir, &weir_config(&example), &origins, &certificates);
         let peer = Side::start(program, &config, &origins, &certificates);
         for (request, expected) in *requests {
-            let (found, of_peer) = (weir.request(request, fields), peer.request(request, fields));
-            if found[0] != *expected || found != of_peer {
-                problems
-                    .push(format!("{title}: {request}: {of_peer:?}, weir: {found:?}, expected {expected}"));
+            let (found, peer_response) = (weir.request(request, fields), peer.request(request, fields));
+            if found[0] != *expected || found != peer_response {
+                problems.push(format!(
+                    "{title}: {request}: {peer_response:?}, weir: {found:?}, expected {expected}"
+                ));
             }
         }
         if let Some((steps, expected)) = steps {
@@ -377,11 +378,11 @@ fn features_are_the_same_as_in_their_peers() {
             }
         }
         if *title == "Format of a log" {
-            let (found, of_peer) = (log_lines(&weir, requests.len()), log_lines(&peer, requests.len()));
+            let (found, peer_lines) = (log_lines(&weir, requests.len()), log_lines(&peer, requests.len()));
             let is_complete =
                 found.len() == requests.len() && found.iter().all(|line| line.ends_with(" true"));
-            if found != of_peer || !is_complete {
-                problems.push(format!("{title}: {of_peer:?}, weir: {found:?}"));
+            if found != peer_lines || !is_complete {
+                problems.push(format!("{title}: {peer_lines:?}, weir: {found:?}"));
             }
         }
     }

@@ -46,10 +46,10 @@ pub(super) fn generated_page() -> String {
     let mut line = |text: std::fmt::Arguments<'_>| page.write_fmt(text).unwrap();
     line(format_args!("| Config | Program | Lines | of weir |\n| --- | --- | --- | --- |\n"));
     for pair in PAIRS {
-        let (lines, of_weir) = count_pair_lines(pair);
+        let (lines, weir_lines) = count_pair_lines(pair);
         let anchor = pair.title.to_lowercase().replace(' ', "-").replace([',', '/'], "");
         line(format_args!(
-            "| [{}](#{anchor}) | {} | {} | {of_weir} |\n",
+            "| [{}](#{anchor}) | {} | {} | {weir_lines} |\n",
             pair.title,
             pair.program.title(),
             format_lines(lines)
@@ -62,14 +62,14 @@ pub(super) fn generated_page() -> String {
             all: sum.all + lines.all,
             defaults: sum.defaults + lines.defaults,
         });
-        let of_weir: usize = pairs.iter().map(|(_, of_weir)| of_weir).sum();
+        let weir_lines: usize = pairs.iter().map(|(_, weir_lines)| weir_lines).sum();
         line(format_args!(
-            "| all {} | {} | {} | {of_weir} |\n",
+            "| all {} | {} | {} | {weir_lines} |\n",
             pairs.len(),
             program.title(),
             format_lines(sum)
         ));
-        let ratio = |lines: usize| 100 * of_weir / lines;
+        let ratio = |lines: usize| 100 * weir_lines / lines;
         let ratios = match sum.defaults {
             0 => format!("{} %", ratio(sum.all)),
             defaults => format!("{} %, {} % without `defaults`", ratio(sum.all), ratio(sum.all - defaults)),
@@ -78,10 +78,10 @@ pub(super) fn generated_page() -> String {
     }
     for pair in PAIRS {
         line(format_args!("\n## {}\n\n", pair.title));
-        let (lines, of_weir) = count_pair_lines(pair);
+        let (lines, weir_lines) = count_pair_lines(pair);
         let (peer, weir) = (example(pair, pair.program.config_file()), example(pair, "weir.toml"));
         line(format_args!("{}, {} lines:\n\n```\n{peer}```\n\n", pair.program.title(), format_lines(lines)));
-        line(format_args!("weir, {of_weir} lines:\n\n```toml\n{weir}```\n"));
+        line(format_args!("weir, {weir_lines} lines:\n\n```toml\n{weir}```\n"));
         if !pair.note.is_empty() {
             line(format_args!("\n{}\n", pair.note));
         }

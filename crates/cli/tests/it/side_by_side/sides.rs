@@ -292,16 +292,16 @@ impl Side {
     }
 
     /// Runs a command of `weir ctl`, or those of HAProxy's runtime API.
-    pub(super) fn operate(&self, of_weir: &str, of_haproxy: &[&str]) {
+    pub(super) fn operate(&self, weir_command: &str, haproxy_commands: &[&str]) {
         if self.program == Program::Weir {
             let socket = self.proxy.file("weir.sock");
             let mut arguments = vec!["ctl", "--socket", &*socket];
-            arguments.extend(of_weir.split(' '));
+            arguments.extend(weir_command.split(' '));
             let output = run_weir(&arguments);
             assert_eq!(output.code, 0, "{output:?}");
             return;
         }
-        for command in of_haproxy {
+        for command in haproxy_commands {
             let response = self.run_in_haproxy(command);
             assert!(response.is_empty() || response == "New server registered.", "{command}: {response}");
         }

@@ -44,6 +44,18 @@ fn renamed_package(text: &str) -> Option<String> {
     Some(value.strip_prefix('"')?.split_once('"')?.0.to_owned())
 }
 
+/// Returns the crates that `deny.toml` allows only below some packages, each with these packages. A row is one line.
+pub(super) fn denied_crates(text: &str) -> Vec<(&str, Vec<&str>)> {
+    text.lines()
+        .filter_map(|line| {
+            let (name, rest) = line.trim().strip_prefix("{ crate = \"")?.split_once('"')?;
+            let list = rest.split_once("wrappers = [").and_then(|(_, rest)| rest.split_once(']'));
+            let wrappers = list.map_or("", |(list, _)| list).split(',');
+            Some((name, wrappers.map(|name| name.trim().trim_matches('"')).collect()))
+        })
+        .collect()
+}
+
 #[test]
 fn a_manifest_is_read() {
     let manifest = r#"

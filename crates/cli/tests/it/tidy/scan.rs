@@ -42,13 +42,13 @@ pub(crate) const HEADLESS_STARTS: &[&str] =
 
 /// The line numbers, from 1, of docstrings that start with one of [`HEADLESS_STARTS`].
 pub(crate) fn headless_docstrings(text: &str) -> impl Iterator<Item = usize> + '_ {
-    let of_doc = |line: &'_ str| {
+    let is_doc_line = |line: &'_ str| {
         let line = line.trim_start();
         line.starts_with("///") || line.starts_with("//!")
     };
     let before = std::iter::once("").chain(text.lines());
     text.lines().zip(before).zip(1..).filter_map(move |((line, before), number)| {
-        let starts = of_doc(line) && !of_doc(before);
+        let starts = is_doc_line(line) && !is_doc_line(before);
         let words = line.trim_start().get(3..)?.trim_start();
         let is_headless = HEADLESS_STARTS.iter().any(|start| {
             words.strip_prefix(start).is_some_and(|rest| !rest.starts_with(char::is_alphabetic))

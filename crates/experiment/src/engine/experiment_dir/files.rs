@@ -75,8 +75,8 @@ fn begun_mean(run: &Run) -> f64 {
 }
 
 fn counting_fraction(trial: &ExperimentTrial) -> Option<f64> {
-    let of_run = trial.run.iter().flat_map(|run| &run.observed);
-    let calls = of_run.chain(&trial.observed).flat_map(|observed| &observed.calls);
+    let run_observations = trial.run.iter().flat_map(|run| &run.observed);
+    let calls = run_observations.chain(&trial.observed).flat_map(|observed| &observed.calls);
     let spent = calls.filter(|call| call.role == SUBJECT);
     let spent_s = spent.map(|call| call.cost_cpus * call.length_s).reduce(|sum, s| sum + s)?;
     let used_s = trial.metrics.get("subject_cpus")? * trial.duration_s;

@@ -151,9 +151,9 @@ pub(super) fn littles_law_violations(input: &WarningInput<'_>) -> Vec<WarningFin
 pub(super) fn unsteady(input: &WarningInput<'_>) -> Vec<WarningFinding> {
     let cells = input.cells.iter().filter(|cell| cell.unsteady > 0);
     let findings = cells.map(|cell| {
-        let of_all = count(cell.trials as usize, "trial");
+        let trial_count = count(cell.trials as usize, "trial");
         let under = input.load_suffix(&cell.load);
-        (Some(cell.arm.clone()), format!("{} of {of_all} of {}{under}", cell.unsteady, cell.arm))
+        (Some(cell.arm.clone()), format!("{} of {trial_count} of {}{under}", cell.unsteady, cell.arm))
     });
     merge_findings(
         findings.collect(),
@@ -195,12 +195,12 @@ fn few_requests_for(input: &WarningInput<'_>, metric: &ExperimentMetric, needed:
     let (mut cells, mut requests, mut without) = (Vec::new(), Vec::new(), 0);
     for cell in input.cells.iter().filter(|cell| cell.trials > 0) {
         let Some(rate) = cell.metrics.get(RATE_METRIC) else { continue };
-        let of_cell = rate.median * input.blocks.plan.duration_s;
+        let requests_per_trial = rate.median * input.blocks.plan.duration_s;
         let key = (cell.arm.clone(), cell.load.clone(), metric.name.clone());
-        if of_cell >= needed || input.extras.unavailable_metrics.contains_key(&key) {
+        if requests_per_trial >= needed || input.extras.unavailable_metrics.contains_key(&key) {
             continue;
         }
-        requests.push(of_cell.round() as u32);
+        requests.push(requests_per_trial.round() as u32);
         without += usize::from(!cell.metrics.contains_key(&metric.name));
         cells.push((Some(cell.arm.clone()), format!("{}{}", cell.arm, input.load_suffix(&cell.load))));
     }

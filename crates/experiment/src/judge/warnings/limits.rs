@@ -86,11 +86,11 @@ pub(super) fn different_bottlenecks(input: &WarningInput<'_>) -> Vec<WarningFind
         let baseline = input.cell(input.baseline(), load).and_then(majority_verdict);
         for arm in input.arms() {
             let arm_verdict = input.cell(&arm.name, load).and_then(majority_verdict);
-            let (Some(arm_verdict), Some(of_baseline)) = (arm_verdict, baseline) else { continue };
-            if arm_verdict == of_baseline {
+            let (Some(arm_verdict), Some(baseline_verdict)) = (arm_verdict, baseline) else { continue };
+            if arm_verdict == baseline_verdict {
                 continue;
             }
-            let key = [arm_verdict, of_baseline, consequence(input, &arm.name, load)];
+            let key = [arm_verdict, baseline_verdict, consequence(input, &arm.name, load)];
             let cell = (Some(arm.name.clone()), format!("{}{}", arm.name, input.load_suffix(load)));
             match groups.iter_mut().find(|(other, _)| *other == key) {
                 Some((_, cells)) => cells.push(cell),
@@ -98,12 +98,12 @@ pub(super) fn different_bottlenecks(input: &WarningInput<'_>) -> Vec<WarningFind
             }
         }
     }
-    let texts = groups.into_iter().flat_map(|([arm_verdict, of_baseline, meaning], cells)| {
+    let texts = groups.into_iter().flat_map(|([arm_verdict, baseline_verdict, meaning], cells)| {
         let follows = format!(
             " limited by {}, {} by {}. {meaning}",
             code_with_claim(arm_verdict),
             input.baseline(),
-            code_with_claim(of_baseline)
+            code_with_claim(baseline_verdict)
         );
         merge_findings(cells, ", ", &follows)
     });
@@ -148,12 +148,13 @@ fn counting_fraction(input: &WarningInput<'_>, arm: &str, load: &str) -> Option<
 fn counting_overhead(input: &WarningInput<'_>, arm: &Arm, load: &str) -> Option<WarningFinding> {
     let plan = input.blocks.plan;
     let arm_fraction = counting_fraction(input, &arm.name, load);
-    let of_baseline = counting_fraction(input, input.baseline(), load);
-    if arm_fraction.is_none() && of_baseline.is_none() {
+    let baseline_counting_fraction = counting_fraction(input, input.baseline(), load);
+    if arm_fraction.is_none() && baseline_counting_fraction.is_none() {
         return None;
     }
-    let one_sided = arm_fraction.is_none() || of_baseline.is_none();
-    let (arm_fraction, baseline_fraction) = (arm_fraction.unwrap_or(0.0), of_baseline.unwrap_or(0.0));
+    let one_sided = arm_fraction.is_none() || baseline_counting_fraction.is_none();
+    let (arm_fraction, baseline_fraction) =
+        (arm_fraction.unwrap_or(0.0), baseline_counting_fraction.unwrap_or(0.0));
     let difference = (arm_fraction - baseline_fraction).abs();
     let is_primary = |comparison: &&Comparison| {
         comparison.arm == arm.name && comparison.load == load && comparison.primary
@@ -187,9 +188,9 @@ fn profiling_overhead(input: &WarningInput<'_>, arm: &Arm, load: &str) -> Option
         let profiled = trials.iter().filter(|number| input.extras.profiled.contains(number)).count();
         (!trials.is_empty()).then(|| profiled as f64 / trials.len() as f64)
     };
-    let (arm_value, of_baseline) = (fraction_of(&arm.name)?, fraction_of(input.baseline())?);
+    let (arm_value, baseline_value) = (fraction_of(&arm.name)?, fraction_of(input.baseline())?);
     // If both were sampled alike, both have the same cost.
-    if arm_value == of_baseline {
+    if arm_value == baseline_value {
         return None;
     }
     let text = format!(
@@ -197,7 +198,7 @@ fn profiling_overhead(input: &WarningInput<'_>, arm: &Arm, load: &str) -> Option
          difference includes the cost of sampling.",
         percent(arm_value),
         arm.name,
-        percent(of_baseline),
+        percent(baseline_value),
         input.baseline(),
         input.load_suffix(load)
     );

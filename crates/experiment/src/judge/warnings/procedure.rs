@@ -46,9 +46,9 @@ pub(super) fn position_imbalance(input: &WarningInput<'_>) -> Vec<WarningFinding
             };
             let baseline = positions_of(input.baseline());
             for (block, number) in positions_of(&arm.name) {
-                let Some(of_baseline) = baseline.get(&block) else { continue };
+                let Some(baseline_number) = baseline.get(&block) else { continue };
                 all += 1;
-                before += u32::from(number < *of_baseline);
+                before += u32::from(number < *baseline_number);
             }
         }
         if coin_toss_p(before, all) < POSITION_P_MAX {

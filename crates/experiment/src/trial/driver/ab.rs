@@ -95,11 +95,11 @@ fn parse(text: &str) -> Result<DriverReading, DriverOutputError> {
     }
     let failed = figure("Failed requests:").unwrap_or(0.0);
     let kinds = text.lines().map(str::trim).find(|line| line.starts_with("(Connect: "));
-    let of_length = kinds.and_then(|line| number(line.split_once("Length: ")?.1)).unwrap_or(0.0);
+    let length_failures = kinds.and_then(|line| number(line.split_once("Length: ")?.1)).unwrap_or(0.0);
     let refused = figure("Non-2xx responses:").unwrap_or(0.0);
-    reading.set_error_fraction((failed - of_length).max(0.0) + refused, responses);
-    if of_length > 0.0 {
-        let note = format!("{of_length:.0} responses differed in length from the first");
+    reading.set_error_fraction((failed - length_failures).max(0.0) + refused, responses);
+    if length_failures > 0.0 {
+        let note = format!("{length_failures:.0} responses differed in length from the first");
         reading.notes.push(note);
     }
     let kept = figure("Keep-Alive requests:");

@@ -374,9 +374,10 @@ impl ArchiveBody {
         if self.params.is_empty() || text.is_some() {
             return Ok(text.unwrap_or_default().into_bytes());
         }
-        let of_fields = fields.iter().position(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let content_type_index =
+            fields.iter().position(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         let media_type =
-            of_fields.map(|index| fields[index].1.clone()).or(self.mime_type).unwrap_or_default();
+            content_type_index.map(|index| fields[index].1.clone()).or(self.mime_type).unwrap_or_default();
         if !media_type.trim_start().to_ascii_lowercase().starts_with("multipart/") {
             return Ok(encode_form(&self.params).into_bytes());
         }
@@ -387,7 +388,7 @@ impl ArchiveBody {
             });
         let boundary = boundary.unwrap_or_else(|| {
             let value = format!("multipart/form-data; boundary={BOUNDARY}");
-            match of_fields {
+            match content_type_index {
                 Some(index) => fields[index].1 = value,
                 None => fields.push(("content-type".to_owned(), value)),
             }

@@ -57,10 +57,10 @@ impl ForeignWaiting {
         foreign_cpus: Option<f64>,
     ) -> Self {
         let own = run.generator.run_queue_wait_fraction.unwrap_or(0.0);
-        let of_role = |name: &str| observed.roles.iter().position(|role| role.name == name);
+        let find_role = |name: &str| observed.roles.iter().position(|role| role.name == name);
         let waiting = |at: usize| mean(samples.iter().filter_map(|sample| waiting_of(sample, at)));
         let share = foreign_cpus.map_or(1.0, |cpus| foreign_share(cpus.max(0.0), samples));
-        let passes = |at: usize| match of_role(SUBJECT) == Some(at) && !observed.origins.is_empty() {
+        let passes = |at: usize| match find_role(SUBJECT) == Some(at) && !observed.origins.is_empty() {
             // A proxy runs for the request and for the response.
             true => 2.0,
             false => 1.0,
@@ -77,12 +77,12 @@ impl ForeignWaiting {
             let runs_per_s = mean(roles().map(|role| role.voluntary_switches_per_s)) / passes(at);
             late_fraction(waited, runs_per_s, run.rates.responses_per_s, closed_latency_s)
         };
-        let generator = of_role(GENERATOR);
+        let generator = find_role(GENERATOR);
         let others = (0..observed.roles.len()).filter(|at| Some(*at) != generator);
         let late_own = late_fraction(own, f64::INFINITY, run.rates.responses_per_s, None);
         Self {
             generator: generator.map_or(own, waiting) * share,
-            subject: of_role(SUBJECT).map_or(0.0, waiting) * share,
+            subject: find_role(SUBJECT).map_or(0.0, waiting) * share,
             steal: run.cpu.steal_fraction.unwrap_or(0.0),
             late_generator: generator.map_or(late_own, late) * share,
             late_subject: others.map(late).sum::<f64>() * share,
@@ -135,8 +135,8 @@ fn foreign_share(foreign_cpus: f64, samples: &[&MachineSample]) -> f64 {
 fn late_fraction(waited: f64, runs_per_s: f64, responses_per_s: f64, closed_latency_s: Option<f64>) -> f64 {
     let known = if runs_per_s > 0.0 { runs_per_s } else { f64::INFINITY };
     let waits_per_s = waited / (FOREIGN_TURN_NS / 2e9);
-    let of_runs = waits_per_s / known.min(responses_per_s).max(1.0);
-    of_runs.max(waits_per_s * closed_latency_s.unwrap_or(0.0))
+    let waits_per_run = waits_per_s / known.min(responses_per_s).max(1.0);
+    waits_per_run.max(waits_per_s * closed_latency_s.unwrap_or(0.0))
 }
 
 /// Returns the fraction of the time that the threads of a role waited for a CPU, each weighted by what it worked.

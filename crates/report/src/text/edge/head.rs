@@ -17,14 +17,14 @@ pub(crate) fn edge_headline(search: &CapacitySearch) -> String {
         };
         return headline(run) + &place;
     }
-    let of_outcome = |outcome| {
+    let trials_with_outcome = |outcome| {
         let trials =
             search.trials.iter().filter(move |trial| is_of_search(trial) && trial.outcome == outcome);
         trials.map(|trial| (trial, trial.level))
     };
     let by_level = |left: &(&SearchTrial, f64), right: &(&SearchTrial, f64)| left.1.total_cmp(&right.1);
-    let highest_held = of_outcome(LevelOutcome::Held).max_by(by_level);
-    match (highest_held, of_outcome(LevelOutcome::Missed).min_by(by_level)) {
+    let highest_held = trials_with_outcome(LevelOutcome::Held).max_by(by_level);
+    match (highest_held, trials_with_outcome(LevelOutcome::Missed).min_by(by_level)) {
         (Some((trial, level)), _) => {
             format!("{}, at the held {}", figures(trial), format_search_level(search, level))
         }
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
     use crate::text::edge::{brief, summary, tests::edge};
-    use crate::text::summary as of_run;
+    use crate::text::summary as run_summary;
 
     fn trial(level: f64, outcome: LevelOutcome) -> SearchTrial {
         SearchTrial {
@@ -82,7 +82,7 @@ mod tests {
         );
         let brief = brief(&search);
         assert!(brief.starts_with(&format!("{head}: ")) && brief.lines().count() == 1, "{brief}");
-        let run = of_run::tests::run_with_everything();
+        let run = run_summary::tests::run_with_everything();
         search.conclusion.level = Some(27_500.0);
         search.at_edge = Some(Box::new(run));
         assert!(edge_headline(&search).starts_with("27.0 k/s, p50 "), "{}", edge_headline(&search));

@@ -52,7 +52,7 @@ pub(crate) fn experiment_headline(experiment: &Experiment) -> String {
 /// Returns the medians of an arm under a load, over the trials that count.
 fn figures(experiment: &Experiment, arm: &str, load: &str) -> Option<ArmFigures> {
     let cell = experiment.cells.iter().find(|cell| cell.arm == arm && cell.load == load);
-    let of_trials = |name: &str| {
+    let trials_median = |name: &str| {
         let position = |trial: &&record::experiment::TrialSummary| {
             trial.is_counted() && trial.position.arm == arm && trial.position.load == load
         };
@@ -61,8 +61,8 @@ fn figures(experiment: &Experiment, arm: &str, load: &str) -> Option<ArmFigures>
         median(&values.collect::<Vec<f64>>())
     };
     let figure = |name: &str| {
-        let of_cell = cell.and_then(|cell| cell.metrics.get(name)).map(|values| values.median);
-        of_cell.or_else(|| of_trials(name)).filter(|value| value.is_finite())
+        let cell_median = cell.and_then(|cell| cell.metrics.get(name)).map(|values| values.median);
+        cell_median.or_else(|| trials_median(name)).filter(|value| value.is_finite())
     };
     let percentiles_ns = PERCENTILES.map(|(_, metric)| figure(metric));
     Some(ArmFigures { rate_per_s: figure("responses_per_s")?, percentiles_ns })
