@@ -35,20 +35,21 @@ def response(body_bytes):
 
 
 class Client:
-    """A connection of HTTP/1.1, with TLS if `context` is given. With `differ`, each request differs from the previous one."""
+    """A connection of HTTP/1.1, with TLS if `context` is given. With `differ`, each request differs from the previous one;
+    `fields` are further field lines."""
 
-    def __init__(self, port, path, context=None, differ=False):
+    def __init__(self, port, path, context=None, differ=False, fields=""):
         self.socket = _prepared(socket.create_connection(("127.0.0.1", port), LIMIT_S))
         if context:
             self.socket = context.wrap_socket(self.socket)
-        self.path, self.number = path, 10_000 if differ else None
+        self.path, self.fields, self.number = path, fields, 10_000 if differ else None
 
     def send(self):
         suffix = ""
         if self.number is not None:
             suffix, self.number = str(self.number), self.number + 1
         self.socket.sendall(f"GET {self.path}{suffix} HTTP/1.1\r\nHost: bench.example\r\nUser-Agent: lockstep/1.0\r\n"
-                            "Accept: */*\r\nAccept-Encoding: gzip, deflate\r\n\r\n".encode())
+                            f"Accept: */*\r\nAccept-Encoding: gzip, deflate\r\n{self.fields}\r\n".encode())
 
     def receive(self):
         """Receives one complete response with status 200."""

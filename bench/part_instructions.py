@@ -54,6 +54,31 @@ PROXY_TRACES = """
 collector = "http://127.0.0.1:9"
 sample = 0
 """
+# Most of the work of these two is in the crate of the config, whose functions the data path calls.
+PROXY_TEXTS = """
+[map.tenant]
+key = "host"
+entries = { "bench.example" = "gold", "other.example" = "silver" }
+
+[[route]]
+listener = "web"
+pool = "app"
+path-prefix = "/"
+when = { any = [{ map = { tenant = "gold" } }, { path-regex = "^/x[0-9]+" }] }
+set-request-header = { x-client = "{source}", x-tenant = "{map.tenant:-none}", x-target = "{method} {host}{path}" }
+set-response-header = { x-served-for = "{host}" }
+"""
+PROXY_JWT = """
+[[route]]
+listener = "web"
+pool = "app"
+auth = { jwt = { secret-file = "secret", require = { tenant = "t1" } } }
+set-request-header = { x-user = "{auth.user}", x-tenant = "{jwt.tenant}" }
+"""
+SECRET = "instructions-instructions-instructions"
+# {"alg":"HS256"}, {"sub":"ann","exp":4102444800,"tenant":"t1"}
+TOKEN = ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4iLCJleHAiOjQxMDI0NDQ4MDAsInRlbmFudCI6InQxIn0."
+         "wORn5zfzwLjuOlqEeaNuQpXFQs62sxfzo-qnfI_90_o")
 PROXY_TLS = f"""
 [listener.web.tls]
 certificates = ["ecdsa.pem"]
@@ -69,6 +94,8 @@ def _proxy_subject(folder, program, body_bytes, log="", tls=""):
         port = harness.free_port()
         with open(os.path.join(folder, "weir.toml"), "w") as file:
             file.write(PROXY_CONF.format(port=port, origin=origin.port, log=log, tls=tls))
+        with open(os.path.join(folder, "secret"), "w") as file:
+            file.write(SECRET)
         if tls:
             _make_certificate(folder)
         with callgrind.Subject(folder, [program, "proxy", "--config", "weir.toml"]) as subject:
@@ -77,11 +104,11 @@ def _proxy_subject(folder, program, body_bytes, log="", tls=""):
 
 
 @contextlib.contextmanager
-def proxy(folder, program, body_bytes, log="", tls=""):
+def proxy(folder, program, body_bytes, log="", tls="", fields=""):
     """A proxy between clients and an origin of HTTP/1.1, a request at a time."""
     with _proxy_subject(folder, program, body_bytes, log, tls) as (subject, origin, port):
         context = lockstep.context() if tls else None
-        clients = [lockstep.Client(port, f"/?s={body_bytes}", context) for _ in range(CONNECTIONS)]
+        clients = [lockstep.Client(port, f"/?s={body_bytes}", context, fields=fields) for _ in range(CONNECTIONS)]
 
         def drive(count):
             for number in range(count):
@@ -192,6 +219,8 @@ SCENES = {
     "proxy-h1-10k": (proxy, LARGE),
     "proxy-h1-log": (proxy, SMALL, PROXY_LOG),
     "proxy-h1-traces": (proxy, SMALL, PROXY_TRACES),
+    "proxy-h1-texts": (proxy, SMALL, PROXY_TEXTS),
+    "proxy-h1-jwt": (proxy, SMALL, PROXY_JWT, "", f"Authorization: Bearer {TOKEN}\r\n"),
     "proxy-h1-tls": (proxy, SMALL, "", PROXY_TLS),
     "proxy-h2": (proxy_h2, SMALL),
     "serve-h1": (serve, f"/?s={SMALL}&x="),
