@@ -1,7 +1,7 @@
 //! HTTP/1.0 and HTTP/1.1: heads, body framing, encoding.
 //!
 //! Each file has one responsibility: the types of heads ([`head`]), parsing of requests and
-//! responses ([`request`], [`response`]), the semantics of their fields ([`fields`], [`target`]),
+//! responses ([`request`], [`response`]), their lines ([`lines`], [`word`]), the semantics of their fields ([`fields`], [`target`]),
 //! reasons of refusals ([`refusal`], [`explain`], [`salvage`]), body framing ([`body`]), and encoding
 //! ([`encode`]). Nothing keeps connection state.
 
@@ -12,12 +12,14 @@ mod extension;
 mod fields;
 mod head;
 mod limits;
+mod lines;
 mod refusal;
 mod request;
 mod response;
 mod rules;
 mod salvage;
 mod target;
+mod word;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,8 @@ mod tests_encode;
 mod tests_fields;
 #[cfg(test)]
 mod tests_limits;
+#[cfg(test)]
+mod tests_lines;
 #[cfg(test)]
 mod tests_response;
 

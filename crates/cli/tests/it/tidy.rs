@@ -79,13 +79,13 @@ const CRATES: &[(&str, &[&str])] = &[
 /// all names with that prefix.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
+    ("arrayvec", &["wire"]),
     ("brotli", &["content"]),
     ("clap*", &["cli"]),
     ("cpp_demangle", &["host"]),
     ("h2", &["wire"]),
     ("hdrhistogram", &["record"]),
     ("hmac", &["proxy", "proxy_config"]),
-    ("httparse", &["wire"]),
     ("indicatif", &["cli"]),
     ("landlock", &["rt"]),
     ("libmimalloc-sys", &["rt"]),

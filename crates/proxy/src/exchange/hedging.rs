@@ -496,6 +496,7 @@ impl HedgeAttempt {
             if limits.check_interim(self.interim_count).is_err() {
                 return AttemptStep::Failed(EndReason::BadResponse);
             }
+            drop(slots);
             self.received.drain(..used);
         }
     }

@@ -266,14 +266,16 @@ impl ReceivedResponse {
                 Ok(Parsed::Incomplete) => return Received::Incomplete,
                 Err(_) => return Received::Malformed,
             };
-            if head.is_informational() {
+            let (is_informational, status, framing) = (head.is_informational(), head.status, head.framing);
+            drop(slots);
+            if is_informational {
                 // The exchange has limited their number.
                 self.head.drain(..used);
                 continue;
             }
-            self.status = head.status;
+            self.status = status;
             self.head_time = MonotonicTime::now();
-            self.decoder = Some(BodyDecoder::new(head.framing, &self.limits));
+            self.decoder = Some(BodyDecoder::new(framing, &self.limits));
             let content = self.head.split_off(used);
             return self.receive_content(&content);
         }

@@ -92,7 +92,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    fn fields<'b>(bytes: &'b [u8], slots: &'b mut wire::HeaderSlots<'b>) -> wire::RequestHead<'b, 'b> {
+    fn fields<'h, 'b>(bytes: &'b [u8], slots: &'h mut wire::HeaderSlots<'b>) -> wire::RequestHead<'h, 'b> {
         match wire::parse_request(bytes, &wire::Limits::default(), slots) {
             Ok(wire::Parsed::Complete { head, .. }) => head,
             other => panic!("{other:?}"),

@@ -78,6 +78,7 @@ impl ResponseReader {
             let parsed = wire::parse_response(rest, &limits, self.kind, &mut slots).map_err(malformed)?;
             let Parsed::Complete { head, bytes } = parsed else {
                 let read_bytes = received.len() - rest.len();
+                drop(slots);
                 received.drain(..read_bytes);
                 self.state = ReadState::Head(received);
                 return Ok(None);

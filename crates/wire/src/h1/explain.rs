@@ -1,4 +1,4 @@
-//! Second parser of heads: slow, strict, byte by byte, independent of httparse.
+//! Second parser of heads: slow, strict, byte by byte, independent of `lines`.
 //!
 //! The fast path only detects *that* a head is wrong; this determines *why*, for the counter and
 //! the status. It decides at the first wrong byte and never looks ahead, so that a refusal does not
@@ -36,14 +36,37 @@ pub(super) fn is_target_too_long(window: &[u8], target_bytes_max: usize) -> bool
     let Some((b' ', target)) = window[method..].split_first() else {
         return false;
     };
-    let visible = target.iter().take_while(|byte| byte.is_ascii_graphic()).count();
+    let target_len = target.iter().take_while(|byte| is_target_byte(**byte)).count();
     // An empty method is wrong from its first byte, and refused for that alone.
-    method > 0 && visible > target_bytes_max
+    method > 0 && target_len > target_bytes_max
 }
 
 /// Returns true if a token may contain the byte: a method, a field name (RFC 9110 §5.6.2).
-pub(crate) fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+pub(crate) const fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        )
+}
+
+/// Returns true if a request target may contain the byte: visible ASCII, except `#`, which starts a fragment that no
+/// client sends (RFC 9112 §3.2).
+pub(super) fn is_target_byte(byte: u8) -> bool {
+    byte.is_ascii_graphic() && byte != b'#'
 }
 
 /// Returns true if a field value may contain the byte: not a control, except HTAB (RFC 9110 §5.5).
@@ -101,7 +124,7 @@ impl Cursor<'_> {
             b'\r' | b'\n' => return Err(ParseStop::Violation(InvalidRequestLine)),
             _ => return Err(ParseStop::Violation(InvalidMethod)),
         }
-        match self.skip_run(|byte| byte.is_ascii_graphic(), InvalidTarget)? {
+        match self.skip_run(is_target_byte, InvalidTarget)? {
             b' ' => {}
             b'\r' | b'\n' => return Err(ParseStop::Violation(InvalidRequestLine)),
             _ => return Err(ParseStop::Violation(InvalidTarget)),

@@ -1,7 +1,7 @@
 //! Semantics of the fields of a head, found in one pass: framing, connection, expectation, host.
 //!
 //! Names are compared by length first, so that irrelevant fields (most of them) cost almost
-//! nothing. This module does not parse lines and bytes: httparse made the fields.
+//! nothing. This module does not parse lines and bytes: `lines` made the fields.
 
 use super::head::{Framing, Header, Version};
 use super::refusal::RefusalKind;

@@ -3,23 +3,28 @@
 //! This module has the types and two helpers for the caller's read loop; `request` and `response`
 //! do the parsing.
 
-use std::mem::MaybeUninit;
-
+use arrayvec::ArrayVec;
 use memchr::memchr_iter;
-
-pub use httparse::Header;
 
 /// Maximum number of field lines in one head, whatever [`Limits::headers_max`](super::Limits) is.
 pub const HEADERS_CAP: usize = 128;
 
-/// Slots for the field lines of one head, on the caller's stack (4 KiB). They hold nothing between
-/// two parses.
-pub type HeaderSlots<'b> = [MaybeUninit<Header<'b>>; HEADERS_CAP];
+/// A field line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header<'b> {
+    /// Name as it was sent: a token (RFC 9110 §5.1).
+    pub name: &'b str,
+    /// Value without surrounding whitespace. Bytes from 0x80 have no meaning of their own (RFC 9110 §5.5).
+    pub value: &'b [u8],
+}
+
+/// Slots for the field lines of one head, on the caller's stack (4 KiB). A parse clears them first.
+pub type HeaderSlots<'b> = ArrayVec<Header<'b>, HEADERS_CAP>;
 
 /// Returns slots for the field lines of one head. They are uninitialised, so they cost nothing.
 #[inline]
 pub fn header_slots<'b>() -> HeaderSlots<'b> {
-    [const { MaybeUninit::uninit() }; HEADERS_CAP]
+    ArrayVec::new()
 }
 
 /// Protocol version of a message (RFC 9112 §2.3).
@@ -29,14 +34,6 @@ pub enum Version {
     Http10,
     /// HTTP/1.1
     Http11,
-}
-
-impl Version {
-    /// Converts the minor version of a start line that httparse accepted: it is 0 or 1.
-    #[inline]
-    pub(super) fn from_minor(minor: u8) -> Self {
-        if minor == 1 { Self::Http11 } else { Self::Http10 }
-    }
 }
 
 /// Framing of a message body: the rule for its length (RFC 9112 §6.3).

@@ -1,12 +1,13 @@
 //! Parses the head of a request (RFC 9112 §2 and §3).
 //!
-//! httparse splits the bytes into lines and tokens. This module rejects what httparse tolerates and
-//! weir does not; `fields` and `target` interpret the fields. Nothing is kept between two calls.
+//! `lines` splits the bytes into lines and tokens; `fields` and `target` interpret the fields. Nothing is kept between two
+//! calls.
 
 use super::explain::{explain_request, is_target_too_long};
 use super::fields::FieldSemantics;
 use super::head::{Framing, HEADERS_CAP, Header, HeaderSlots, Parsed, RequestHead, Version};
 use super::limits::Limits;
+use super::lines::{RequestLines, split_request};
 use super::refusal::{Refusal, RefusalKind};
 use super::target;
 
@@ -37,27 +38,15 @@ pub fn parse_request<'h, 'b>(
     };
     let window = &window[empty_len..];
     let headers_max = limits.headers_max.min(HEADERS_CAP);
-    let mut request = httparse::Request::new(&mut []);
-    let head_len = match request.parse_with_uninit_headers(window, &mut slots[..headers_max]) {
-        Ok(httparse::Status::Complete(head_len)) => head_len,
-        Ok(httparse::Status::Partial) => {
-            return incomplete_or_error(bytes, window, limits).map_err(reject);
-        }
-        Err(error) => return Err(reject(explain_error(window, limits, error))),
+    let Some(lines) = split_request(window, headers_max, slots) else {
+        return incomplete_or_error(bytes, window, limits).map_err(reject);
     };
-    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
-        return Err(reject(RefusalKind::InvalidRequestLine));
-    };
+    let RequestLines { method, target, version, head_len } = lines;
     // This check is first, because a part of this head was already refused for it.
     if target.len() > limits.target_bytes_max {
         return Err(reject(RefusalKind::TargetTooLong));
     }
-    let headers: &'h [Header<'b>] = request.headers;
-    if !lines_end_in_crlf(&window[..head_len], headers) {
-        let kind = explain_request(&window[..head_len], headers_max);
-        return Err(reject(kind.unwrap_or(RefusalKind::BareLf)));
-    }
-    let version = Version::from_minor(minor);
+    let headers: &'h [Header<'b>] = slots;
     let fields = FieldSemantics::from_request(headers, version).map_err(reject)?;
     let host = target::request_host(method, target, version, fields.host).map_err(reject)?;
     let framing = fields.framing(Framing::None);
@@ -79,22 +68,6 @@ pub fn parse_request<'h, 'b>(
         received: &window[..head_len],
     };
     Ok(Parsed::Complete { head, bytes: empty_len + head_len })
-}
-
-/// Returns true if each line of a head that httparse accepted ends in CR LF: httparse accepts a
-/// bare LF as well.
-///
-/// A line ends right before the name of the next field, and the last two end the head. Names are
-/// never empty, so their addresses give their positions. That costs two loads per field, whereas
-/// searching the head again would cost its length.
-#[inline]
-pub(super) fn lines_end_in_crlf(head: &[u8], headers: &[Header<'_>]) -> bool {
-    let start = head.as_ptr() as usize;
-    head.ends_with(b"\r\n\r\n")
-        && headers.iter().all(|header| {
-            let name_offset = header.name.as_ptr() as usize - start;
-            matches!(head.get(name_offset.wrapping_sub(2)..name_offset), Some(b"\r\n"))
-        })
 }
 
 /// Maximum number of ignored empty lines before a request line.
@@ -130,18 +103,9 @@ fn incomplete_or_error<'h, 'b>(
     if is_target_too_long(window, limits.target_bytes_max) {
         return Err(RefusalKind::TargetTooLong);
     }
-    if bytes.len() >= limits.head_bytes_max {
-        return Err(RefusalKind::HeadTooLarge);
+    match explain_request(window, limits.headers_max.min(HEADERS_CAP)) {
+        Some(kind) => Err(kind),
+        None if bytes.len() >= limits.head_bytes_max => Err(RefusalKind::HeadTooLarge),
+        None => Ok(Parsed::Incomplete),
     }
-    Ok(Parsed::Incomplete)
-}
-
-#[cold]
-fn explain_error(window: &[u8], limits: &Limits, error: httparse::Error) -> RefusalKind {
-    if is_target_too_long(window, limits.target_bytes_max) {
-        return RefusalKind::TargetTooLong;
-    }
-    let kind = explain_request(window, limits.headers_max.min(HEADERS_CAP));
-    debug_assert!(kind.is_some(), "httparse alone refuses this: {error}");
-    kind.unwrap_or(RefusalKind::InvalidRequestLine)
 }

@@ -1,14 +1,13 @@
 //! Parses the head of a response (RFC 9112 §4), and determines its framing (§6.3).
 //!
-//! As in `request`, httparse splits the bytes into lines and tokens, and this module rejects what
-//! httparse tolerates and weir does not.
+//! As in `request`, `lines` splits the bytes into lines and tokens.
 
 use super::explain::explain_response;
 use super::fields::FieldSemantics;
-use super::head::{Framing, HEADERS_CAP, Header, HeaderSlots, Parsed, RequestKind, ResponseHead, Version};
+use super::head::{Framing, HEADERS_CAP, Header, HeaderSlots, Parsed, RequestKind, ResponseHead};
 use super::limits::Limits;
+use super::lines::{ResponseLines, split_response};
 use super::refusal::{Refusal, RefusalKind};
-use super::request::lines_end_in_crlf;
 
 /// Parses the head of a response from the start of `bytes`. The framing of the response depends on the
 /// `kind` of its request.
@@ -30,37 +29,15 @@ pub fn parse_response<'h, 'b>(
     // function would copy the head.
     let reject = Refusal::from_server;
     let window = &bytes[..bytes.len().min(limits.head_bytes_max)];
-    if let [b'\r' | b'\n', ..] = window {
-        // httparse skips empty lines, but only a request line may follow them (RFC 9112 §2.2).
-        return Err(reject(RefusalKind::InvalidStatusLine));
-    }
     let headers_max = limits.headers_max.min(HEADERS_CAP);
-    let mut response = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
-        &mut response,
-        window,
-        &mut slots[..headers_max],
-    );
-    let head_len = match parsed {
-        Ok(httparse::Status::Complete(head_len)) => head_len,
-        Ok(httparse::Status::Partial) if bytes.len() >= limits.head_bytes_max => {
-            return Err(reject(RefusalKind::HeadTooLarge));
-        }
-        Ok(httparse::Status::Partial) => return Ok(Parsed::Incomplete),
-        Err(error) => return Err(reject(explain_error(window, headers_max, error))),
+    let Some(lines) = split_response(window, headers_max, slots) else {
+        return incomplete_or_error(bytes, window, limits).map_err(reject);
     };
-    let (Some(minor), Some(status), Some(reason)) = (response.version, response.code, response.reason) else {
-        return Err(reject(RefusalKind::InvalidStatusLine));
-    };
-    let headers: &'h [Header<'b>] = response.headers;
-    if !lines_end_in_crlf(&window[..head_len], headers) {
-        let kind = explain_response(&window[..head_len], headers_max);
-        return Err(reject(kind.unwrap_or(RefusalKind::BareLf)));
-    }
+    let ResponseLines { version, status, reason, head_len } = lines;
     if status < 100 {
         return Err(reject(RefusalKind::InvalidStatusLine));
     }
-    let version = Version::from_minor(minor);
+    let headers: &'h [Header<'b>] = slots;
     let fields = FieldSemantics::from_response(headers, version).map_err(reject)?;
     let framing = framing(status, kind, &fields);
     let head = ResponseHead {
@@ -90,8 +67,18 @@ fn framing(status: u16, kind: RequestKind, fields: &FieldSemantics<'_>) -> Frami
 }
 
 #[cold]
-fn explain_error(window: &[u8], headers_max: usize, error: httparse::Error) -> RefusalKind {
-    let kind = explain_response(window, headers_max);
-    debug_assert!(kind.is_some(), "httparse alone refuses this: {error}");
-    kind.unwrap_or(RefusalKind::InvalidStatusLine)
+fn incomplete_or_error<'h, 'b>(
+    bytes: &[u8],
+    window: &[u8],
+    limits: &Limits,
+) -> Result<Parsed<ResponseHead<'h, 'b>>, RefusalKind> {
+    // Empty lines may precede a request line alone (RFC 9112 §2.2).
+    if let [b'\r' | b'\n', ..] = window {
+        return Err(RefusalKind::InvalidStatusLine);
+    }
+    match explain_response(window, limits.headers_max.min(HEADERS_CAP)) {
+        Some(kind) => Err(kind),
+        None if bytes.len() >= limits.head_bytes_max => Err(RefusalKind::HeadTooLarge),
+        None => Ok(Parsed::Incomplete),
+    }
 }

@@ -7,7 +7,7 @@
 use super::head::Version;
 use super::refusal::RefusalKind;
 
-/// Checks target and `Host` together, and returns the host of the request.
+/// Checks target and `Host` together, and returns the host of the request. The bytes of the target are valid.
 #[inline]
 pub(super) fn request_host<'b>(
     method: &str,
@@ -15,9 +15,6 @@ pub(super) fn request_host<'b>(
     version: Version,
     host: Option<&'b [u8]>,
 ) -> Result<Option<&'b str>, RefusalKind> {
-    if !is_valid_target(target.as_bytes()) {
-        return Err(RefusalKind::InvalidTarget);
-    }
     let host = match host {
         Some(value) => Some(validate_host(value)?),
         None if version == Version::Http11 => return Err(RefusalKind::HostMissing),
@@ -30,16 +27,6 @@ pub(super) fn request_host<'b>(
         };
     }
     check_other_forms(method, target, host)
-}
-
-/// Returns true if every byte is allowed in a target: visible ASCII, and no `#`, which starts a
-/// fragment that no client sends.
-///
-/// It has no early exit, so that the compiler checks sixteen bytes at once. httparse has already
-/// rejected controls and spaces, which leaves `#` and non-ASCII.
-#[inline]
-fn is_valid_target(target: &[u8]) -> bool {
-    target.iter().fold(0, |invalid_bits, &byte| invalid_bits | (byte & 0x80) | u8::from(byte == b'#')) == 0
 }
 
 /// Checks a `Host` value and returns it as text: empty, or a host with an optional port.

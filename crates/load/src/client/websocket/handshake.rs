@@ -183,6 +183,7 @@ impl<'a> Handshake<'a> {
                     self.interim_count += 1;
                     let checked = core.limits.check_interim(self.interim_count);
                     checked.map_err(|refusal| malformed(refusal, &self.received))?;
+                    drop(slots);
                     self.received.drain(..bytes);
                 }
                 Ok(Parsed::Complete { head, bytes }) => {
