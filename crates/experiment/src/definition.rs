@@ -18,13 +18,11 @@ mod variants;
 
 use std::collections::BTreeMap;
 
+use record::document::Problems;
+use record::document::table::NamedTable;
 use record::experiment::{Arm, ExperimentMetric, ExperimentPlan, LeftOutLoad, LoadPlan, ONLY_LOAD};
 use record::problem::InputProblem;
 use record::sorted::CollectSorted;
-
-use crate::scenario::keys::BOUND_COVARIATES;
-use crate::scenario::read::{Problems, parse_document};
-use crate::scenario::setup::LabSetup;
 use stats::sequential::BLOCKS_MIN;
 
 use self::cells::ExperimentCells;
@@ -33,6 +31,9 @@ use self::left_out::LeaveOutRule;
 use self::measure::MeasureInput;
 use self::patch::{KeyValue, changes_by_key, key_values, split_changes};
 use self::variants::{Variant, VariantAxis};
+use crate::scenario::keys::BOUND_COVARIATES;
+use crate::scenario::read::parse_document;
+use crate::scenario::setup::LabSetup;
 
 pub use self::environment_checks::{EnvironmentChecks, FleetLoadCheck};
 pub use self::measure::parse_discard_bound;
@@ -211,8 +212,7 @@ pub fn declares_arms(text: &str) -> bool {
     let mut problems = Problems::default();
     let (document, _) = parse_document(text, &mut problems);
     let parts = FileParts::split(&document, &mut problems);
-    let is_arm_factor =
-        |factor: &crate::scenario::read::NamedTable| factor.values.text("of") != Some("loads");
+    let is_arm_factor = |factor: &NamedTable| factor.values.text("of") != Some("loads");
     parts.arms.is_some() || parts.experiment.tables("factors").iter().any(is_arm_factor)
 }
 

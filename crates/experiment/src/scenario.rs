@@ -8,6 +8,7 @@
 //! Not for judging the results of a run.
 
 pub mod cgroups;
+mod common_keys;
 mod delay_link;
 pub mod errors;
 mod experiment_keys;
@@ -16,7 +17,6 @@ mod fault_injection;
 mod flood;
 mod interfaces;
 pub mod journal;
-mod key_spec;
 pub mod keys;
 pub mod machines;
 mod network;
@@ -24,7 +24,7 @@ pub(crate) mod placeholders;
 pub mod plan;
 pub mod program;
 mod quotas;
-pub mod read;
+pub(crate) mod read;
 mod run_directory;
 pub mod setup;
 pub(crate) mod system_commands;

@@ -3,6 +3,7 @@
 
 mod format;
 mod syntax;
+pub mod table;
 
 use std::borrow::Cow;
 use std::fmt;

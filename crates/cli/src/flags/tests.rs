@@ -174,7 +174,8 @@ fn every_flag_has_a_doc_and_every_command_an_example() {
 
 #[test]
 fn every_key_of_a_fault_is_a_flag_of_the_faulty_server() {
-    use experiment::scenario::keys::{SCENARIO, ValueForm};
+    use experiment::scenario::keys::SCENARIO;
+    use record::document::table::ValueForm;
 
     let row = SCENARIO.iter().find(|key| key.name == "fault").unwrap();
     let ValueForm::Table(keys) = row.form else { panic!("it is a table") };

@@ -2,11 +2,11 @@
 //!
 //! A problem of all cells is reported once; a problem of some cells is reported with their names.
 
-use record::units::format_plural;
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::document::Located;
+use record::document::{Located, Problems};
 use record::sorted::CollectSorted;
+use record::units::format_plural;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -15,7 +15,6 @@ use super::file::{FileParts, PARAMETERS_KEY};
 use super::fill::{self, ParameterFiller};
 use super::variants::Variant;
 use crate::scenario::placeholders::{DURATION_PLACEHOLDER, contains};
-use crate::scenario::read::Problems;
 use crate::scenario::setup::{LabSetup, LoadTool};
 
 /// Maximum number of cells (arms times loads). A larger block would take the better part of an

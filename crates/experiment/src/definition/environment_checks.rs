@@ -3,6 +3,7 @@
 //!
 //! Checks of the file alone are elsewhere.
 
+use record::document::Problems;
 use record::problem::InputProblem;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -14,7 +15,7 @@ use crate::scenario::placeholders::{
     DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, fill, split_pieces,
 };
 use crate::scenario::program::ProgramSetup;
-use crate::scenario::read::{Problems, parse_document};
+use crate::scenario::read::parse_document;
 use crate::scenario::setup::{LabSetup, LoadTool};
 use crate::trial::driver;
 

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use record::document::Problems;
+use record::document::table::{NamedTable, TableValues};
 use record::problem::{InputProblem, suggestion};
 use record::sorted::CollectSorted;
 use toml::Spanned;
@@ -11,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use super::{Parameter, REPEAT_SUFFIX};
 use crate::scenario::keys::{EXPERIMENT, FILE};
 use crate::scenario::placeholders::{TRIAL_PLACEHOLDERS, is_name};
-use crate::scenario::read::{Problems, TableValues, read_table};
+use crate::scenario::read::read_table;
 
 /// Maximum length of a name, which becomes part of file names.
 const NAME_BYTES_MAX: usize = 40;
@@ -84,7 +86,7 @@ impl<'t> FileParts<'t> {
 
     /// Returns the parameters, in the order of the file.
     pub(super) fn declared_parameters(&self) -> Vec<Parameter> {
-        let parameter = |entry: &crate::scenario::read::NamedTable| Parameter {
+        let parameter = |entry: &NamedTable| Parameter {
             name: entry.name.clone(),
             doc: entry.values.text("doc").unwrap_or_default().to_owned(),
             value: entry.values.text("value").map(str::to_owned),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use record::document::text_or_number;
+use record::document::{Problems, text_or_number};
 use record::problem::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -15,7 +15,6 @@ use super::file::PARAMETERS_KEY;
 use crate::scenario::placeholders::{
     self, DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, split_pieces,
 };
-use crate::scenario::read::Problems;
 
 /// The key of the load's flags.
 const FLAGS: &str = "load.flags";

@@ -1,6 +1,6 @@
 //! Loads that need more CPUs than the machine has: they are checked as the others are, but not run, and the plan says so.
 
-use record::document::text_or_number;
+use record::document::{Problems, text_or_number};
 use record::experiment::LeftOutLoad;
 use record::units::format_plural;
 use toml::de::DeTable;
@@ -9,7 +9,6 @@ use super::environment_checks::EnvironmentChecks;
 use super::file::FileParts;
 use super::variants::Variant;
 use crate::scenario::keys::{CPUS_MAX, NEEDS_CPUS};
-use crate::scenario::read::Problems;
 
 /// Decides which loads are left out.
 pub(super) struct LeaveOutRule<'a> {

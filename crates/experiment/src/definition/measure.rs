@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use host::perf::call_counter::CallKind;
+use record::document::table::TableValues;
+use record::document::{Located, Problems};
 use record::experiment::{ExperimentMetric, ExperimentPlan};
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue, suggestion};
@@ -14,7 +16,7 @@ use super::cells::ExperimentCells;
 use super::file::FileParts;
 use super::{EnvironmentChecks, ExperimentOptions};
 use crate::scenario::keys::DISCARD;
-use crate::scenario::read::{Problems, TableValues, read_file};
+use crate::scenario::read::read_file;
 use crate::scenario::setup::{LabSetup, LoadTool};
 use crate::trial::metrics;
 
@@ -260,7 +262,7 @@ fn chosen_metrics(
     };
     match measure.list("also") {
         Some(secondary) => {
-            names.extend(secondary.iter().map(|(at, name)| (Some(*at), name.as_str())));
+            names.extend(secondary.iter().map(|name| (Some(name.offset), name.value.as_str())));
             if !input.options.was_accepted {
                 report_duplicates(secondary, problems);
             }
@@ -303,10 +305,10 @@ fn chosen_metrics(
     metrics
 }
 
-fn report_duplicates(secondary: &[(usize, String)], problems: &mut Problems) {
-    for (index, (at, name)) in secondary.iter().enumerate() {
-        if secondary[..index].iter().any(|(_, other)| other == name) {
-            problems.add_error(*at, format!("'{name}' is listed in 'measure.also' twice"));
+fn report_duplicates(secondary: &[Located<String>], problems: &mut Problems) {
+    for (index, Located { value: name, offset }) in secondary.iter().enumerate() {
+        if secondary[..index].iter().any(|other| other.value == *name) {
+            problems.add_error(*offset, format!("'{name}' is listed in 'measure.also' twice"));
         }
     }
 }
@@ -361,8 +363,10 @@ pub fn parse_discard_bound(text: &str) -> Result<(String, Option<f64>), InvalidV
 
 #[cfg(test)]
 mod tests {
+    use record::document::table::ValueForm;
+
     use super::*;
-    use crate::scenario::keys::{BOUND_COVARIATES, EXPERIMENT, ValueForm, bound_key};
+    use crate::scenario::keys::{BOUND_COVARIATES, EXPERIMENT, bound_key};
 
     #[test]
     fn a_bound_can_be_given_beside_the_file() {

@@ -5,7 +5,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use record::document::text_or_number;
+use record::document::table::NamedTable;
+use record::document::{Located, Problems, text_or_number};
 use record::experiment::{LeftOutLoad, ONLY_LOAD};
 use record::problem::{InputProblem, suggestion};
 use record::sorted::{CollectSorted, sort_by_key};
@@ -17,7 +18,6 @@ use super::file::{FileParts, PARAMETERS_KEY, invalid_name_text, is_valid_name, s
 use super::left_out::LeaveOutRule;
 use super::patch::{apply_patch, key_values};
 use crate::scenario::keys::FILE;
-use crate::scenario::read::{NamedTable, Problems};
 
 /// Maximum number of arms, and of loads: more would take days, and nobody could read the result.
 const VARIANTS_MAX: usize = 32;
@@ -129,7 +129,7 @@ pub(super) fn read_variants<'t>(
     for factor in factors {
         let levels = factor.values.list("levels").unwrap_or_default();
         let along = |variant: &Variant<'t>| -> Vec<Variant<'t>> {
-            let at = |(at, level): &(usize, String)| variant.with_level(&factor.name, *at, level);
+            let at = |level: &Located<String>| variant.with_level(&factor.name, level.offset, &level.value);
             levels.iter().map(at).collect()
         };
         variants = variants.iter().flat_map(along).collect();

@@ -11,12 +11,12 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use record::document::table::parse_cpus;
 use record::facts::HostFacts;
 use record::run::WeirVersion;
 use record::sorted::CollectSorted;
 
 use super::experiment_dir::ExperimentStart;
-use crate::scenario::read::parse_cpus;
 pub use programs::{
     ExecutableSet, missing_libraries, program_file, program_name, program_version, start_problem,
 };

@@ -1,6 +1,8 @@
 //! Keys that only the file of an experiment has, besides those of a trial.
 
-use super::key_spec::{KeySpec, ValueForm, key, required};
+use record::document::table::{KeySpec, ValueForm, key, required};
+
+use super::common_keys::LIST;
 
 /// Higher counts would take days.
 const BLOCK_COUNT: ValueForm = ValueForm::Count(1, 1000);
@@ -10,7 +12,7 @@ pub const EXPERIMENT: &[KeySpec] = &[
     key("name", ValueForm::Text, "Short name: letters, digits and `-`; the default is the file name"),
     key(
         "parameters",
-        ValueForm::Tables(PARAMETER),
+        ValueForm::ShortTables(PARAMETER),
         "Values that replace `{NAME}` in all texts of the tables above; `--set NAME=TEXT` overrides \
          one. Write `{{NAME}}` for a literal `{NAME}`; `${NAME}` is left unchanged",
     ),
@@ -28,7 +30,7 @@ pub const EXPERIMENT: &[KeySpec] = &[
     ),
     key(
         "factors",
-        ValueForm::Tables(FACTOR),
+        ValueForm::ShortTables(FACTOR),
         "Parameters with their levels; the arms, or the loads, are all combinations of them",
     ),
     key("measure", ValueForm::Table(MEASURE), "Metrics, number of trials, and required precision"),
@@ -67,7 +69,7 @@ const LOAD: &[KeySpec] = &[
 pub const NEEDS_CPUS: &str = "needs-cpus";
 
 const FACTOR: &[KeySpec] = &[
-    required("levels", ValueForm::List, "Levels; short form: `NAME = [\"1\", \"2\"]`"),
+    required("levels", LIST, "Levels; short form: `NAME = [\"1\", \"2\"]`"),
     key("of", ValueForm::Word(&["arms", "loads"]), "Axis of the levels; the default is arms"),
 ];
 
@@ -80,7 +82,7 @@ const MEASURE: &[KeySpec] = &[
     ),
     key(
         "also",
-        ValueForm::List,
+        LIST,
         "Further metrics; the default is `responses_per_s`, `p50_ns`, `p99_ns`, \
          `subject_us_per_response`, `subject_cpus`, `generator_cpus` and `error_fraction`",
     ),

@@ -2,10 +2,12 @@
 //!
 //! Not for starting them: see [`crate::trial`].
 
-use super::key_spec::{BUILD, KeySpec, NODE, ValueForm, key, required};
+use record::document::Problems;
+use record::document::table::{KeySpec, NamedTable, ValueForm, key, required};
+
+use super::common_keys::{BUILD, NODE};
 use super::plan::{Network, Node};
 use super::program::{ProgramSetup, read_program};
-use super::read::{NamedTable, Problems};
 
 /// Keys of each table.
 pub(super) const KEYS: &[KeySpec] = &[

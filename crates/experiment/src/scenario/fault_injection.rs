@@ -4,10 +4,11 @@
 //!
 //! Not for the faults themselves: see [`crate::faulty_server`]. Each key has the name of its flag.
 
-use super::key_spec::{KeySpec, ValueForm, key};
+use record::document::Problems;
+use record::document::table::{KeySpec, TableValues, ValueForm, key};
+
 use super::plan::{Network, Node};
 use super::program::ProgramSetup;
-use super::read::{Problems, TableValues};
 
 /// Maximum body size of the server, in bytes.
 const BODY_BYTES_MAX: u64 = 64 << 20;

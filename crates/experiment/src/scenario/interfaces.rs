@@ -6,12 +6,13 @@ use std::path::PathBuf;
 
 use host::sandbox::link_settings::{LINK_SETTINGS, find_link_setting};
 use host::sandbox::namespace;
+use record::document::Problems;
+use record::document::table::TableValues;
 use record::problem::suggestion;
 
 use super::errors::{ResourceError, TestbedError};
 use super::network::{is_delayed, links};
 use super::plan::{Node, Scenario};
-use super::read::{Problems, TableValues};
 
 /// Returns the interfaces of a node, and true for each that has a delay: it is a TUN device.
 fn interfaces(scenario: &Scenario, node: Node) -> Vec<(String, bool)> {

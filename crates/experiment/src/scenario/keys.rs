@@ -1,11 +1,12 @@
 //! Keys of an experiment's file: one row each, with its form and its doc. The parser and the
 //! reference come from these rows.
 
+use record::document::table::{KeySpec, ValueForm, key, required};
+
+use super::common_keys::{BUILD, NODE};
 pub use super::experiment_keys::{
     BOUND_COVARIATES, CPUS_MAX, DISCARD, EXPERIMENT, NEEDS_CPUS, RERUNS_FRACTION_MAX, bound_key,
 };
-use super::key_spec::{BUILD, NODE, describe, key, required};
-pub use super::key_spec::{KeySpec, ValueForm};
 
 const COUNT: ValueForm = ValueForm::Count(1, 1 << 40);
 
@@ -21,13 +22,13 @@ pub const FILE: &[KeySpec] = &[
     key("origin", ValueForm::Table(PROGRAM), "Server behind the subject, started before it"),
     key(
         "programs",
-        ValueForm::Tables(super::extra::KEYS),
+        ValueForm::ShortTables(super::extra::KEYS),
         "Additional programs with any name, started in file order before [origin] and [subject]: \
          further origins, databases, neighbours on the same network",
     ),
     key(
         "machine",
-        ValueForm::Tables(super::machines::KEYS),
+        ValueForm::ShortTables(super::machines::KEYS),
         "Programs on machines of a fleet (docs/fleet.md), by any name; they replace all programs and the scenario of \
          this machine. Only `weir lab run` runs them",
     ),
@@ -255,10 +256,10 @@ fn write_rows(before: &str, keys: &[KeySpec], text: &mut String) {
         let name = format!("{before}{}", key.name);
         let needed = if key.is_required { ", required" } else { "" };
         let doc = key.doc.replace('|', "\\|");
-        text.push_str(&format!("| `{name}` | {}{needed} | {doc} |\n", describe(key.form)));
+        text.push_str(&format!("| `{name}` | {}{needed} | {doc} |\n", key.form.describe()));
         match key.form {
             ValueForm::Table(below) => write_rows(&format!("{name}."), below, text),
-            ValueForm::Tables(below) | ValueForm::Patches(below) => {
+            ValueForm::ShortTables(below) | ValueForm::Patches(below) => {
                 write_rows(&format!("{name}.NAME."), below, text);
             }
             _ => {}
@@ -274,7 +275,9 @@ mod tests {
         for (at, key) in keys.iter().enumerate() {
             assert!(!key.doc.is_empty() && !key.doc.ends_with('.'), "{}", key.name);
             assert!(keys[..at].iter().all(|other| other.name != key.name), "{} twice", key.name);
-            if let ValueForm::Table(below) | ValueForm::Tables(below) | ValueForm::Patches(below) = key.form {
+            if let ValueForm::Table(below) | ValueForm::ShortTables(below) | ValueForm::Patches(below) =
+                key.form
+            {
                 assert_documented(below);
             }
         }

@@ -2,9 +2,11 @@
 //!
 //! Not for starting them: the command line has the fleet ([`crate::trial::FleetTrials`]).
 
-use super::key_spec::{KeySpec, ValueForm, key, required};
+use record::document::Problems;
+use record::document::table::{KeySpec, NamedTable, TableValues, ValueForm, key, required};
+
+use super::common_keys::LIST;
 use super::placeholders::{DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, split_pieces};
-use super::read::{NamedTable, Problems, TableValues};
 
 /// Keys of each table.
 pub(super) const KEYS: &[KeySpec] = &[
@@ -15,9 +17,9 @@ pub(super) const KEYS: &[KeySpec] = &[
         "Role in the diagnosis: `subject` (default of `proxy` and `observe`), `origin` (default of `serve`), or another \
          name; one machine has the subject",
     ),
-    key("serve", ValueForm::List, "Arguments of `weir serve`, which the agent starts for each trial"),
-    key("proxy", ValueForm::List, "Arguments of `weir proxy`, which the agent starts for each trial"),
-    key("observe", ValueForm::List, "Flags of `weir watch` for a program that runs already"),
+    key("serve", LIST, "Arguments of `weir serve`, which the agent starts for each trial"),
+    key("proxy", LIST, "Arguments of `weir proxy`, which the agent starts for each trial"),
+    key("observe", LIST, "Flags of `weir watch` for a program that runs already"),
 ];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,9 +112,9 @@ fn read_machine(entry: &NamedTable, problems: &mut Problems) -> Option<MachineSe
     let values = &entry.values;
     let given: Vec<_> =
         PROGRAMS.iter().filter_map(|row| values.list(row.1).map(|arguments| (row, arguments))).collect();
-    for (at, argument) in given.iter().flat_map(|(_, arguments)| *arguments) {
-        if let Some(name) = trial_placeholder(argument) {
-            problems.add_error(*at, placeholder_text(name));
+    for argument in given.iter().flat_map(|(_, arguments)| *arguments) {
+        if let Some(name) = trial_placeholder(&argument.value) {
+            problems.add_error(argument.offset, placeholder_text(name));
         }
     }
     let [((program, _, role), arguments)] = given.as_slice() else {
@@ -125,7 +127,7 @@ fn read_machine(entry: &NamedTable, problems: &mut Problems) -> Option<MachineSe
         agent: values.text("agent").unwrap_or_default().to_owned(),
         role: values.text("role").unwrap_or(role).to_owned(),
         program: *program,
-        arguments: arguments.iter().map(|(_, text)| text.clone()).collect(),
+        arguments: arguments.iter().map(|argument| argument.value.clone()).collect(),
     })
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use record::document::Problems;
+use record::document::table::TableValues;
 use record::shell::split_words;
 
 use super::placeholders::fill;
-use super::read::{Problems, TableValues};
 
 pub const READY_TIMEOUT_DEFAULT_NS: u64 = 15_000_000_000;
 const READY_TIMEOUT_NS_MAX: u64 = 600_000_000_000;

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use record::document::Problems;
+use record::document::table::TableValues;
+
 use super::plan::{CpuQuota, Node};
-use super::read::{Problems, TableValues};
+use super::read::by_node;
 
 const QUOTA_PERIOD_DEFAULT_NS: u64 = 100_000_000;
 /// Minimum quota that groups accept, as a fraction of a CPU.
 const QUOTA_CPUS_MIN: f64 = 0.01;
 
 pub(super) fn read_quotas(values: &TableValues, problems: &mut Problems) -> BTreeMap<Node, CpuQuota> {
-    let quotas = values.by_node("cpu-quota", |table, name| {
+    let quotas = by_node(values, "cpu-quota", |table, name| {
         let period_ns = table.integer("period").unwrap_or(QUOTA_PERIOD_DEFAULT_NS);
         table.decimal(name).map(|cpus| CpuQuota { cpus, period_ns })
     });

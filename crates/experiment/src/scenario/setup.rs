@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use record::document::Problems;
+use record::document::table::TableValues;
 use record::problem::InputProblem;
 use toml::de::DeTable;
 
@@ -17,7 +19,7 @@ use super::plan::{
 };
 use super::program::{ProgramSetup, read_program, split_command};
 use super::quotas;
-use super::read::{Problems, TableValues, read_file, read_table};
+use super::read::{by_node, read_file, read_table};
 
 const BURST_DEFAULT_BYTES: u64 = 64 << 10;
 /// Default maximum waiting time of packets before a link.
@@ -227,15 +229,15 @@ fn read_scenario(values: &TableValues, problems: &mut Problems) -> Scenario {
         workers_quota: quotas::read_workers_quota(values, problems),
         disk_bytes_per_s: values.integer("disk-quota"),
         memory_bytes: values.integer("memory-max"),
-        pins: values.by_node("pin", |table, name| table.cpus(name).map(<[u32]>::to_vec)),
+        pins: by_node(values, "pin", |table, name| table.cpus(name).map(<[u32]>::to_vec)),
         noise: values.table("noise").map(|table| Noise {
             processes: table.integer("processes").and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
             cpus: table.cpus("cpus").unwrap_or_default().to_vec(),
         }),
-        descriptors: values.by_node("descriptors", |table, name| table.integer(name)),
+        descriptors: by_node(values, "descriptors", |table, name| table.integer(name)),
         ports: values.table("ports").and_then(|table| read_ports(table, problems)),
-        sysctls: values.by_node("sysctl", |table, name| table.texts(name).cloned()),
-        interface_settings: values.by_node("interface", |table, name| table.texts(name).cloned()),
+        sysctls: by_node(values, "sysctl", |table, name| table.texts(name).cloned()),
+        interface_settings: by_node(values, "interface", |table, name| table.texts(name).cloned()),
         steering: values.table("rps").map(|table| Steering {
             at: node_or(table, Node::Subject),
             cpus: table.cpus("cpus").unwrap_or_default().to_vec(),
