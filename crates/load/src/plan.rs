@@ -36,7 +36,7 @@ use serde::ser::SerializeSeq;
 pub use addresses::{AddressError, NameAddresses};
 pub use expect::{CHECK_NAMES, CheckKind, Expect, ExpectFlags, ExpectedHash, ExpectedHeader, ExpectedValue};
 
-pub use file::{FileFlag, FileSetting, ScenarioFile, URLS_KEY};
+pub use file::{FileSetting, ScenarioFile, URLS_KEY, flag_form};
 pub(crate) use grpc::GrpcMessages;
 pub(crate) use http::is_in_fraction;
 pub use http::{

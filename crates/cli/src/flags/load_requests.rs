@@ -4,7 +4,8 @@
 use std::io;
 use std::sync::Arc;
 
-use load::plan::{CsvTable, ExpectFlags, FileFlag, ReplayLog, RequestText, ScenarioFile, parse_targets};
+use load::plan::{CsvTable, ExpectFlags, ReplayLog, RequestText, ScenarioFile, flag_form, parse_targets};
+use record::document::table::{KeySpec, key};
 use record::problem::InputProblem;
 
 use super::load::{LOAD, read_body};
@@ -178,15 +179,11 @@ pub(super) fn requests_of_files(args: CommandArgs<'_>, problems: &mut Vec<InputP
 }
 
 pub(crate) fn parse_scenario(path: &str, text: &str) -> ScenarioFile {
-    let flags: Vec<FileFlag> = LOAD
+    let flags: Vec<KeySpec> = LOAD
         .flags
         .iter()
         .filter(|flag| !["file", "check"].contains(&flag.long))
-        .map(|flag| FileFlag {
-            long: flag.long,
-            has_value: !flag.value.is_empty(),
-            is_repeatable: flag.repeatable,
-        })
+        .map(|flag| key(flag.long, flag_form(!flag.value.is_empty(), flag.repeatable), flag.doc))
         .collect();
     ScenarioFile::parse(path, text, &flags, &read_body)
 }

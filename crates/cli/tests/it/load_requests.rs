@@ -262,9 +262,11 @@ fn a_scenario_file_and_variables_set_defaults_with_positions_in_problems() {
     fs::write(&path, format!("{text}weigth = 1\n").replace("\"2k\"", "\"fast\"")).unwrap();
     let output = run_weir(&["load", "--check", "-f", &path, "-c", "0"]);
     assert_eq!(output.code, 2, "{output:?}");
-    for part in
-        [":2:8: rate: 'fast'", ":10:1: unknown key 'weigth' (did you mean 'weight'?)", "--connections: 0"]
-    {
+    for part in [
+        ":2:8: rate: 'fast'",
+        ":10:1: unknown key 'request.weigth' (did you mean 'weight'?)",
+        "--connections: 0",
+    ] {
         assert!(output.stderr.contains(part), "{part}: {}", output.stderr);
     }
 }

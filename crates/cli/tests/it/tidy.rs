@@ -104,7 +104,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("socket2", &["rt"]),
     ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),
-    ("toml", &["record", "load", "proxy_config", "experiment", "plan", "fleet"]),
+    ("toml", &["record", "proxy_config", "experiment", "plan", "fleet"]),
     ("toml_parser", &["record"]),
 ];
 

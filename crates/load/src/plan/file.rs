@@ -3,22 +3,12 @@
 
 use std::io;
 
-use record::document::{Problems, TomlDocument, position, text_or_number};
+use record::document::table::{KeySpec, ListForm, TableValues, ValueForm, key, read_document, required};
+use record::document::{Problems, TomlDocument, position};
 use record::problem::InputProblem;
-use toml::Spanned;
-use toml::de::{DeArray, DeValue};
+use record::sorted::sort_by_key;
 
 use super::requests::{RequestText, parse_weight};
-
-/// Flag that a file may set.
-#[derive(Clone, Copy, Debug)]
-pub struct FileFlag {
-    /// Name, without dashes.
-    pub long: &'static str,
-    pub has_value: bool,
-    /// True if it may be given several times.
-    pub is_repeatable: bool,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSetting {
@@ -40,7 +30,39 @@ pub struct ScenarioFile {
 
 pub const URLS_KEY: &str = "urls";
 const REQUEST_KEY: &str = "request";
-const REQUEST_KEYS: [&str; 6] = ["url", "method", "header", "data", "data-file", "weight"];
+
+/// Texts of a flag that may be given several times.
+const REPEATED: ValueForm = ValueForm::List(ListForm {
+    min: 0,
+    max: usize::MAX,
+    has_numbers: true,
+    takes_one: true,
+    example: "[\"a\", \"b\"]",
+});
+
+/// Keys besides those that flags have.
+const OWN_KEYS: [KeySpec; 2] = [
+    key(URLS_KEY, REPEATED, "URLs, unless the command line has some"),
+    key(REQUEST_KEY, ValueForm::TableList(REQUEST), "Further requests"),
+];
+
+const REQUEST: &[KeySpec] = &[
+    required("url", ValueForm::Plain, "URL of the request"),
+    key("method", ValueForm::Plain, "Method; the default is that of the flags"),
+    key("header", REPEATED, "Fields besides those of the flags, whose names they replace"),
+    key("data", ValueForm::Plain, "Body; the default is that of the flags"),
+    key("data-file", ValueForm::Plain, "File with the body"),
+    key("weight", ValueForm::Plain, "Relative number of requests; the default is 1"),
+];
+
+/// Returns the form of a flag's values in a file.
+pub fn flag_form(has_value: bool, is_repeatable: bool) -> ValueForm {
+    match (has_value, is_repeatable) {
+        (false, _) => ValueForm::Flag,
+        (true, false) => ValueForm::Plain,
+        (true, true) => REPEATED,
+    }
+}
 
 struct FileReader<'a> {
     name: &'a str,
@@ -50,132 +72,66 @@ struct FileReader<'a> {
 }
 
 impl ScenarioFile {
-    /// Parses a file; `read_body` reads the file of a body.
+    /// Parses a file whose keys are also those of `flags`; `read_body` reads the file of a body.
     #[must_use]
     pub fn parse(
         name: &str,
         text: &str,
-        flags: &[FileFlag],
+        flags: &[KeySpec],
         read_body: &dyn Fn(&str) -> io::Result<Vec<u8>>,
     ) -> Self {
         let document = TomlDocument::parse(text);
         let mut reader = FileReader { name, text, read_body, problems: Problems::default() };
-        let mut file = Self::default();
-        for (key, value) in document.table() {
-            let key_name: &str = key.get_ref();
-            let flag = flags.iter().find(|flag| flag.long == key_name);
-            if key_name == REQUEST_KEY {
-                file.requests = reader.requests(value);
-            } else if key_name == URLS_KEY {
-                let flag = FileFlag { long: URLS_KEY, has_value: true, is_repeatable: true };
-                file.settings.extend(reader.setting(flag, value));
-            } else if let Some(flag) = flag {
-                file.settings.extend(reader.setting(*flag, value));
-            } else {
-                let known = flags.iter().map(|flag| flag.long).chain([URLS_KEY, REQUEST_KEY]);
-                reader.problems.add_unknown_key(key, known);
-            }
+        let keys = [flags, &OWN_KEYS].concat();
+        let values = read_document(&document, &keys, &mut reader.problems);
+        let tables = values.table_list(REQUEST_KEY).iter();
+        Self {
+            settings: reader.settings(&values, &keys),
+            requests: tables.filter_map(|table| reader.request(table)).collect(),
+            problems: document.all_problems(name, reader.problems),
         }
-        file.problems = document.all_problems(name, reader.problems);
-        file
     }
 }
 
 impl FileReader<'_> {
-    fn add(&mut self, at: usize, why: impl std::fmt::Display) {
-        self.problems.add_error(at, why);
-    }
-
     fn location(&self, at: usize) -> String {
         position(self.name, self.text, at)
     }
 
-    fn setting(&mut self, flag: FileFlag, value: &Spanned<DeValue<'_>>) -> Option<FileSetting> {
-        let (at, name) = (value.span().start, flag.long.to_owned());
-        let location = self.location(at);
-        match (value.get_ref(), flag.has_value) {
-            (DeValue::Boolean(true), false) => Some(FileSetting { name, values: Vec::new(), location }),
-            (DeValue::Boolean(false), false) => None,
-            (_, false) => {
-                self.add(at, format!("{name}: it has no value: write true or false"));
-                None
-            }
-            (DeValue::Array(list), true) if flag.is_repeatable => {
-                let values: Option<Vec<_>> = list.iter().map(|item| self.text_of(&name, item)).collect();
-                values.map(|values| FileSetting { name, values, location })
-            }
-            (DeValue::Array(_), true) => {
-                self.add(at, format!("{name}: one value, no list"));
-                None
-            }
-            (_, true) => {
-                let text = self.text_of(&name, value)?;
-                Some(FileSetting { name, values: vec![text], location })
-            }
-        }
-    }
-
-    /// Returns a text or a number as a flag takes it.
-    fn text_of(&mut self, name: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        let text = text_or_number(value.get_ref());
-        if text.is_none() {
-            self.add(value.span().start, format!("{name}: neither a text nor a number"));
-        }
-        text
-    }
-
-    fn requests(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<RequestText> {
-        let DeValue::Array(list) = value.get_ref() else {
-            self.add(value.span().start, "request: write [[request]]".to_owned());
-            return Vec::new();
+    fn settings(&self, values: &TableValues, keys: &[KeySpec]) -> Vec<FileSetting> {
+        let mut names: Vec<&str> = keys.iter().map(|key| key.name).collect();
+        sort_by_key(&mut names, |name| values.offset_of(name));
+        let setting = |name: &str| {
+            let texts = if values.is_set(name) { Vec::new() } else { values.text_or_list(name)? };
+            let location = self.location(values.value_offset(name));
+            Some(FileSetting { name: name.to_owned(), values: texts, location })
         };
-        let list: &DeArray<'_> = list;
-        list.iter().filter_map(|item| self.request(item)).collect()
+        names.into_iter().filter_map(setting).collect()
     }
 
-    fn request(&mut self, item: &Spanned<DeValue<'_>>) -> Option<RequestText> {
-        let at = item.span().start;
-        let DeValue::Table(table) = item.get_ref() else {
-            self.add(at, "request: write [[request]]".to_owned());
-            return None;
+    fn request(&mut self, table: &TableValues) -> Option<RequestText> {
+        let text = |key: &str| table.text(key).map(str::to_owned);
+        let mut request = RequestText {
+            location: self.location(table.offset),
+            method: text("method"),
+            url: text("url").unwrap_or_default(),
+            headers: table.text_or_list("header").unwrap_or_default(),
+            body: text("data").map(String::into_bytes),
+            weight: 1,
         };
-        let mut request = RequestText { location: self.location(at), weight: 1, ..RequestText::default() };
-        for (key, value) in table {
-            let (name, at): (&str, _) = (key.get_ref(), value.span().start);
-            match name {
-                "header" => match value.get_ref() {
-                    DeValue::Array(list) => {
-                        request.headers = list.iter().filter_map(|item| self.text_of(name, item)).collect();
-                    }
-                    _ => request.headers.extend(self.text_of(name, value)),
-                },
-                "url" => request.url = self.text_of(name, value)?,
-                "method" => request.method = self.text_of(name, value),
-                "data" => request.body = self.text_of(name, value).map(String::into_bytes),
-                "data-file" => {
-                    if let Some(path) = self.text_of(name, value) {
-                        match (self.read_body)(&path) {
-                            Ok(body) => request.body = Some(body),
-                            Err(why) => self.add(at, format!("{path}: {why}")),
-                        }
-                    }
-                }
-                "weight" => {
-                    if let Some(text) = self.text_of(name, value) {
-                        match parse_weight(&text) {
-                            Ok(weight) => request.weight = weight,
-                            Err(why) => self.add(at, why),
-                        }
-                    }
-                }
-                _ => self.problems.add_unknown_key(key, REQUEST_KEYS),
-            }
+        if let Some(path) = table.text("data-file") {
+            let body = (self.read_body)(path).map_err(|why| format!("{path}: {why}"));
+            let body = self.problems.ok_or_report(table.value_offset("data-file"), body);
+            request.body = body.or(request.body);
         }
-        if request.url.is_empty() {
-            self.add(at, "request: url is missing".to_owned());
-            return None;
+        if let Some(text) = table.text("weight") {
+            let weight = self.problems.ok_or_report(table.value_offset("weight"), parse_weight(text));
+            request.weight = weight.unwrap_or(request.weight);
         }
-        Some(request)
+        if table.text("url") == Some("") {
+            self.problems.add_error(table.value_offset("url"), "'request.url' is empty");
+        }
+        (!request.url.is_empty()).then_some(request)
     }
 }
 
@@ -183,10 +139,10 @@ impl FileReader<'_> {
 mod tests {
     use super::*;
 
-    const FLAGS: [FileFlag; 3] = [
-        FileFlag { long: "rate", has_value: true, is_repeatable: false },
-        FileFlag { long: "header", has_value: true, is_repeatable: true },
-        FileFlag { long: "cookies", has_value: false, is_repeatable: false },
+    const FLAGS: [KeySpec; 3] = [
+        key("rate", ValueForm::Plain, "Rate"),
+        key("header", REPEATED, "Field"),
+        key("cookies", ValueForm::Flag, "Cookies"),
     ];
 
     fn parse(text: &str) -> ScenarioFile {
@@ -211,9 +167,7 @@ mod tests {
             ("cookies", 0, "p.toml:3:11"),
             ("header", 2, "p.toml:4:10"),
         ];
-        let mut sorted = shown.clone();
-        sorted.sort_by_key(|setting| setting.2);
-        assert_eq!(sorted, expected);
+        assert_eq!(shown, expected);
         let request = &file.requests[0];
         assert_eq!((request.weight, request.body.as_deref(), request.headers.len()), (3, Some(&b"x"[..]), 1));
     }
