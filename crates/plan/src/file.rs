@@ -1,12 +1,20 @@
 //! Plan files: TOML with the names of the flags as keys. All problems are reported at once, each with
 //! its line and column.
 
-use record::document::{Problems, TomlDocument, line_and_column, text_or_number};
-use record::invalid_value;
-use record::problem::{InputProblem, InvalidValue};
-use toml::de::DeValue;
+use record::document::table::{KeySpec, ListForm, ValueForm, key, read_document};
+use record::document::{Problems, TomlDocument, line_and_column};
+use record::problem::InputProblem;
 
-use crate::inputs::{INPUTS, InputKind, Inputs, spec};
+use crate::inputs::{INPUTS, InputKind, InputSpec, Inputs};
+
+/// Texts of backends.
+const BACKENDS: ValueForm = ValueForm::List(ListForm {
+    min: 0,
+    max: usize::MAX,
+    has_numbers: false,
+    takes_one: true,
+    example: "[\"app=18x2\"]",
+});
 
 /// Reads the text of a plan file into `inputs`, which keep the values that they have.
 ///
@@ -15,45 +23,24 @@ use crate::inputs::{INPUTS, InputKind, Inputs, spec};
 pub fn read(name: &str, text: &str, inputs: &mut Inputs) -> Result<(), Vec<InputProblem>> {
     let document = TomlDocument::parse(text);
     let mut problems = Problems::default();
-    for (key, value) in document.table() {
-        let key_name: &str = key.get_ref();
-        let Some(row) = spec(key_name) else {
-            problems.add_unknown_key(key, INPUTS.iter().map(|row| row.name));
-            continue;
-        };
-        let start = value.span().start;
-        let source = format!("{name}:{}: {key_name}", line_and_column(text, start).0);
-        let result =
-            texts(value.get_ref(), row.kind).and_then(|texts| inputs.give_texts(row.name, &texts, &source));
-        if let Err(why) = result {
-            problems.add_error(start, format!("{key_name}: {why}"));
+    let keys: Vec<KeySpec> = INPUTS.iter().map(file_key).collect();
+    let values = read_document(&document, &keys, &mut problems);
+    for key in keys {
+        let Some(texts) = values.text_or_list(key.name) else { continue };
+        let start = values.value_offset(key.name);
+        let source = format!("{name}:{}: {}", line_and_column(text, start).0, key.name);
+        if let Err(why) = inputs.give_texts(key.name, &texts, &source) {
+            problems.add_error(start, format!("{}: {why}", key.name));
         }
     }
     let problems = document.all_problems(name, problems);
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-/// Returns the texts of a value: a text, a number, or a list of backends.
-fn texts(value: &DeValue<'_>, kind: InputKind) -> Result<Vec<String>, InvalidValue> {
-    match value {
-        DeValue::String(text) => Ok(vec![text.to_string()]),
-        DeValue::Integer(_) | DeValue::Float(_) if kind == InputKind::Backends => {
-            Err(invalid_value!("write a list of texts: [\"app=18x2\"]"))
-        }
-        DeValue::Array(entries) if kind == InputKind::Backends => {
-            let entries = entries.iter().map(|entry| match entry.get_ref() {
-                DeValue::String(text) => Ok(text.to_string()),
-                _ => Err(invalid_value!("each backend is a text: \"app=18x2\"")),
-            });
-            entries.collect()
-        }
-        _ if kind == InputKind::Backends => Err(invalid_value!("write a list of texts: [\"app=18x2\"]")),
-        other => {
-            let text = text_or_number(other);
-            text.map(|text| vec![text])
-                .ok_or_else(|| invalid_value!("write a text or a number, as for the flag"))
-        }
-    }
+/// Returns the key of an input, whose text is that of the flag.
+fn file_key(row: &InputSpec) -> KeySpec {
+    let form = if row.kind == InputKind::Backends { BACKENDS } else { ValueForm::Plain };
+    key(row.name, form, row.doc)
 }
 
 #[cfg(test)]
