@@ -1,10 +1,11 @@
 //! Plan of a run with roles: a TOML file with one table per machine, and the load. All problems are reported
 //! at once, each with its line and column.
 
+use record::document::table::{
+    KeySpec, ListForm, NamedTable, TableValues, ValueForm, key, read_document, required,
+};
 use record::document::{Problems, TomlDocument, position};
 use record::problem::InputProblem;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
 use crate::message::AgentRole;
 use crate::split::AgentSelection;
@@ -33,148 +34,104 @@ pub struct MachinePlan {
     pub arguments: Vec<String>,
 }
 
-/// Keys of a machine that name its program: the key, the role that the agent must allow, the default role in the
-/// diagnosis, and the effect, for the reference.
-pub const PROGRAM_KEYS: &[(&str, AgentRole, &str, &str)] = &[
-    ("serve", AgentRole::Serve, "origin", "arguments of weir serve, which the agent starts"),
-    ("proxy", AgentRole::Proxy, "subject", "arguments of weir proxy, which the agent starts"),
-    ("observe", AgentRole::Observe, "subject", "flags of weir watch that name a process which runs already"),
-];
-const MACHINE_KEYS: &[&str] = &["agent", "role"];
-const LOAD_KEYS: &[&str] = &["agents", "arguments"];
-const MACHINES_MAX: usize = 64;
-const ARGUMENTS_MAX: usize = 256;
+/// Program of a machine: the key with its arguments.
+struct MachineProgram {
+    key: &'static str,
+    /// Role that the agent must allow.
+    allows: AgentRole,
+    /// Default role in the diagnosis.
+    role: &'static str,
+}
 
-type Entry<'t> = (&'t Spanned<std::borrow::Cow<'t, str>>, &'t Spanned<DeValue<'t>>);
+const PROGRAMS: [MachineProgram; 3] = [
+    MachineProgram { key: "serve", allows: AgentRole::Serve, role: "origin" },
+    MachineProgram { key: "proxy", allows: AgentRole::Proxy, role: "subject" },
+    MachineProgram { key: "observe", allows: AgentRole::Observe, role: "subject" },
+];
+
+const MACHINES_MAX: usize = 64;
+
+/// Arguments of a program. A shell line is no list: nothing splits it.
+const ARGUMENTS: ValueForm = ValueForm::List(ListForm {
+    min: 0,
+    max: 256,
+    has_numbers: false,
+    takes_one: false,
+    example: "[\"-c\", \"8\"]",
+});
+
+const FILE: &[KeySpec] = &[
+    key("machine", ValueForm::Tables(MACHINE), "Machines of programs under the load, by any name"),
+    required("load", ValueForm::Table(LOAD), "Agents that drive the load, and arguments of `weir load`"),
+];
+
+const MACHINE: &[KeySpec] = &[
+    required("agent", ValueForm::Text, "The agent, by its labels: `name=edge`, or `zone=eu,disk=ssd`"),
+    key(
+        "role",
+        ValueForm::Text,
+        "Role in the diagnosis; the default is origin of `serve`, subject of the others",
+    ),
+    key("serve", ARGUMENTS, "Arguments of `weir serve`, which the agent starts"),
+    key("proxy", ARGUMENTS, "Arguments of `weir proxy`, which the agent starts"),
+    key("observe", ARGUMENTS, "Flags of `weir watch` that name a process which runs already"),
+];
+
+const LOAD: &[KeySpec] = &[
+    key(
+        "agents",
+        ValueForm::Text,
+        "Agents that drive the load, in the form of `--agents`; the default is all",
+    ),
+    key("arguments", ARGUMENTS, "Arguments of `weir load`"),
+];
 
 /// Parses the text of a plan.
 ///
 /// # Errors
 /// Every problem, with its position.
 pub fn parse(name: &str, text: &str) -> Result<FleetFile, Vec<InputProblem>> {
-    let mut reader = Reader { name, text, problems: Problems::default() };
-    let document = TomlDocument::parse(text);
-    let (mut machines, mut load) = (Vec::new(), None);
-    for (key, value) in document.table() {
-        match (key.get_ref().as_ref(), value.get_ref()) {
-            ("machine", DeValue::Table(tables)) => {
-                machines.extend(tables.iter().filter_map(|entry| reader.machine(entry)));
-            }
-            ("load", DeValue::Table(table)) => load = Some(reader.load(table)),
-            ("machine" | "load", _) => reader.problem(value.span().start, "must be a table".to_owned()),
-            _ => reader.problems.add_unknown_key(key, ["machine", "load"]),
-        }
+    let (document, mut problems) = (TomlDocument::parse(text), Problems::default());
+    let values = read_document(&document, FILE, &mut problems);
+    let entries = values.tables("machine");
+    if entries.len() > MACHINES_MAX {
+        let text = format!("{} machines; the limit is {MACHINES_MAX}", entries.len());
+        problems.add_error(values.offset_of("machine"), text);
     }
-    if machines.len() > MACHINES_MAX {
-        reader.problem(0, format!("{} machines; the limit is {MACHINES_MAX}", machines.len()));
-    }
-    if document.is_valid() && load.is_none() {
-        reader.problem(text.len(), "missing: [load] with agents and arguments".to_owned());
-    }
-    let problems = document.all_problems(name, reader.problems);
+    let machine = |entry: &NamedTable| read_machine(entry, position(name, text, entry.offset), &mut problems);
+    let machines = entries.iter().filter_map(machine).collect();
+    let load = values.table("load").map(|load| read_load(load, &mut problems));
+    let problems = document.all_problems(name, problems);
     match load {
         Some((agents, arguments)) if problems.is_empty() => Ok(FleetFile { machines, agents, arguments }),
         _ => Err(problems),
     }
 }
 
-/// Text in progress, with its problems by offset.
-struct Reader<'a> {
-    name: &'a str,
-    text: &'a str,
-    problems: Problems,
+fn read_machine(entry: &NamedTable, position: String, problems: &mut Problems) -> Option<MachinePlan> {
+    let NamedTable { name, offset, values } = entry;
+    let agent = values.text("agent").map(AgentSelection::parse);
+    let agent = agent.and_then(|agent| problems.ok_or_report(values.value_offset("agent"), agent));
+    let programs: Vec<_> = PROGRAMS.iter().filter(|program| values.is_given(program.key)).collect();
+    let [program] = programs.as_slice() else {
+        problems.add_error(*offset, format!("[machine.{name}] needs one of serve, proxy and observe"));
+        return None;
+    };
+    Some(MachinePlan {
+        name: name.clone(),
+        position,
+        agent: agent?,
+        role: values.text("role").unwrap_or(program.role).to_owned(),
+        allows: program.allows,
+        arguments: values.text_or_list(program.key).unwrap_or_default(),
+    })
 }
 
-impl Reader<'_> {
-    fn problem(&mut self, at: usize, text: impl std::fmt::Display) {
-        self.problems.add_error(at, text);
-    }
-
-    fn machine(&mut self, (key, value): Entry<'_>) -> Option<MachinePlan> {
-        let (name, at) = (key.get_ref().to_string(), key.span().start);
-        let DeValue::Table(table) = value.get_ref() else {
-            self.problem(value.span().start, format!("[machine.{name}] must be a table"));
-            return None;
-        };
-        let (mut agent, mut role, mut programs) = (None, None, Vec::new());
-        for (key, value) in table {
-            let start = value.span().start;
-            let text_of = |reader: &mut Self| reader.text_value(key.get_ref(), value);
-            match key.get_ref().as_ref() {
-                "agent" => {
-                    agent = text_of(self).map(|text| match AgentSelection::parse(&text) {
-                        Ok(selection) => selection,
-                        Err(why) => {
-                            self.problem(start, why);
-                            AgentSelection::All
-                        }
-                    });
-                }
-                "role" => role = text_of(self),
-                other => match PROGRAM_KEYS.iter().find(|row| row.0 == other) {
-                    Some(row) => programs.push((row, self.texts(other, value))),
-                    None => {
-                        let known = MACHINE_KEYS.iter().copied().chain(PROGRAM_KEYS.iter().map(|row| row.0));
-                        self.problems.add_unknown_key(key, known);
-                    }
-                },
-            }
-        }
-        if agent.is_none() && !table.contains_key("agent") {
-            self.problem(at, format!("[machine.{name}] has no agent: agent = \"name=NAME\", or labels"));
-        }
-        let [(row, arguments)] = programs.as_slice() else {
-            self.problem(at, format!("[machine.{name}] needs one of serve, proxy and observe"));
-            return None;
-        };
-        Some(MachinePlan {
-            position: position(self.name, self.text, at),
-            agent: agent?,
-            role: role.unwrap_or_else(|| row.2.to_owned()),
-            allows: row.1,
-            arguments: arguments.clone(),
-            name,
-        })
-    }
-
-    fn load(&mut self, table: &DeTable<'_>) -> (String, Vec<String>) {
-        let (mut agents, mut arguments) = ("all".to_owned(), Vec::new());
-        for (key, value) in table {
-            match key.get_ref().as_ref() {
-                "agents" => {
-                    agents = self.text_value("agents", value).unwrap_or_default();
-                    if let Err(why) = AgentSelection::parse(&agents) {
-                        self.problem(value.span().start, why);
-                    }
-                }
-                "arguments" => arguments = self.texts("arguments", value),
-                _ => self.problems.add_unknown_key(key, LOAD_KEYS.iter().copied()),
-            }
-        }
-        (agents, arguments)
-    }
-
-    fn text_value(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        match value.get_ref() {
-            DeValue::String(text) => Some(text.to_string()),
-            _ => {
-                self.problem(value.span().start, format!("{key} must be a text"));
-                None
-            }
-        }
-    }
-
-    /// Returns the texts of a list. A shell line is no list: nothing splits it.
-    fn texts(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<String> {
-        let DeValue::Array(entries) = value.get_ref() else {
-            self.problem(value.span().start, format!("{key} must be a list of texts: [\"-c\", \"8\"]"));
-            return Vec::new();
-        };
-        if entries.len() > ARGUMENTS_MAX {
-            self.problem(value.span().start, format!("{key}: more than {ARGUMENTS_MAX} arguments"));
-        }
-        entries.iter().filter_map(|entry| self.text_value(key, entry)).collect()
-    }
+/// Reads agents and arguments.
+fn read_load(load: &TableValues, problems: &mut Problems) -> (String, Vec<String>) {
+    let agents = load.text("agents").unwrap_or("all");
+    problems.ok_or_report(load.value_offset("agents"), AgentSelection::parse(agents));
+    (agents.to_owned(), load.text_or_list("arguments").unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -218,12 +175,12 @@ mod tests {
         };
         has("p.toml:1:1", "'load'");
         has("p.toml:2:10", "one of serve");
-        has("p.toml:3:9", "text");
+        has("p.toml:3:9", "a string");
         has("p.toml:4:1", "'serve'");
-        has("p.toml:5:10", "no agent");
+        has("p.toml:5:10", "'machine.b.agent'");
         has("p.toml:5:10", "one of serve");
-        has("p.toml:6:9", "list of texts");
-        has("p.toml:7:10", "text");
-        has("p.toml:8:1", "[load]");
+        has("p.toml:6:9", "an array of strings");
+        has("p.toml:7:10", "a string");
+        has("p.toml:1:1", "missing key 'load'");
     }
 }

@@ -104,7 +104,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("socket2", &["rt"]),
     ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),
-    ("toml", &["record", "proxy_config", "experiment", "fleet"]),
+    ("toml", &["record", "proxy_config", "experiment"]),
     ("toml_parser", &["record"]),
 ];
 
