@@ -5,13 +5,11 @@ mod format;
 mod syntax;
 pub mod table;
 
-use std::borrow::Cow;
 use std::fmt;
 
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::{InputProblem, suggestion};
+use crate::problem::InputProblem;
 
 pub use format::format_toml;
 
@@ -122,16 +120,6 @@ impl Problems {
     /// Adds an error, because of which there is no plan.
     pub fn add_error(&mut self, offset: usize, text: impl fmt::Display) {
         self.errors.push(Located::new(text.to_string(), offset));
-    }
-
-    /// Adds a key that is none of the known ones.
-    pub fn add_unknown_key<'k>(
-        &mut self,
-        key: &Spanned<Cow<'_, str>>,
-        known: impl IntoIterator<Item = &'k str>,
-    ) {
-        let name = key.get_ref();
-        self.add_error(key.span().start, format_args!("unknown key '{name}'{}", suggestion(name, known)));
     }
 
     /// Adds a warning about a setting that works, but hardly as intended.

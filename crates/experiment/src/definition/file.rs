@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use record::document::Problems;
-use record::document::table::{NamedTable, TableValues};
+use record::document::table::{NamedTable, TableValues, unknown_key_text};
 use record::problem::{InputProblem, suggestion};
 use record::sorted::CollectSorted;
 use toml::Spanned;
@@ -43,7 +43,8 @@ impl<'t> FileParts<'t> {
             } else if EXPERIMENT.iter().any(|row| row.name == name) {
                 own.insert(key.clone(), value.clone());
             } else {
-                problems.add_error(key.span().start, unknown_key_text(name));
+                let names: Vec<&str> = EXPERIMENT.iter().chain(FILE).map(|row| row.name).collect();
+                problems.add_error(key.span().start, unknown_key_text("", name, &names));
             }
         }
         let (arms, loads) = (own.get("arms").cloned(), own.get("loads").cloned());
@@ -104,13 +105,6 @@ impl<'t> FileParts<'t> {
         let title = self.base.get("title").and_then(|title| title.get_ref().as_str());
         title.map_or_else(|| self.name(file), str::to_owned)
     }
-}
-
-fn unknown_key_text(name: &str) -> String {
-    let names = || EXPERIMENT.iter().chain(FILE).map(|row| row.name);
-    let hint = suggestion(name, names());
-    let names: Vec<&str> = names().collect();
-    format!("unknown key '{name}'{hint}; there are: {}", names.join(", "))
 }
 
 /// Returns the texts of parameters. Values that are not texts are reported when their keys are

@@ -4,15 +4,15 @@
 //!
 //! The analyser's results on the held-out part may be counted, but not read.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use record::document::TomlDocument;
+use record::document::table::{KeySpec, ListForm, TableValues, ValueForm, key, read_document, required};
+use record::document::{Problems, TomlDocument};
 use record::invalid_value;
 use record::problem::InvalidValue;
-use toml::de::{DeTable, DeValue};
 
 use super::cases::{CaseKind, Requirement, TestCase};
+use crate::scenario::keys::CPUS_MAX;
 
 macro_rules! files {
     ($($name:ident)*) => {
@@ -24,55 +24,61 @@ macro_rules! files {
 pub static FOREIGN: LazyLock<Vec<TestCase>> =
     LazyLock::new(|| FILES.iter().filter_map(|(name, file)| parse_case(name, file).ok()).collect());
 
+/// Texts of a case, or one of them without the array.
+const TEXTS: ValueForm = ValueForm::List(ListForm {
+    min: 0,
+    max: 8,
+    has_numbers: false,
+    takes_one: true,
+    example: "[\"go\", \"nginx\"]",
+});
+
 /// Keys of the first line of a case.
-const KEYS: [&str; 5] = ["kind", "right", "needs", "cpus", "examined"];
+const LINE: &[KeySpec] = &[required("case", ValueForm::Table(CASE), "The case")];
+
+const CASE: &[KeySpec] = &[
+    required("kind", ValueForm::Text, "Kind: the name of a `CaseKind`"),
+    required("right", TEXTS, "Right verdicts, the best first"),
+    required("needs", TEXTS, "Programs that the case needs, and files by their paths"),
+    key("cpus", ValueForm::Count(1, CPUS_MAX), "CPUs that the case needs"),
+    key("examined", ValueForm::Flag, "A person has examined a record of the case because of a wrong verdict"),
+];
 
 /// Parses the first line of a case's file.
 fn parse_case(name: &'static str, file: &'static str) -> Result<TestCase, InvalidValue> {
     let line = file.lines().next().unwrap_or_default();
-    let document = TomlDocument::parse(line).into_table();
-    let Some(DeValue::Table(table)) = document.get("case").map(|value| value.get_ref()) else {
-        return Err(invalid_value!("its first line is not case = {{ ... }}: {line}"));
-    };
-    if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.get_ref().as_ref())) {
-        return Err(invalid_value!("unknown key {}; the keys are {}", key.get_ref(), KEYS.join(", ")));
+    let (document, mut problems) = (TomlDocument::parse(line), Problems::default());
+    let values = read_document(&document, LINE, &mut problems);
+    if let Some(problem) = document.all_problems(name, problems).first() {
+        return Err(InvalidValue::new(problem));
     }
-    let [kind] = strings(table, "kind")?[..] else { return Err(invalid_value!("one kind is needed")) };
-    let kind = CaseKind::ALL.into_iter().find(|case_kind| case_kind.name() == kind);
-    let right = strings(table, "right")?;
+    let case = values.table("case").ok_or_else(|| invalid_value!("it has no case"))?;
+    let kind = CaseKind::ALL.into_iter().find(|kind| case.text("kind") == Some(kind.name()));
+    let right = static_texts(case, "right");
     let (verdict, also_right) =
         right.split_first().ok_or_else(|| invalid_value!("right: a verdict is needed"))?;
     let need = |text: &'static str| match text.starts_with('/') {
         true => Requirement::File(text),
         false => Requirement::Program(text),
     };
-    let mut requirements: Vec<_> = strings(table, "needs")?.into_iter().map(need).collect();
-    if let Some(DeValue::Integer(cpus)) = table.get("cpus").map(|value| value.get_ref()) {
-        requirements
-            .push(Requirement::Cpus(cpus.as_str().parse().map_err(|why| invalid_value!("cpus: {why}"))?));
-    }
-    let examined = table.get("examined").map(|value| value.get_ref());
+    let mut requirements: Vec<_> = static_texts(case, "needs").into_iter().map(need).collect();
+    let cpus = case.integer("cpus").and_then(|cpus| u32::try_from(cpus).ok());
+    requirements.extend(cpus.map(Requirement::Cpus));
     Ok(TestCase {
         verdict,
         also_right: also_right.to_vec().into(),
         name,
         kind: kind.ok_or_else(|| invalid_value!("kind: none of healthy, single cause, decoy, two causes"))?,
         requirements: requirements.into(),
-        is_examined: matches!(examined, Some(DeValue::Boolean(true))),
+        is_examined: case.is_set("examined"),
         file,
     })
 }
 
-fn strings(table: &DeTable<'static>, key: &str) -> Result<Vec<&'static str>, InvalidValue> {
-    let text = |value: &DeValue<'static>| match value {
-        DeValue::String(Cow::Borrowed(text)) => Ok(*text),
-        _ => Err(invalid_value!("{key}: a string without escapes is needed")),
-    };
-    match table.get(key).map(|value| value.get_ref()) {
-        Some(DeValue::Array(values)) => values.iter().map(|value| text(value.get_ref())).collect(),
-        Some(value) => Ok(vec![text(value)?]),
-        None => Err(invalid_value!("{key} is missing")),
-    }
+/// Returns the texts of a key for ever: cases are static, and each is read once.
+fn static_texts(case: &TableValues, key: &str) -> Vec<&'static str> {
+    let texts = case.text_or_list(key).unwrap_or_default();
+    texts.into_iter().map(|text| &*text.leak()).collect()
 }
 
 const FILES: &[(&str, &str)] = files! {

@@ -7,7 +7,7 @@ mod read;
 mod scalar;
 mod values;
 
-pub use read::{read_document, read_table};
+pub use read::{read_document, read_table, unknown_key_text};
 pub use scalar::parse_cpus;
 pub use values::{NamedTable, TableValues};
 

@@ -31,6 +31,16 @@ pub fn read_table(
     TableReader { problems, reports_missing: true, explain }.table(table, 0, "", keys)
 }
 
+/// Returns the message about a key that is none of the known ones. `path` is before its name: empty, or `load.`.
+pub fn unknown_key_text(path: &str, name: &str, known: &[&str]) -> String {
+    let hint = suggestion(name, known.iter().copied());
+    let listed = match known.len() <= KEYS_SHOWN_MAX {
+        true => format!("; there are: {}", known.join(", ")),
+        false => String::new(),
+    };
+    format!("unknown key '{path}{name}'{hint}{listed}")
+}
+
 struct TableReader<'p> {
     problems: &'p mut Problems,
     reports_missing: bool,
@@ -44,7 +54,9 @@ impl TableReader<'_> {
         for (name, value) in table {
             let key_offset = name.span().start;
             let Some(key) = keys.iter().find(|key| key.name == &**name.get_ref()) else {
-                let text = self.unknown_key_text(path, name.get_ref(), keys);
+                let explained = if path.is_empty() { (self.explain)(name.get_ref()) } else { None };
+                let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
+                let text = explained.unwrap_or_else(|| unknown_key_text(path, name.get_ref(), &names));
                 self.problems.add_error(key_offset, text);
                 continue;
             };
@@ -60,19 +72,6 @@ impl TableReader<'_> {
         values
     }
 
-    fn unknown_key_text(&self, path: &str, name: &str, keys: &[KeySpec]) -> String {
-        let explained = if path.is_empty() { (self.explain)(name) } else { None };
-        explained.unwrap_or_else(|| {
-            let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
-            let hint = suggestion(name, names.iter().copied());
-            let known = match names.len() <= KEYS_SHOWN_MAX {
-                true => format!("; there are: {}", names.join(", ")),
-                false => String::new(),
-            };
-            format!("unknown key '{path}{name}'{hint}{known}")
-        })
-    }
-
     /// Reads a value; `None`: it does not fit, or is read later.
     fn value(&mut self, form: ValueForm, value: &Spanned<DeValue<'_>>, name: &str) -> Option<Value> {
         let at = value.span().start;
@@ -81,7 +80,7 @@ impl TableReader<'_> {
                 Some(Value::Table(self.table(inner, at, &format!("{name}."), keys)))
             }
             (ValueForm::TableList(keys), DeValue::Array(inner)) => {
-                self.table_list(inner, name, keys).map(Value::TableList)
+                Some(Value::TableList(self.table_list(inner, name, keys)))
             }
             (ValueForm::Tables(keys) | ValueForm::ShortTables(keys), DeValue::Table(inner)) => {
                 let has_short = matches!(form, ValueForm::ShortTables(_));
@@ -90,9 +89,6 @@ impl TableReader<'_> {
             (ValueForm::Patches(_), DeValue::Table(_)) => None,
             (ValueForm::List(list), DeValue::Array(inner)) => {
                 self.list(inner, at, name, list).map(Value::List)
-            }
-            (ValueForm::List(list), inner) if list.takes_one && entry_text(list, inner).is_some() => {
-                entry_text(list, inner).map(|text| Value::List(vec![Located::new(text, at)]))
             }
             (ValueForm::Texts, DeValue::Table(inner)) => {
                 let mut texts = NamedTexts::default();
@@ -115,8 +111,8 @@ impl TableReader<'_> {
         array: &[Spanned<DeValue<'_>>],
         name: &str,
         keys: &[KeySpec],
-    ) -> Option<Vec<TableValues>> {
-        let tables = array.iter().map(|entry| {
+    ) -> Vec<TableValues> {
+        let tables = array.iter().filter_map(|entry| {
             let at = entry.span().start;
             match entry.get_ref() {
                 DeValue::Table(inner) => Some(self.table(inner, at, &format!("{name}."), keys)),
@@ -126,8 +122,7 @@ impl TableReader<'_> {
                 }
             }
         });
-        // All entries are read, for the problems of each.
-        tables.collect::<Vec<_>>().into_iter().collect()
+        tables.collect()
     }
 
     /// Reads tables by any name. With `has_short`, a value other than a table is the value of their first key.
@@ -245,7 +240,7 @@ mod tests {
         );
         assert_eq!(problems, [""; 0]);
         assert_eq!((values.text("name"), values.list("arguments")), (Some("7"), Some(&[][..])));
-        assert_eq!(values.list("header"), Some(&[Located::new("a".to_owned(), 33)][..]));
+        assert_eq!(values.text_or_list("header"), Some(vec!["a".to_owned()]));
         assert_eq!((values.offset_of("header"), values.value_offset("header")), (24, 33));
         let commands: Vec<_> = values.table_list("step").iter().map(|step| step.text("command")).collect();
         assert_eq!(commands, [Some("x"), Some("y")]);

@@ -44,6 +44,7 @@ pub(super) fn read_scalar(form: ValueForm, value: &DeValue<'_>) -> Result<Value,
             Ok(Value::Cpus(parse_cpus(&text).ok_or(None)?))
         }
         ValueForm::Flag => Ok(Value::Bool(value.as_bool().ok_or(None)?)),
+        ValueForm::List(list) if list.takes_one => read_scalar(list.entry(), value),
         ValueForm::Texts
         | ValueForm::List(_)
         | ValueForm::Table(_)
