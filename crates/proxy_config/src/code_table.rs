@@ -14,6 +14,9 @@ macro_rules! code_table {
             /// Every variant, in the order of the table: `variant as usize` is its index.
             $vis const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
+            /// Their codes, in the same order.
+            $vis const CODES: &'static [&'static str] = &[$($code,)*];
+
             $vis fn code(self) -> &'static str {
                 match self { $(Self::$variant => $code,)* }
             }

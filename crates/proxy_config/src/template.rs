@@ -70,28 +70,9 @@ impl Variable {
     }
 }
 
-/// Declares the words of a part of a name.
-macro_rules! words {
-    ($(#[$attribute:meta])* $name:ident: $($variant:ident, $word:literal, $doc:literal;)*) => {
-        $(#[$attribute])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name {
-            $(#[doc = $doc] $variant,)*
-        }
-
-        impl $name {
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            pub fn word(self) -> &'static str {
-                match self { $(Self::$variant => $word,)* }
-            }
-        }
-    };
-}
-
-words! {
+code_table! {
     /// Part of an exchange, between two of its times.
-    ExchangePart:
+    pub enum ExchangePart:
     Head, "head", "receiving the head of the request";
     Queue, "queue", "waiting for a slot at a server";
     Connect, "connect", "connecting to it";
@@ -101,9 +82,9 @@ words! {
     Total, "total", "all, from the first byte of the request";
 }
 
-words! {
+code_table! {
     /// Unit and form of a duration.
-    DurationForm:
+    pub enum DurationForm:
     Seconds, "s", "seconds with three decimals";
     Milliseconds, "ms", "milliseconds";
     Microseconds, "us", "microseconds";

@@ -25,29 +25,10 @@ pub(super) const ENTRIES_MAX: usize = 1_000_000;
 /// Maximum length of a key, and of a value.
 pub const TEXT_BYTES_MAX: usize = 4_096;
 
-/// Declares the kinds of match: name in the config, and description.
-macro_rules! match_kinds {
-    ($($(#[$attribute:meta])* $variant:ident, $name:literal, $doc:literal;)*) => {
-        /// Rule by which a key of a table matches a text.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub enum MatchKind {
-            $($(#[$attribute])* #[doc = $doc] $variant,)*
-        }
-
-        impl MatchKind {
-            const ALL: &'static [Self] = &[$(Self::$variant,)*];
-            pub const NAMES: &'static [&'static str] = &[$($name,)*];
-
-            /// Returns the name in the config.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-        }
-    };
-}
-
-match_kinds! {
+code_table! {
+    /// Rule by which a key of a table matches a text.
+    #[derive(Default)]
+    pub enum MatchKind:
     #[default]
     Exact, "exact", "The text is the key.";
     Domain, "domain", "The text is a host below the key, or the key itself.";
@@ -61,7 +42,7 @@ match_kinds! {
 impl MatchKind {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+        Self::ALL.iter().copied().find(|kind| kind.code() == name)
     }
 
     #[must_use]

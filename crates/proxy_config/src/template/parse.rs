@@ -70,7 +70,7 @@ impl fmt::Display for Variable {
             Self::Header(name) => write!(f, "header.{name}"),
             Self::Cookie(name) => write!(f, "cookie.{name}"),
             Self::Capture(group) => write!(f, "{group}"),
-            Self::Duration(part, form) => write!(f, "duration.{}.{}", part.word(), form.word()),
+            Self::Duration(part, form) => write!(f, "duration.{}.{}", part.code(), form.code()),
             Self::Map(map) => write!(f, "map.{}", map.name),
             Self::Claim(path) => write!(f, "jwt.{path}"),
         }
@@ -195,8 +195,8 @@ fn parse_name(
         }
     }
     if let Some((part, form)) = name.strip_prefix("duration.").and_then(|rest| rest.rsplit_once('.')) {
-        let part = ExchangePart::ALL.iter().find(|known| known.word() == part);
-        let form = DurationForm::ALL.iter().find(|known| known.word() == form);
+        let part = ExchangePart::ALL.iter().find(|known| known.code() == part);
+        let form = DurationForm::ALL.iter().find(|known| known.code() == form);
         match (part, form) {
             (Some(part), Some(form)) if scope == Scope::Log => return Ok(Variable::Duration(*part, *form)),
             (Some(_), Some(_)) => {

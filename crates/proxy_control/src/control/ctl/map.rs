@@ -45,7 +45,7 @@ fn list(request: &CommandRequest<'_>) -> CommandResult {
         table.rows.push(vec![
             name.into_owned().into(),
             store.path().map_or(Cell::Empty, |path| path.display().to_string().into()),
-            store.kind().name().into(),
+            store.kind().code().into(),
             statistics.entries.into(),
             Cell::Bytes(statistics.memory_bytes as f64),
             statistics.changes.into(),
