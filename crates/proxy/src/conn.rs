@@ -32,11 +32,11 @@ use tls_handshake::HandshakeSlot;
 pub(crate) use tls_handshake::open_stream;
 
 use crate::admission::Rejection;
+use crate::client_http2::ClientHttp2;
 use crate::client_stream::{ClientStream, Peer, TimeoutKind};
 use crate::core::{ListenerSettings, PollContext, Scratch};
 use crate::exchange::{ConnAction, ExchangeStart};
 use crate::exchange_state::Exchange;
-use crate::h2_front::Front;
 use crate::outcome::EndReason;
 use crate::plan::{Mode, OnLimit, PoolId};
 use crate::profile::ProfilePhase;
@@ -57,7 +57,7 @@ enum ConnState {
     Exchange(Box<Exchange>),
     Tunnel(Box<ActiveTunnel>),
     /// All streams of an HTTP/2 connection.
-    Http2(Box<Front>),
+    Http2(Box<ClientHttp2>),
     /// A stream of an HTTP/2 connection whose request is rejected.
     RejectedStream,
     Lingering(Box<LingeringClose>),

@@ -15,6 +15,7 @@ mod auth_core;
 mod balance;
 pub mod caching;
 pub mod check_state_machine;
+mod client_http2;
 mod client_stream;
 mod config_generation;
 mod conn;
@@ -28,7 +29,6 @@ mod explain;
 mod forward;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod h2_front;
 mod ipv4_fmt;
 mod latency_window;
 pub mod log;

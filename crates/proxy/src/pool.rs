@@ -46,7 +46,7 @@ use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose}
 use crate::dial::SourceAddresses;
 use crate::key_digest::digest;
 use crate::metrics::Http2Load;
-use crate::metrics::h2_back_counters::BackCounters;
+use crate::metrics::server_http2_counters::ServerHttp2Counters;
 use crate::outcome::Outcome;
 use crate::outcome::StickyLookup;
 use crate::outlier::{FailureSignal, classify_status};
@@ -591,7 +591,7 @@ impl Pool {
     }
 
     /// Returns the counters of HTTP/2 connections to a server, since the last call.
-    pub(crate) fn take_http2_counters(&self, server: ServerId) -> Option<BackCounters> {
+    pub(crate) fn take_http2_counters(&self, server: ServerId) -> Option<ServerHttp2Counters> {
         self.servers[server].http2.get().map(|http2| http2.take_counters())
     }
 }

@@ -10,14 +10,14 @@ use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 
 pub(crate) use core_services::CoreServices;
-use http2::VirtualConn;
+use http2::StreamConn;
 
 /// A connection to a server, or one stream after the other of an HTTP/2 connection.
 #[derive(Debug)]
 pub(crate) struct ServerConn {
     pub(crate) stream: Stream,
     /// `None`: the connection has HTTP/1.1.
-    pub(crate) http2: Option<Rc<VirtualConn>>,
+    pub(crate) http2: Option<Rc<StreamConn>>,
     pub(crate) served_requests: u32,
     /// True if the server authenticated the connection, so that only one client may use it.
     pub(crate) is_private: bool,
@@ -30,7 +30,7 @@ impl ServerConn {
     }
 
     /// Creates a connection whose requests become streams of an HTTP/2 connection.
-    pub(crate) fn new_virtual(stream: Stream, http2: Rc<VirtualConn>) -> Self {
+    pub(crate) fn new_virtual(stream: Stream, http2: Rc<StreamConn>) -> Self {
         Self { http2: Some(http2), ..Self::new(stream) }
     }
 

@@ -3,11 +3,11 @@
 //! serves one stream of a multiplexed connection through it.
 //!
 //! ```text
-//! engine: Stream::Channel(end) -- poll_write --> buffer -- received, consume --> the mux's end
+//! engine: Stream::Channel(end) -- poll_write --> buffer -- received, consume --> the end of HTTP/2
 //!                              <-- poll_read --- buffer <------ write_with -----
 //! ```
-//! The engine's end works like a non-blocking socket. The mux uses its end directly, without
-//! copying: it borrows received bytes, and writes into the buffer that the engine reads from. A mux
+//! The engine's end works like a non-blocking socket. HTTP/2 uses its end directly, without
+//! copying: it borrows received bytes, and writes into the buffer that the engine reads from. A connection
 //! with many ends registers them at one [`ReadyQueue`], which is woken once and lists the ends with
 //! news.
 //!

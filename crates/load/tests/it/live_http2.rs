@@ -75,14 +75,14 @@ fn serve(socket: &mut TcpStream, behaviour: Behaviour, seen: &Seen) -> io::Resul
         stream_window_bytes_max: behaviour.window,
         ..Config::default()
     };
-    let mut mux = Connection::new(Role::Server, &config);
+    let mut h2 = Connection::new(Role::Server, &config);
     let (mut reader, mut out) = (MessageReader::new(PeerRole::Server, 1 << 20), Vec::new());
     let (mut input, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
     let mut tunnel = None;
     loop {
         let mut used = 0;
         loop {
-            let (bytes, event) = mux.next_event(&input[used..]).map_err(|_| io::ErrorKind::InvalidData)?;
+            let (bytes, event) = h2.next_event(&input[used..]).map_err(|_| io::ErrorKind::InvalidData)?;
             used += bytes;
             let Some(event) = event else { break };
             let step = match event {
@@ -112,29 +112,29 @@ fn serve(socket: &mut TcpStream, behaviour: Behaviour, seen: &Seen) -> io::Resul
             match step {
                 Step::None => {}
                 Step::Accept(stream) => {
-                    mux.send_headers(stream, false, |head| head.status(200));
+                    h2.send_headers(stream, false, |head| head.status(200));
                     tunnel = Some(stream);
                 }
-                Step::Refuse(stream) => mux.send_headers(stream, true, |head| head.status(behaviour.status)),
+                Step::Refuse(stream) => h2.send_headers(stream, true, |head| head.status(behaviour.status)),
                 Step::Subscribe(stream, first) => {
-                    mux.send_headers(stream, false, |head| {
+                    h2.send_headers(stream, false, |head| {
                         head.status(200);
                         head.field("content-type", b"text/event-stream; charset=utf-8");
                     });
                     let events = (first..first + behaviour.events).map(|id| format!("id: {id}\ndata: x\n\n"));
                     let text = format!("retry: 20\n\n{}", events.collect::<String>());
-                    assert_eq!(mux.send_data(stream, text.as_bytes(), true), text.len());
+                    assert_eq!(h2.send_data(stream, text.as_bytes(), true), text.len());
                     seen.events.fetch_add(behaviour.events, Ordering::SeqCst);
                 }
                 Step::Content(stream, bytes) => {
-                    mux.consume(stream, bytes.len());
+                    h2.consume(stream, bytes.len());
                     let mut bytes = &bytes[..];
                     while let Some(received) = reader.read(&mut bytes).unwrap() {
                         match received {
                             Received::Message { content, .. } => {
                                 let number = seen.messages.fetch_add(1, Ordering::SeqCst) + 1;
                                 if number == behaviour.reset_at {
-                                    mux.reset(stream, ErrorCode(8));
+                                    h2.reset(stream, ErrorCode(8));
                                 }
                                 encode_frame(&mut out, Opcode::Text, content, None);
                             }
@@ -150,11 +150,11 @@ fn serve(socket: &mut TcpStream, behaviour: Behaviour, seen: &Seen) -> io::Resul
         }
         input.drain(..used);
         if let Some(stream) = tunnel {
-            let sent = mux.send_data(stream, &out, false);
+            let sent = h2.send_data(stream, &out, false);
             out.drain(..sent);
         }
-        socket.write_all(mux.output())?;
-        mux.output().clear();
+        socket.write_all(h2.output())?;
+        h2.output().clear();
         let bytes = socket.read(&mut buffer)?;
         if bytes == 0 {
             return Ok(());

@@ -2,7 +2,7 @@
 //! the properties of the connection that its streams share.
 //!
 //! ```text
-//! Conn (client, HTTP/2) -- h2_front -- byte channel -- Conn (stream) -- exchange
+//! Conn (client, HTTP/2) -- client_http2 -- byte channel -- Conn (stream) -- exchange
 //! ```
 //! Limits and metrics count only the connection of the client.
 

@@ -1,5 +1,5 @@
 //! The begin of HTTP/2 on a client's connection: negotiated in the TLS handshake (ALPN), or with prior
-//! knowledge on a plain connection (RFC 9113 §3). [`crate::h2_front`] serves it.
+//! knowledge on a plain connection (RFC 9113 §3). [`crate::client_http2`] serves it.
 
 use std::rc::Rc;
 use std::task::Poll;
@@ -8,9 +8,9 @@ use rt::byte_channel::ChannelEnd;
 use wire::h2::{PrefaceMatch, preface_match};
 
 use super::{Conn, ConnState, HeadSource};
+use crate::client_http2::{ClientHttp2, ClientHttp2Outcome};
 use crate::client_stream::{ClientStream, H2Client, RejectedRequest};
 use crate::core::{Core, PollContext};
-use crate::h2_front::{Front, FrontOutcome};
 use crate::outcome::EndReason;
 
 /// Name of HTTP/2 over TLS (RFC 9113 §3.2).
@@ -50,19 +50,19 @@ impl Conn {
     pub(super) fn begin_http2(&mut self) -> ConnState {
         self.client.disarm();
         self.client.end_request();
-        let front = Front::new(&mut self.client, spawn_stream);
-        front.map_or(ConnState::Closed, |front| ConnState::Http2(Box::new(front)))
+        let client_http2 = ClientHttp2::new(&mut self.client, spawn_stream);
+        client_http2.map_or(ConnState::Closed, |client_http2| ConnState::Http2(Box::new(client_http2)))
     }
 
     pub(super) fn poll_http2(&mut self, ctx: &mut PollContext<'_, '_>, input: &mut [u8]) -> Poll<ConnState> {
-        let ConnState::Http2(front) = &mut self.state else {
+        let ConnState::Http2(client_http2) = &mut self.state else {
             return Poll::Ready(ConnState::Closed);
         };
-        match front.poll(ctx, &mut self.client, input) {
+        match client_http2.poll(ctx, &mut self.client, input) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(FrontOutcome::Linger) => Poll::Ready(self.client.linger()),
-            Poll::Ready(FrontOutcome::Close) => Poll::Ready(ConnState::Closed),
-            Poll::Ready(FrontOutcome::Reset) => {
+            Poll::Ready(ClientHttp2Outcome::Linger) => Poll::Ready(self.client.linger()),
+            Poll::Ready(ClientHttp2Outcome::Close) => Poll::Ready(ConnState::Closed),
+            Poll::Ready(ClientHttp2Outcome::Reset) => {
                 // Fails if the socket is gone already, which has the same effect.
                 let _ = self.client.stream.reset_on_close();
                 Poll::Ready(ConnState::Closed)

@@ -42,7 +42,7 @@ impl Conn {
             ConnState::TlsHandshake(_) => SessionState::TlsHandshake,
             ConnState::Idle if client.buffered.is_empty() => SessionState::Idle,
             ConnState::Idle => SessionState::RequestHead,
-            ConnState::Http2(front) => front.session_state(),
+            ConnState::Http2(client_http2) => client_http2.session_state(),
             ConnState::Exchange(_) => description.state,
             ConnState::Tunnel(_) => SessionState::Tunnel,
             ConnState::RejectedStream | ConnState::Lingering(_) | ConnState::Closed => SessionState::Closing,
@@ -60,7 +60,7 @@ impl Conn {
             age_ms: u64::from(core.ticks.current().wrapping_sub(registration.since_tick))
                 * (TICK_NS / 1_000_000),
             requests: match &self.state {
-                ConnState::Http2(front) => front.request_count(),
+                ConnState::Http2(client_http2) => client_http2.request_count(),
                 _ => client.request_count,
             },
             bytes_in,
@@ -78,8 +78,8 @@ impl Conn {
                 // The client must notice the truncation. Fails if the socket is gone already.
                 let _ = self.client.stream.reset_on_close();
             }
-            ConnState::Http2(front) => {
-                front.note_killed();
+            ConnState::Http2(client_http2) => {
+                client_http2.note_killed();
                 let _ = self.client.stream.reset_on_close();
             }
             ConnState::Tunnel(mut tunnelling) => {

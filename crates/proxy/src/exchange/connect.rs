@@ -17,7 +17,7 @@ use crate::outcome::{EndPhase, EndReason};
 use crate::plan::{ALPN_HTTP11, Reuse, ServerHttp, ServerId};
 use crate::pool::Pool;
 use crate::profile::ProfilePhase;
-use crate::server_conn::http2::{BackSettings, Granted};
+use crate::server_conn::http2::{Granted, ServerHttp2Settings};
 
 impl Exchange {
     pub(super) fn connect(&mut self, client: &ClientStream, pool: &Pool, server: ServerId) {
@@ -74,14 +74,14 @@ impl Exchange {
                 if let Some(version) = pool.plan().send_proxy_protocol {
                     client.write_proxy_header(version, &mut header);
                 }
-                let settings = BackSettings::new(pool.plan(), dial_target(pool, server, header));
+                let settings = ServerHttp2Settings::new(pool.plan(), dial_target(pool, server, header));
                 connections.connect_exclusively(&core, settings)
             }
             Reuse::Safe | Reuse::Always => {
                 if let Some(granted) = connections.attach(&*core) {
                     return Ok(granted);
                 }
-                let settings = BackSettings::new(pool.plan(), dial_target(pool, server, Vec::new()));
+                let settings = ServerHttp2Settings::new(pool.plan(), dial_target(pool, server, Vec::new()));
                 connections.wait(&core, settings)
             }
         };

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use wire::h2::{ErrorCode, FaultKind};
 
-use super::h2_back_counters::BackCounters;
+use super::server_http2_counters::ServerHttp2Counters;
 use super::table::Metric;
 use super::{CounterCell, Metrics, Snapshot, new_counters};
 use crate::plan::{PoolId, ServerId};
@@ -50,7 +50,7 @@ impl ServerH2Counters {
         }
     }
 
-    fn add(&self, counters: &BackCounters) {
+    fn add(&self, counters: &ServerHttp2Counters) {
         self.connections.add(counters.opened.get());
         self.unprocessed.add(counters.unprocessed.get());
         self.goaways.add(counters.goaways.get());
@@ -96,7 +96,7 @@ impl ServerH2Counters {
 
 impl Metrics {
     /// Adds counters of HTTP/2 connections to a server.
-    pub(crate) fn add_http2(&self, pool: PoolId, server: ServerId, counters: &BackCounters) {
+    pub(crate) fn add_http2(&self, pool: PoolId, server: ServerId, counters: &ServerHttp2Counters) {
         let Some(server) = self.pools.get(pool).and_then(|pool| pool.servers.get(server)) else { return };
         if let Some(handshakes) = &server.tls_handshakes {
             handshakes.add(&counters.handshakes);

@@ -1,10 +1,10 @@
 //! HTTP/2 connections of one core to one server, and the requests that wait for a stream on them.
 //!
 //! ```text
-//! request -> attach --free slot--> virtual connection
+//! request -> attach --free slot--> stream connection
 //!               | none
 //!               v
-//!            ticket --slot freed, or connection begun--> virtual connection
+//!            ticket --slot freed, or connection begun--> stream connection
 //!                   --the server chose HTTP/1.1--------> connection of its own
 //!                   --connection failed----------------> error
 //! ```
@@ -12,11 +12,11 @@
 mod conn;
 mod connect;
 mod events;
-mod mux;
 mod request;
 mod request_limit;
 mod response;
 mod stream;
+mod task;
 mod timers;
 
 use std::cell::{Cell, RefCell};
@@ -29,17 +29,17 @@ use std::task::{Context, Poll, Waker};
 use super::{CoreServices, ServerConn};
 use crate::dial::{ConnectError, DialTarget};
 use crate::metrics::Http2Load;
-use crate::metrics::h2_back_counters::{BackCounters, count};
+use crate::metrics::server_http2_counters::{ServerHttp2Counters, count};
 use crate::plan::{PoolPlan, ServerHttp, ServerHttp2Plan};
-use conn::BackConn;
+use conn::ServerHttp2Conn;
 use connect::{NewConnection, establish};
 use request_limit::{LearnedLimit, LimitEvidence};
-pub(crate) use stream::{StreamEnd, VirtualConn};
+pub(crate) use stream::{StreamConn, StreamEnd};
 
 /// HTTP/2 connections of one core to one server.
 #[derive(Debug, Default)]
 pub(crate) struct ServerConnections {
-    conns: RefCell<Vec<Rc<BackConn>>>,
+    conns: RefCell<Vec<Rc<ServerHttp2Conn>>>,
     /// Number of connections that are being established for any request.
     pending: Cell<usize>,
     waiting: RefCell<VecDeque<Rc<Ticket>>>,
@@ -48,13 +48,13 @@ pub(crate) struct ServerConnections {
     /// True if the last connection ended before it accepted a request.
     has_ended_early: Cell<bool>,
     request_limit: LearnedLimit,
-    counters: RefCell<BackCounters>,
+    counters: RefCell<ServerHttp2Counters>,
     /// Settings for further connections; `None`: no request has needed one yet.
-    settings: RefCell<Option<Rc<BackSettings>>>,
+    settings: RefCell<Option<Rc<ServerHttp2Settings>>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct BackSettings {
+pub(crate) struct ServerHttp2Settings {
     pub(super) limits: ServerHttp2Plan,
     pub(super) http: ServerHttp,
     pub(super) head_bytes_max: usize,
@@ -113,7 +113,7 @@ impl Ticket {
     }
 }
 
-impl BackSettings {
+impl ServerHttp2Settings {
     pub(crate) fn new(plan: &PoolPlan, dial: DialTarget) -> Self {
         Self {
             limits: plan.http2,
@@ -129,7 +129,7 @@ impl BackSettings {
 }
 
 impl ServerConnections {
-    /// Returns a virtual connection if one of the connections accepts another stream.
+    /// Returns a stream connection if one of the connections accepts another stream.
     pub(crate) fn attach(&self, core: &impl CoreServices) -> Option<Granted> {
         // Requests that wait are first.
         if !self.waiting.borrow().is_empty() {
@@ -146,12 +146,12 @@ impl ServerConnections {
         })
     }
 
-    /// Waits for a virtual connection. Establishes further connections if those that there are, and
+    /// Waits for a stream connection. Establishes further connections if those that there are, and
     /// that are being established, are too few.
     pub(crate) fn wait(
         self: &Rc<Self>,
         core: &Rc<impl CoreServices>,
-        settings: BackSettings,
+        settings: ServerHttp2Settings,
     ) -> WaitForStream {
         *self.settings.borrow_mut() = Some(Rc::new(settings));
         let ticket = Rc::new(Ticket::default());
@@ -164,7 +164,7 @@ impl ServerConnections {
     pub(crate) fn connect_exclusively(
         self: &Rc<Self>,
         core: &Rc<impl CoreServices>,
-        mut settings: BackSettings,
+        mut settings: ServerHttp2Settings,
     ) -> WaitForStream {
         settings.limits.streams_max = 1;
         settings.is_exclusive = true;
@@ -198,7 +198,7 @@ impl ServerConnections {
     fn establish(
         self: &Rc<Self>,
         core: &Rc<impl CoreServices>,
-        settings: Rc<BackSettings>,
+        settings: Rc<ServerHttp2Settings>,
         owner: Option<Rc<Ticket>>,
     ) {
         let establishing = establish(Rc::clone(core), Rc::downgrade(self), settings, owner);
@@ -290,7 +290,7 @@ impl ServerConnections {
     }
 
     /// Raises the limit of the requests of a connection, because the server has not ended it there.
-    fn raise_request_limit(&self, conn: &BackConn, evidence: LimitEvidence) {
+    fn raise_request_limit(&self, conn: &ServerHttp2Conn, evidence: LimitEvidence) {
         conn.raise_request_limit(&self.request_limit, evidence);
     }
 
@@ -319,7 +319,7 @@ impl ServerConnections {
     }
 
     /// Removes a connection that accepts no further streams.
-    pub(super) fn remove(&self, conn: &Rc<BackConn>) {
+    pub(super) fn remove(&self, conn: &Rc<ServerHttp2Conn>) {
         self.conns.borrow_mut().retain(|other| !Rc::ptr_eq(other, conn));
     }
 
@@ -341,11 +341,11 @@ impl ServerConnections {
     }
 
     /// Returns the counters since the last call.
-    pub(crate) fn take_counters(&self) -> BackCounters {
+    pub(crate) fn take_counters(&self) -> ServerHttp2Counters {
         self.counters.take()
     }
 
-    fn update_counters(&self, update: impl FnOnce(&BackCounters)) {
+    fn update_counters(&self, update: impl FnOnce(&ServerHttp2Counters)) {
         update(&self.counters.borrow());
     }
 }

@@ -21,32 +21,32 @@ pub(super) struct RequestBodies {
 
 impl RequestBodies {
     /// Adds the body of a request whose head was sent.
-    pub(super) fn add(&mut self, stream: StreamKey, mux: &Connection, core: &CoreState) {
+    pub(super) fn add(&mut self, stream: StreamKey, h2: &Connection, core: &CoreState) {
         self.streams.push_back(stream);
         core.recorder
             .borrow_mut()
             .counters
             .http2
-            .note_send_windows(mux.initial_send_window(), mux.send_window());
+            .note_send_windows(h2.initial_send_window(), h2.send_window());
     }
 
     /// Passes on parts of the bodies, in turns, as far as windows and socket allow. `written` bytes of the
     /// connection are on their way.
     pub(super) fn send(
         &mut self,
-        mux: &mut Connection,
+        h2: &mut Connection,
         core: &CoreState,
         exchanges: &mut ExchangeTable,
         written: u64,
     ) {
         let mut blocked = 0;
-        while blocked < self.streams.len() && mux.output().len() < OUTPUT_BYTES_MAX {
+        while blocked < self.streams.len() && h2.output().len() < OUTPUT_BYTES_MAX {
             let Some(stream) = self.streams.pop_front() else { return };
             let Some(exchange) = exchanges.streams.get_mut(stream) else { continue };
             let body = exchange.request_body(&core.shared.plan.requests[exchange.request]);
             let length = body.len();
             let end = length.min(exchange.body_sent + BODY_TURN_BYTES);
-            let sent = mux.send_data(stream, &body[exchange.body_sent..end], end == length);
+            let sent = h2.send_data(stream, &body[exchange.body_sent..end], end == length);
             exchange.body_sent += sent;
             if sent == 0 {
                 exchange.wait_for_window(now_ns());
@@ -54,7 +54,7 @@ impl RequestBodies {
                 core.recorder.borrow_mut().counters.http2.window_wait_ns += waited_ns;
             }
             if exchange.body_sent == length {
-                exchange.output_end = written + mux.output().len() as u64;
+                exchange.output_end = written + h2.output().len() as u64;
                 continue;
             }
             blocked = if sent == 0 { blocked + 1 } else { 0 };
@@ -63,7 +63,7 @@ impl RequestBodies {
     }
 
     /// Returns whether a body may have more to send now.
-    pub(super) fn can_send(&self, mux: &mut Connection) -> bool {
-        mux.output().is_empty() && self.streams.iter().any(|stream| mux.sendable_bytes(*stream) > 0)
+    pub(super) fn can_send(&self, h2: &mut Connection) -> bool {
+        h2.output().is_empty() && self.streams.iter().any(|stream| h2.sendable_bytes(*stream) > 0)
     }
 }

@@ -13,7 +13,7 @@ use wire::h2::{Connection, ErrorCode, Event, INPUT_BYTES_MIN, OpenError, Respons
 use super::bodies::{OUTPUT_BYTES_MAX, RequestBodies};
 use super::exchange::{Exchange, ExchangeTable};
 use super::head::{encode_rendered, inspect_head};
-use super::settings::mux_config;
+use super::settings::h2_config;
 use super::silence::Silence;
 use crate::client::READS_MAX;
 use crate::client::dialer::{Dialer, OpenError as ConnectError};
@@ -44,7 +44,7 @@ pub(super) enum ReadProgress {
 #[derive(Debug)]
 pub(super) struct Http2Connection {
     stream: Stream,
-    mux: Connection,
+    h2: Connection,
     /// Received bytes of an incomplete frame.
     partial_frame: Vec<u8>,
     bodies: RequestBodies,
@@ -97,7 +97,7 @@ impl Http2Connection {
         Self {
             known_streams_max,
             stream,
-            mux: Connection::new(Role::Client, &mux_config(plan)),
+            h2: Connection::new(Role::Client, &h2_config(plan)),
             partial_frame: Vec::new(),
             bodies: RequestBodies::default(),
             written: 0,
@@ -164,7 +164,7 @@ impl Http2Connection {
     ) -> Result<ReadProgress, FailureKind> {
         let mut scratch = core.scratch.borrow_mut();
         for _ in 0..READS_MAX {
-            if self.mux.is_output_full() {
+            if self.h2.is_output_full() {
                 // A server that does not read gets no more responses handled.
                 return Ok(ReadProgress::Empty);
             }
@@ -192,7 +192,7 @@ impl Http2Connection {
     fn handle_input(&mut self, input: &[u8], mut target: EventTarget<'_>) -> Result<usize, FailureKind> {
         let mut used = 0;
         loop {
-            let (bytes, event) = self.mux.next_event(&input[used..]).map_err(|fault| {
+            let (bytes, event) = self.h2.next_event(&input[used..]).map_err(|fault| {
                 target.core.recorder.borrow_mut().note_malformation(Malformation::Http2(fault));
                 // An HTTP/1.1 server responds to the preface of HTTP/2 with an error (RFC 9113 §3.4).
                 let is_http1 = !self.is_confirmed && input.starts_with(b"HTTP/1.");
@@ -202,11 +202,11 @@ impl Http2Connection {
             let Some(event) = event else { return Ok(used) };
             match target.handle(event) {
                 EventEffect::None => {}
-                EventEffect::Consume(stream, bytes) => self.mux.consume(stream, bytes),
-                EventEffect::Reset(stream, code) => self.mux.reset(stream, code),
+                EventEffect::Consume(stream, bytes) => self.h2.consume(stream, bytes),
+                EventEffect::Reset(stream, code) => self.h2.reset(stream, code),
                 EventEffect::Settings => self.note_settings(target.core),
                 EventEffect::Unprocessed(stream) => {
-                    target.handle_unprocessed(stream, self.mux.is_peer_going_away());
+                    target.handle_unprocessed(stream, self.h2.is_peer_going_away());
                 }
                 EventEffect::Closing => self.is_closing = true,
             }
@@ -216,26 +216,26 @@ impl Http2Connection {
     /// Records the server's limit of streams.
     fn note_settings(&mut self, core: &CoreState) {
         self.is_confirmed = true;
-        if let Some(limit) = self.mux.peer_streams_max() {
+        if let Some(limit) = self.h2.peer_streams_max() {
             core.recorder.borrow_mut().counters.http2.note_streams_allowed(u64::from(limit));
         }
     }
 
     /// Returns the limit of streams of the server, as far as it is known.
     pub(super) fn streams_max(&self) -> Option<u32> {
-        if self.is_confirmed { self.mux.peer_streams_max() } else { self.known_streams_max }
+        if self.is_confirmed { self.h2.peer_streams_max() } else { self.known_streams_max }
     }
 
     /// Returns the number of requests that may be started now, if there may be `streams` at a time.
     pub(super) fn startable(&mut self, streams: usize, exchanges: &ExchangeTable) -> usize {
-        if self.is_closing || self.streams_left == 0 || self.mux.output().len() >= OUTPUT_BYTES_MAX {
+        if self.is_closing || self.streams_left == 0 || self.h2.output().len() >= OUTPUT_BYTES_MAX {
             return 0;
         }
         let left = usize::try_from(self.streams_left).unwrap_or(usize::MAX);
         let known =
             self.known_streams_max.filter(|_| !self.is_confirmed).map_or(usize::MAX, |max| max as usize);
         let streams = streams.min(known);
-        streams.saturating_sub(exchanges.streams.len()).min(self.mux.free_streams()).min(left)
+        streams.saturating_sub(exchanges.streams.len()).min(self.h2.free_streams()).min(left)
     }
 
     /// Sends the head of a request and as much of its body as possible. Gives it back if there is no
@@ -247,7 +247,7 @@ impl Http2Connection {
         exchanges: &mut ExchangeTable,
     ) -> Option<Exchange> {
         let request = &core.shared.plan.requests[exchange.request];
-        let stream = match self.mux.open_stream() {
+        let stream = match self.h2.open_stream() {
             Ok(stream) => stream,
             Err(error) => {
                 self.is_closing |= error == OpenError::Closed;
@@ -257,7 +257,7 @@ impl Http2Connection {
         self.streams_left -= 1;
         let has_body = !exchange.request_body(request).is_empty();
         let rendered = exchange.context.as_deref().zip(request.template.as_deref());
-        self.mux.send_headers(stream, !has_body, |encoder| {
+        self.h2.send_headers(stream, !has_body, |encoder| {
             if let Some((context, template)) = rendered {
                 return encode_rendered(encoder, request, template, &context.buffer);
             }
@@ -280,7 +280,7 @@ impl Http2Connection {
         });
         exchange.stream = stream;
         if has_body {
-            self.bodies.add(stream, &self.mux, core);
+            self.bodies.add(stream, &self.h2, core);
         } else {
             exchange.output_end = self.output_position();
         }
@@ -289,12 +289,12 @@ impl Http2Connection {
     }
 
     pub(super) fn send_bodies(&mut self, core: &CoreState, exchanges: &mut ExchangeTable) {
-        self.bodies.send(&mut self.mux, core, exchanges, self.written);
+        self.bodies.send(&mut self.h2, core, exchanges, self.written);
     }
 
     /// Returns whether a body may have more to send now.
     pub(super) fn can_send_bodies(&mut self) -> bool {
-        self.bodies.can_send(&mut self.mux)
+        self.bodies.can_send(&mut self.h2)
     }
 
     /// Writes what waits for the socket.
@@ -302,7 +302,7 @@ impl Http2Connection {
     /// # Errors
     /// The connection is lost.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>, core: &CoreState) -> Result<(), FailureKind> {
-        let output = self.mux.output();
+        let output = self.h2.output();
         while !output.is_empty() {
             if self.is_write_closed {
                 output.clear();
@@ -327,13 +327,13 @@ impl Http2Connection {
     }
 
     pub(super) fn reset(&mut self, stream: StreamKey, code: ErrorCode) {
-        self.mux.reset(stream, code);
+        self.h2.reset(stream, code);
     }
 
     /// Notes the timeout of a request, and checks the connection if it has been silent.
     pub(super) fn suspect(&mut self, now_ns: u64) {
         if self.silence.suspect(now_ns) {
-            self.mux.ping(PING_PAYLOAD);
+            self.h2.ping(PING_PAYLOAD);
         }
     }
 
@@ -345,18 +345,18 @@ impl Http2Connection {
 
     /// Announces the close, as far as the socket accepts it now.
     pub(super) fn say_goodbye(&mut self, cx: &mut Context<'_>, core: &CoreState) {
-        self.mux.go_away(NO_ERROR, true);
+        self.h2.go_away(NO_ERROR, true);
         // The connection is closed in any case.
         let _ = self.poll_flush(cx, core);
     }
 
     pub(super) fn is_going_away(&self) -> bool {
-        self.mux.is_peer_going_away()
+        self.h2.is_peer_going_away()
     }
 
     /// Returns whether the connection opens no further streams and has nothing to write.
     pub(super) fn is_drained(&mut self) -> bool {
-        (self.is_closing || self.streams_left == 0) && self.mux.output().is_empty()
+        (self.is_closing || self.streams_left == 0) && self.h2.output().is_empty()
     }
 
     /// Returns whether the socket has accepted all of a request.
@@ -365,7 +365,7 @@ impl Http2Connection {
     }
 
     fn output_position(&mut self) -> u64 {
-        self.written + self.mux.output().len() as u64
+        self.written + self.h2.output().len() as u64
     }
 }
 

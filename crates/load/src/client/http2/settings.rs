@@ -4,7 +4,7 @@ use wire::h2::Config;
 
 use crate::plan::RunPlan;
 
-pub(super) fn mux_config(plan: &RunPlan) -> Config {
+pub(super) fn h2_config(plan: &RunPlan) -> Config {
     // A server under test may behave badly: that is measured, and ends no connection.
     let defaults = Config { abuse_max: u32::MAX, ..Config::default() };
     let Some(http2) = &plan.http2 else { return defaults };

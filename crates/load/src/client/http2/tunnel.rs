@@ -10,7 +10,7 @@ use wire::RefusalKind;
 use wire::h2::{Connection, ErrorCode, Event, FieldEncoder, Role, StreamKey};
 
 use super::bodies::OUTPUT_BYTES_MAX;
-use super::settings::mux_config;
+use super::settings::h2_config;
 use crate::client::READS_MAX;
 use crate::client::dialer::{Dialer, OpenError};
 use crate::core_state::CoreState;
@@ -25,7 +25,7 @@ const CONTENT_BYTES_MAX: usize = 1 << 20;
 
 pub(in crate::client) struct Http2Tunnel {
     stream: Stream,
-    mux: Connection,
+    h2: Connection,
     /// Received bytes of an incomplete frame.
     partial_frame: Vec<u8>,
     key: Option<StreamKey>,
@@ -56,7 +56,7 @@ impl Http2Tunnel {
     pub(in crate::client) fn new(stream: Stream, core: &CoreState) -> Self {
         Self {
             stream,
-            mux: Connection::new(Role::Client, &mux_config(&core.shared.plan)),
+            h2: Connection::new(Role::Client, &h2_config(&core.shared.plan)),
             partial_frame: Vec::new(),
             key: None,
             received: TunnelReceived::default(),
@@ -82,14 +82,14 @@ impl Http2Tunnel {
             };
             OpenError::new(RequestPhase::Connect, (kind, text))
         })?;
-        Ok(self.mux.peer_enables_connect_protocol())
+        Ok(self.h2.peer_enables_connect_protocol())
     }
 
     /// Sends the head of the request; `is_end` is true if it has no body.
     pub(in crate::client) fn begin(&mut self, is_end: bool, encode: impl FnOnce(&mut FieldEncoder<'_>)) {
-        match self.mux.open_stream() {
+        match self.h2.open_stream() {
             Ok(key) => {
-                self.mux.send_headers(key, is_end, encode);
+                self.h2.send_headers(key, is_end, encode);
                 self.key = Some(key);
             }
             Err(_) => self.received.end = Some(Err(FailureKind::RefusedStream)),
@@ -131,7 +131,7 @@ impl Http2Tunnel {
                 buffer[..bytes].copy_from_slice(&content[..bytes]);
                 content.drain(..bytes);
                 if let Some(key) = self.key {
-                    self.mux.consume(key, bytes);
+                    self.h2.consume(key, bytes);
                 }
                 self.poll_flush(cx, core)?;
                 return Poll::Ready(Ok(bytes));
@@ -162,10 +162,10 @@ impl Http2Tunnel {
                 return Poll::Ready(Err(end.err().unwrap_or(FailureKind::Closed)));
             }
             self.poll_flush(cx, core)?;
-            if self.mux.output().len() >= OUTPUT_BYTES_MAX {
+            if self.h2.output().len() >= OUTPUT_BYTES_MAX {
                 return Poll::Pending;
             }
-            let sent = self.key.map_or(0, |key| self.mux.send_data(key, bytes, false));
+            let sent = self.key.map_or(0, |key| self.h2.send_data(key, bytes, false));
             if sent > 0 {
                 self.poll_flush(cx, core)?;
                 return Poll::Ready(Ok(sent));
@@ -187,7 +187,7 @@ impl Http2Tunnel {
     /// Ends the body of the request.
     pub(in crate::client) fn finish(&mut self) {
         if let Some(key) = self.key {
-            self.mux.send_data(key, &[], true);
+            self.h2.send_data(key, &[], true);
         }
     }
 
@@ -197,16 +197,16 @@ impl Http2Tunnel {
         if let (Some(key), false) = (self.key, self.received.end == Some(Ok(()))) {
             match is_clean {
                 true => self.finish(),
-                false => self.mux.reset(key, CANCEL),
+                false => self.h2.reset(key, CANCEL),
             }
         }
-        self.mux.go_away(NO_ERROR, true);
+        self.h2.go_away(NO_ERROR, true);
         // The connection is closed in any case.
         let _ = self.poll_flush(&mut Context::from_waker(Waker::noop()), core);
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>, core: &CoreState) -> Result<(), FailureKind> {
-        let output = self.mux.output();
+        let output = self.h2.output();
         while !output.is_empty() {
             match self.stream.poll_write(cx, output) {
                 Poll::Pending => break,
@@ -228,7 +228,7 @@ impl Http2Tunnel {
         scratch: &mut [u8],
     ) -> Poll<Result<(), FailureKind>> {
         self.poll_flush(cx, core)?;
-        if self.mux.is_output_full() {
+        if self.h2.is_output_full() {
             return Poll::Pending;
         }
         let kept = self.partial_frame.len();
@@ -243,7 +243,7 @@ impl Http2Tunnel {
         let mut used = 0;
         loop {
             let is_first = !self.received.has_settings;
-            let (bytes, event) = self.mux.next_event(&input[used..]).map_err(|fault| {
+            let (bytes, event) = self.h2.next_event(&input[used..]).map_err(|fault| {
                 core.recorder.borrow_mut().note_malformation(Malformation::Http2(fault));
                 // An HTTP/1.1 server responds to the preface of HTTP/2 with an error (RFC 9113 §3.4).
                 let is_http1 = is_first && input.starts_with(b"HTTP/1.");
@@ -253,7 +253,7 @@ impl Http2Tunnel {
             let Some(event) = event else { break };
             if let Event::SettingsChanged = event {
                 self.received.has_settings = true;
-                let limit = self.mux.peer_streams_max().map(u64::from);
+                let limit = self.h2.peer_streams_max().map(u64::from);
                 if let Some(limit) = limit {
                     core.recorder.borrow_mut().counters.http2.note_streams_allowed(limit);
                 }

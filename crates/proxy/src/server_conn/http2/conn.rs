@@ -1,5 +1,5 @@
-//! One HTTP/2 connection to a server, as its virtual connections see it. The socket and the state of
-//! HTTP/2 belong to its task (`mux`).
+//! One HTTP/2 connection to a server, as its stream connections see it. The socket and the state of
+//! HTTP/2 belong to its task (`task`).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,16 +8,16 @@ use rt::byte_channel::{ChannelAddresses, ChannelBuffers, ReadyQueue};
 use rt::stream::Stream;
 
 use super::request_limit::{LearnedLimit, LimitEvidence, RequestCount};
-use super::stream::{BackStream, CHANNEL_BYTES_MAX, VirtualConn};
+use super::stream::{CHANNEL_BYTES_MAX, ServerHttp2Stream, StreamConn};
 use crate::server_conn::ServerConn;
 
 /// One HTTP/2 connection.
 #[derive(Debug)]
-pub(crate) struct BackConn {
-    /// Virtual connections with news for the task, by number.
+pub(crate) struct ServerHttp2Conn {
+    /// Stream connections with news for the task, by number.
     pub(super) queue: Rc<ReadyQueue>,
     pub(super) streams: RefCell<StreamTable>,
-    /// Maximum number of virtual connections: as many as the server accepts streams.
+    /// Maximum number of stream connections: as many as the server accepts streams.
     streams_max: Cell<usize>,
     active: Cell<usize>,
     phase: Cell<Phase>,
@@ -30,7 +30,7 @@ pub(crate) struct BackConn {
     unreturned: Cell<usize>,
     /// Amount of that content from which the window is scarce.
     scarce_from: usize,
-    /// True if a virtual connection was removed since the task checked.
+    /// True if a stream connection was removed since the task checked.
     pub(super) has_freed: Cell<bool>,
 }
 
@@ -41,10 +41,10 @@ enum Phase {
     Draining,
 }
 
-/// Virtual connections by number.
+/// Stream connections by number.
 #[derive(Debug, Default)]
 pub(super) struct StreamTable {
-    entries: Vec<Option<BackStream>>,
+    entries: Vec<Option<ServerHttp2Stream>>,
     free: Vec<u32>,
 }
 
@@ -53,31 +53,31 @@ impl StreamTable {
         self.entries.len() - self.free.len()
     }
 
-    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut BackStream> {
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut ServerHttp2Stream> {
         self.entries.get_mut(number as usize)?.as_mut()
     }
 
-    /// Removes a virtual connection, which closes its end of the channel.
-    pub(super) fn remove(&mut self, number: u32) -> Option<BackStream> {
+    /// Removes a stream connection, which closes its end of the channel.
+    pub(super) fn remove(&mut self, number: u32) -> Option<ServerHttp2Stream> {
         let removed = self.entries.get_mut(number as usize)?.take()?;
         self.free.push(number);
         Some(removed)
     }
 
-    /// Returns all virtual connections with their numbers.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut BackStream)> {
+    /// Returns all stream connections with their numbers.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut ServerHttp2Stream)> {
         let numbered = self.entries.iter_mut().zip(0..);
         numbered.filter_map(|(entry, number)| Some((number, entry.as_mut()?)))
     }
 
-    /// Removes and returns all virtual connections.
-    pub(super) fn take_all(&mut self) -> Vec<BackStream> {
+    /// Removes and returns all stream connections.
+    pub(super) fn take_all(&mut self) -> Vec<ServerHttp2Stream> {
         self.free.clear();
         std::mem::take(&mut self.entries).into_iter().flatten().collect()
     }
 
-    /// Adds a virtual connection, which `create` makes for its number.
-    fn insert(&mut self, create: impl FnOnce(u32) -> BackStream) {
+    /// Adds a stream connection, which `create` makes for its number.
+    fn insert(&mut self, create: impl FnOnce(u32) -> ServerHttp2Stream) {
         // A connection has fewer than 2^31 streams.
         let number = self.free.pop().unwrap_or(self.entries.len() as u32);
         let entry = create(number);
@@ -88,9 +88,9 @@ impl StreamTable {
     }
 }
 
-impl BackConn {
+impl ServerHttp2Conn {
     /// Creates the state of a connection with a receive window of `window_bytes`. It accepts no streams
-    /// before [`BackConn::set_limits`].
+    /// before [`ServerHttp2Conn::set_limits`].
     pub(super) fn new(window_bytes: u32) -> Rc<Self> {
         Rc::new(Self {
             queue: ReadyQueue::new(),
@@ -107,23 +107,23 @@ impl BackConn {
         })
     }
 
-    /// Opens a virtual connection, if the connection accepts another one.
+    /// Opens a stream connection, if the connection accepts another one.
     pub(super) fn attach(self: &Rc<Self>, channels: &ChannelBuffers) -> Option<ServerConn> {
         if self.free_slots() == 0 {
             return None;
         }
         let (own, engine) = channels.open(CHANNEL_BYTES_MAX, ChannelAddresses::default());
-        let shared = Rc::new(VirtualConn::new(Rc::clone(self)));
+        let shared = Rc::new(StreamConn::new(Rc::clone(self)));
         shared.reserve();
         let engine_shared = Rc::clone(&shared);
         self.streams.borrow_mut().insert(|number| {
             own.register(&self.queue, number);
-            BackStream::new(own, shared)
+            ServerHttp2Stream::new(own, shared)
         });
         Some(ServerConn::new_virtual(Stream::Channel(engine), engine_shared))
     }
 
-    /// Returns the number of virtual connections that may be opened now.
+    /// Returns the number of stream connections that may be opened now.
     pub(super) fn free_slots(&self) -> usize {
         match self.phase.get() {
             Phase::Open => {

@@ -7,18 +7,18 @@ use std::rc::{Rc, Weak};
 use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 
-use super::conn::BackConn;
-use super::mux::Mux;
-use super::{BackSettings, ServerConnections, Ticket};
+use super::conn::ServerHttp2Conn;
+use super::task::ConnectionTask;
+use super::{ServerConnections, ServerHttp2Settings, Ticket};
 use crate::dial::ConnectError;
 use crate::metrics::HandshakeResult;
-use crate::metrics::h2_back_counters::count;
+use crate::metrics::server_http2_counters::count;
 use crate::plan::{ALPN_HTTP2, ServerHttp};
 use crate::server_conn::CoreServices;
 
 /// An established connection, by its protocol.
 pub(super) enum NewConnection {
-    Http2(Rc<BackConn>),
+    Http2(Rc<ServerHttp2Conn>),
     /// The server chose HTTP/1.1, or nothing.
     Http11(Stream),
 }
@@ -28,7 +28,7 @@ pub(super) enum NewConnection {
 pub(super) async fn establish<C: CoreServices>(
     core: Rc<C>,
     server: Weak<ServerConnections>,
-    settings: Rc<BackSettings>,
+    settings: Rc<ServerHttp2Settings>,
     owner: Option<Rc<Ticket>>,
 ) {
     let deadline = MonotonicTime::now().saturating_add(settings.connect_ns);
@@ -43,26 +43,26 @@ pub(super) async fn establish<C: CoreServices>(
         Ok(Begun::Http11(stream)) => {
             connections.handle_established(&core, Ok(NewConnection::Http11(stream)), owner);
         }
-        Ok(Begun::Http2(mux)) => {
-            let conn = Rc::clone(mux.shared());
+        Ok(Begun::Http2(task)) => {
+            let conn = Rc::clone(task.shared());
             connections.handle_established(&core, Ok(NewConnection::Http2(conn)), owner);
             // Without another owner the connections are drained.
             drop(connections);
-            mux.run().await;
+            task.run().await;
         }
     }
 }
 
 /// An established connection with its task.
 enum Begun<C> {
-    Http2(Box<Mux<C>>),
+    Http2(Box<ConnectionTask<C>>),
     Http11(Stream),
 }
 
 async fn begin<C: CoreServices>(
     core: &Rc<C>,
     server: &Weak<ServerConnections>,
-    settings: &Rc<BackSettings>,
+    settings: &Rc<ServerHttp2Settings>,
 ) -> Result<Begun<C>, ConnectError> {
     let count_handshake = |result: HandshakeResult| {
         if let Some(connections) = server.upgrade() {
@@ -85,7 +85,8 @@ async fn begin<C: CoreServices>(
             _ => return Err(ConnectError::NoHttp2),
         }
     }
-    let mut mux = Box::new(Mux::new(Rc::clone(core), Weak::clone(server), Rc::clone(settings), stream));
-    let started = poll_fn(|cx| mux.poll_start(cx)).await;
-    started.map(|()| Begun::Http2(mux))
+    let mut task =
+        Box::new(ConnectionTask::new(Rc::clone(core), Weak::clone(server), Rc::clone(settings), stream));
+    let started = poll_fn(|cx| task.poll_start(cx)).await;
+    started.map(|()| Begun::Http2(task))
 }

@@ -7,13 +7,13 @@ use super::stream::StreamEnd;
 /// Consequence of an event for the connection, which is borrowed during the event.
 pub(super) enum After {
     Nothing,
-    /// The virtual connection has to be served.
+    /// The stream connection has to be served.
     Serve(u32),
     Content {
         number: u32,
         needs_service: bool,
     },
-    /// Content of a stream without a virtual connection.
+    /// Content of a stream without a stream connection.
     Unwanted(StreamKey, usize),
     Reset {
         key: StreamKey,

@@ -67,7 +67,7 @@ impl LearnedLimit {
 #[derive(Debug)]
 pub(super) struct RequestCount {
     begun: Cell<u32>,
-    /// Number of virtual connections that were given to a request, which has not begun.
+    /// Number of stream connections that were given to a request, which has not begun.
     reserved: Cell<u32>,
     limit: Cell<u32>,
 }

@@ -1,4 +1,4 @@
-//! One virtual connection at its HTTP/2 end: requests of the engine become streams, one after the
+//! One stream connection at its HTTP/2 end: requests of the engine become streams, one after the
 //! other, and their responses text of HTTP/1.1.
 //!
 //! ```text
@@ -15,21 +15,21 @@ use rt::byte_channel::{ChannelEnd, ReceiveState};
 use wire::h2::{Connection, ErrorCode, FaultKind, Fields, OpenError, ResponseHead, StreamKey};
 use wire::{BodyDecoder, Framing, Limits, RequestKind};
 
-use super::conn::BackConn;
+use super::conn::ServerHttp2Conn;
 use super::request::{EngineHead, Purpose, encode_trailers};
 use super::response::{
     CHUNK_OVERHEAD, ResponseContext, ResponseFraming, write_content, write_head, write_interim,
     write_trailers,
 };
 
-/// Maximum number of unread bytes in each direction of a virtual connection: a head must fit, with
+/// Maximum number of unread bytes in each direction of a stream connection: a head must fit, with
 /// everything that routes add to it.
 pub(super) const CHANNEL_BYTES_MAX: usize = 128 * 1024;
 /// Unread content from which the server's window follows the engine exactly. Less is returned with the
 /// next event of the stream.
 const TRACKED_BYTES_MIN: usize = 16 * 1024;
 
-/// End of a virtual connection, as far as the engine has to know it.
+/// End of a stream connection, as far as the engine has to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
     Reset(ErrorCode),
@@ -38,10 +38,10 @@ pub(crate) enum StreamEnd {
     ConnectionLost,
 }
 
-/// State that both ends of a virtual connection share.
+/// State that both ends of a stream connection share.
 #[derive(Debug)]
-pub(crate) struct VirtualConn {
-    pub(super) conn: Rc<BackConn>,
+pub(crate) struct StreamConn {
+    pub(super) conn: Rc<ServerHttp2Conn>,
     pub(super) end: Cell<Option<StreamEnd>>,
     /// True while the connection keeps a place for its next request.
     is_reserved: Cell<bool>,
@@ -58,15 +58,15 @@ pub(super) enum Next {
     WaitForOutput,
     /// The connection accepts no further stream at all.
     ConnectionClosed,
-    /// The virtual connection is over: it is removed.
+    /// The stream connection is over: it is removed.
     Remove,
 }
 
-/// One virtual connection.
+/// One stream connection.
 #[derive(Debug)]
-pub(super) struct BackStream {
+pub(super) struct ServerHttp2Stream {
     pub(super) end: ChannelEnd,
-    pub(super) shared: Rc<VirtualConn>,
+    pub(super) shared: Rc<StreamConn>,
     /// The current stream; `None`: idle.
     pub(super) open: Option<OpenStream>,
     /// The last stream whose content is not all returned to the windows.
@@ -108,8 +108,8 @@ struct RequestBody {
 /// Maximum number of bytes of output for which requests' bodies are added to it.
 pub(super) const OUTPUT_BYTES_MAX: usize = 128 * 1024;
 
-impl BackStream {
-    pub(super) fn new(end: ChannelEnd, shared: Rc<VirtualConn>) -> Self {
+impl ServerHttp2Stream {
+    pub(super) fn new(end: ChannelEnd, shared: Rc<StreamConn>) -> Self {
         Self { end, shared, open: None, last_key: None, unreturned: 0 }
     }
 
@@ -147,7 +147,7 @@ impl BackStream {
         }
     }
 
-    /// Ends the stream after both directions. Returns whether the virtual connection is over, too.
+    /// Ends the stream after both directions. Returns whether the stream connection is over, too.
     fn close(&mut self) -> bool {
         let was_tunnel = self.open.take().is_some_and(|open| open.framing == Some(ResponseFraming::Tunnel));
         self.shared.conn.note_ended();
@@ -247,7 +247,7 @@ impl BackStream {
         self.end_response()
     }
 
-    /// Handles a stream that is over before its end. Returns whether the virtual connection is over,
+    /// Handles a stream that is over before its end. Returns whether the stream connection is over,
     /// too.
     pub(super) fn receive_reset(&mut self, end: StreamEnd, is_unprocessed: bool) -> bool {
         let Some(open) = &mut self.open else { return false };
@@ -264,7 +264,7 @@ impl BackStream {
         true
     }
 
-    /// Ends the virtual connection together with its connection.
+    /// Ends the stream connection together with its connection.
     pub(super) fn lose(&mut self) {
         if self.open.as_ref().is_some_and(|open| !open.is_response_done) {
             self.shared.end.set(Some(StreamEnd::ConnectionLost));
@@ -353,8 +353,8 @@ impl OpenStream {
     }
 }
 
-impl VirtualConn {
-    pub(super) fn new(conn: Rc<BackConn>) -> Self {
+impl StreamConn {
+    pub(super) fn new(conn: Rc<ServerHttp2Conn>) -> Self {
         Self { conn, end: Cell::new(None), is_reserved: Cell::new(false) }
     }
 

@@ -4,7 +4,7 @@
 use rt::clock::MonotonicTime;
 use wire::h2::Connection;
 
-use super::BackSettings;
+use super::ServerHttp2Settings;
 
 /// Time without a received byte from which the timeout of a request causes a PING.
 const SUSPECT_AFTER_NS: u64 = 1_000_000_000;
@@ -15,7 +15,7 @@ const LIMIT_PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirmore");
 
 /// Times of one connection, in nanoseconds of the core's clock.
 #[derive(Debug)]
-pub(super) struct BackTimers {
+pub(super) struct ServerHttp2Timers {
     ping_interval_ns: Option<u64>,
     ping_timeout_ns: u64,
     idle_timeout_ns: u64,
@@ -41,8 +41,8 @@ pub(super) enum TimerResult {
     PingLost,
 }
 
-impl BackTimers {
-    pub(super) fn new(settings: &BackSettings, now: MonotonicTime) -> Self {
+impl ServerHttp2Timers {
+    pub(super) fn new(settings: &ServerHttp2Settings, now: MonotonicTime) -> Self {
         Self {
             ping_interval_ns: settings.limits.ping_interval_ns,
             ping_timeout_ns: settings.limits.ping_timeout_ns,

@@ -9,10 +9,10 @@ use rt::byte_channel::{CHANNEL_BYTES, ChannelEnd, ReadyQueue};
 use server_shell::h2_timers::{StreamWait, WriteCheck};
 use wire::h2::{Connection, ErrorCode, FaultKind, Fields, RequestHead, StreamKey};
 
-use super::lane::{Lane, Turn};
 use super::output::Output;
 use super::ping::PingTimes;
 use super::response_head::LastHead;
+use super::stream_channel::{StreamChannel, Turn};
 use crate::client_stream::{H2Client, RejectedRequest};
 use crate::core::{Core, PollContext};
 use crate::metrics::{H2Count, H2Counters};
@@ -22,34 +22,34 @@ use crate::metrics::{H2Count, H2Counters};
 pub(crate) type StreamSpawner = fn(ChannelEnd, &Rc<H2Client>, Option<RejectedRequest>);
 
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(super) struct StreamChannels {
     client: Rc<H2Client>,
     spawn_stream: StreamSpawner,
-    /// Lanes with news from the engine, and those whose next frame may be sent.
+    /// Channels with news from the engine, and those whose next frame may be sent.
     ready: Rc<ReadyQueue>,
-    lanes: Vec<Lane>,
-    /// Lanes whose engine waits for a request.
+    channels: Vec<StreamChannel>,
+    /// Channels whose engine waits for a request.
     idle: Vec<u32>,
-    /// Lanes without a channel.
+    /// Entries without a channel.
     closed: Vec<u32>,
-    lane_of_slot: Vec<u32>,
+    channel_of_slot: Vec<u32>,
     in_use: usize,
     last_head: LastHead,
 }
 
-/// Mark of a slot without a lane.
-const NO_LANE: u32 = u32::MAX;
+/// Mark of a slot without a channel.
+const NO_CHANNEL: u32 = u32::MAX;
 
-impl Lanes {
+impl StreamChannels {
     pub(super) fn new(client: Rc<H2Client>, spawn_stream: StreamSpawner) -> Self {
         Self {
             client,
             spawn_stream,
             ready: ReadyQueue::new(),
-            lanes: Vec::new(),
+            channels: Vec::new(),
             idle: Vec::new(),
             closed: Vec::new(),
-            lane_of_slot: Vec::new(),
+            channel_of_slot: Vec::new(),
             in_use: 0,
             last_head: LastHead::default(),
         }
@@ -101,17 +101,17 @@ impl Lanes {
         is_end: bool,
     ) {
         self.count_begin(ctx.core);
-        let number = self.take_idle().unwrap_or_else(|| self.open_lane(ctx.core, None));
+        let number = self.take_idle().unwrap_or_else(|| self.open_channel(ctx.core, None));
         self.assign(stream, number);
-        self.lanes[number as usize].begin(stream, head, is_end, &mut ctx.work.rng);
+        self.channels[number as usize].begin(stream, head, is_end, &mut ctx.work.rng);
     }
 
     /// Begins a stream whose request the engine rejects.
     pub(super) fn reject_request(&mut self, core: &Core, stream: StreamKey, rejected: RejectedRequest) {
         self.count_begin(core);
-        let number = self.open_lane(core, Some(rejected));
+        let number = self.open_channel(core, Some(rejected));
         self.assign(stream, number);
-        self.lanes[number as usize].begin_rejected(stream);
+        self.channels[number as usize].begin_rejected(stream);
     }
 
     fn count_begin(&mut self, core: &Core) {
@@ -126,31 +126,31 @@ impl Lanes {
         core.load.h2_streams.set(core.load.h2_streams.get() - 1);
     }
 
-    /// Takes a lane whose engine waits for a request.
+    /// Takes a channel whose engine waits for a request.
     fn take_idle(&mut self) -> Option<u32> {
         while let Some(number) = self.idle.pop() {
-            let lane = &mut self.lanes[number as usize];
-            if lane.is_usable() {
+            let channel = &mut self.channels[number as usize];
+            if channel.is_usable() {
                 return Some(number);
             }
-            lane.finish(false);
+            channel.finish(false);
             self.closed.push(number);
         }
         None
     }
 
     /// Opens a channel, and starts the engine at its other end.
-    fn open_lane(&mut self, core: &Core, rejected: Option<RejectedRequest>) -> u32 {
+    fn open_channel(&mut self, core: &Core, rejected: Option<RejectedRequest>) -> u32 {
         let (engine, end) = core.memory.channel_buffers.open(CHANNEL_BYTES, self.client.addresses);
         let number = match self.closed.pop() {
             Some(number) => number,
-            None => self.lanes.len() as u32,
+            None => self.channels.len() as u32,
         };
         end.register(&self.ready, number);
-        let lane = Lane::new(number, end);
-        match self.lanes.get_mut(number as usize) {
-            Some(slot) => *slot = lane,
-            None => self.lanes.push(lane),
+        let channel = StreamChannel::new(number, end);
+        match self.channels.get_mut(number as usize) {
+            Some(slot) => *slot = channel,
+            None => self.channels.push(channel),
         }
         (self.spawn_stream)(engine, &self.client, rejected);
         number
@@ -158,23 +158,23 @@ impl Lanes {
 
     fn assign(&mut self, stream: StreamKey, number: u32) {
         let slot = stream.slot as usize;
-        if self.lane_of_slot.len() <= slot {
-            self.lane_of_slot.resize(slot + 1, NO_LANE);
+        if self.channel_of_slot.len() <= slot {
+            self.channel_of_slot.resize(slot + 1, NO_CHANNEL);
         }
-        self.lane_of_slot[slot] = number;
+        self.channel_of_slot[slot] = number;
     }
 
     fn find(&self, stream: StreamKey) -> Option<u32> {
-        let number = *self.lane_of_slot.get(stream.slot as usize)?;
-        let lane = self.lanes.get(number as usize)?;
-        (lane.stream() == Some(stream)).then_some(number)
+        let number = *self.channel_of_slot.get(stream.slot as usize)?;
+        let channel = self.channels.get(number as usize)?;
+        (channel.stream() == Some(stream)).then_some(number)
     }
 
     /// Passes on content of a request. Returns false if nobody reads it.
     pub(super) fn write_body(&mut self, stream: StreamKey, bytes: &[u8], is_end: bool) -> bool {
         match self.find(stream) {
             Some(number) => {
-                let is_read = self.lanes[number as usize].write_body(bytes, is_end);
+                let is_read = self.channels[number as usize].write_body(bytes, is_end);
                 self.serve_if_over(number);
                 is_read
             }
@@ -184,7 +184,7 @@ impl Lanes {
 
     /// Serves a stream that waits only for the end of its request, once that has come.
     fn serve_if_over(&self, number: u32) {
-        if self.lanes[number as usize].is_over() {
+        if self.channels[number as usize].is_over() {
             self.ready.push(number);
         }
     }
@@ -192,7 +192,7 @@ impl Lanes {
     /// Passes on the trailer section of a request.
     pub(super) fn write_trailers(&mut self, stream: StreamKey, fields: &Fields<'_>) {
         if let Some(number) = self.find(stream) {
-            self.lanes[number as usize].write_trailers(fields);
+            self.channels[number as usize].write_trailers(fields);
             self.serve_if_over(number);
         }
     }
@@ -213,7 +213,7 @@ impl Lanes {
             None => counters.count_reset_received(code),
         });
         if let Some(number) = self.find(stream) {
-            self.lanes[number as usize].reset();
+            self.channels[number as usize].reset();
             self.closed.push(number);
             self.count_end(core);
         }
@@ -228,8 +228,8 @@ impl Lanes {
 
     /// Lets all streams send again.
     pub(super) fn resume_all(&mut self) {
-        for (number, lane) in (0..).zip(&self.lanes) {
-            if lane.stream().is_some() {
+        for (number, channel) in (0..).zip(&self.channels) {
+            if channel.stream().is_some() {
                 self.ready.push(number);
             }
         }
@@ -243,28 +243,29 @@ impl Lanes {
         output: &mut Output,
     ) -> bool {
         let Some(number) = self.ready.pop() else { return false };
-        let Some(lane) = self.lanes.get_mut(number as usize) else { return true };
-        if lane.stream().is_none() {
+        let Some(channel) = self.channels.get_mut(number as usize) else { return true };
+        if channel.stream().is_none() {
             // The engine may have closed an unused connection.
             if let Some(at) = self.idle.iter().position(|idle| *idle == number)
-                && !lane.is_usable()
+                && !channel.is_usable()
             {
-                lane.finish(false);
+                channel.finish(false);
                 self.idle.swap_remove(at);
                 self.closed.push(number);
             }
             return true;
         }
-        let sent_before = lane.sent_bytes;
-        let turn = lane.serve(connection, output, (&self.client.settings.plan.limits, &mut self.last_head));
-        if lane.sent_bytes != sent_before {
-            lane.sent_until = output.total_queued(connection);
+        let sent_before = channel.sent_bytes;
+        let turn =
+            channel.serve(connection, output, (&self.client.settings.plan.limits, &mut self.last_head));
+        if channel.sent_bytes != sent_before {
+            channel.sent_until = output.total_queued(connection);
         }
         match turn {
             Turn::Waiting => {}
             Turn::More => self.ready.push(number),
             Turn::Over { keeps_engine, reset } => {
-                lane.finish(keeps_engine);
+                channel.finish(keeps_engine);
                 if keeps_engine { &mut self.idle } else { &mut self.closed }.push(number);
                 self.count_end(core);
                 if let Some(code) = reset {
@@ -276,26 +277,26 @@ impl Lanes {
     }
 
     pub(super) fn received(&self, number: u32) -> Option<Ref<'_, [u8]>> {
-        self.lanes.get(number as usize)?.received()
+        self.channels.get(number as usize)?.received()
     }
 
-    /// Consumes bytes of a lane that were written.
+    /// Consumes bytes of a channel that were written.
     pub(super) fn consume_deferred(&mut self, number: u32) {
-        if let Some(lane) = self.lanes.get_mut(number as usize) {
-            lane.consume_deferred();
+        if let Some(channel) = self.channels.get_mut(number as usize) {
+            channel.consume_deferred();
         }
     }
 
     /// Checks all streams, and resets those whose windows the client keeps closed.
     pub(super) fn reset_stalled(&mut self, core: &Core, connection: &mut Connection, check: &mut WriteCheck) {
-        for number in 0..self.lanes.len() {
-            let lane = &mut self.lanes[number];
-            let Some(stream) = lane.stream() else { continue };
-            if lane.check_progress(check, connection.stream_send_window(stream)) == StreamWait::Stalled {
-                lane.note_stalled();
-                lane.reset();
+        for number in 0..self.channels.len() {
+            let channel = &mut self.channels[number];
+            let Some(stream) = channel.stream() else { continue };
+            if channel.check_progress(check, connection.stream_send_window(stream)) == StreamWait::Stalled {
+                channel.note_stalled();
+                channel.reset();
                 connection.reset(stream, ErrorCode::CANCEL);
-                // Lanes have numbers of 32 bits.
+                // Channels have numbers of 32 bits.
                 self.closed.push(number as u32);
                 self.count_end(core);
                 self.count(|counters| counters.count_reset_sent(ErrorCode::CANCEL));
@@ -305,20 +306,20 @@ impl Lanes {
 
     /// Lets the engines report the end of their requests as a timeout of the client.
     pub(super) fn note_stalled(&self) {
-        self.lanes.iter().for_each(Lane::note_stalled);
+        self.channels.iter().for_each(StreamChannel::note_stalled);
     }
 
     /// Closes the unused channels.
     pub(super) fn close_idle(&mut self) {
         self.last_head.clear();
         for number in std::mem::take(&mut self.idle) {
-            self.lanes[number as usize].finish(false);
+            self.channels[number as usize].finish(false);
             self.closed.push(number);
         }
         if self.in_use == 0 {
-            self.lanes = Vec::new();
+            self.channels = Vec::new();
             self.closed = Vec::new();
-            self.lane_of_slot = Vec::new();
+            self.channel_of_slot = Vec::new();
             while self.ready.pop().is_some() {}
             self.ready.shrink();
         }
@@ -326,8 +327,8 @@ impl Lanes {
 
     /// Aborts all requests.
     pub(super) fn reset_all(&mut self, core: &Core) {
-        for lane in &mut self.lanes {
-            lane.reset();
+        for channel in &mut self.channels {
+            channel.reset();
         }
         core.load.h2_streams.set(core.load.h2_streams.get() - std::mem::take(&mut self.in_use));
     }

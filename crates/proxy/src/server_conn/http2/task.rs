@@ -1,11 +1,11 @@
 //! The task of one HTTP/2 connection to a server: it owns the socket and the state of HTTP/2, and
-//! moves bytes between them and the virtual connections.
+//! moves bytes between them and the stream connections.
 //!
 //! ```text
-//! engine -> channel -> BackStream::serve ----> Connection::output -> socket
-//! engine <- channel <- BackStream::receive <-- Connection::next_event <- socket
+//! engine -> channel -> ServerHttp2Stream::serve ----> Connection::output -> socket
+//! engine <- channel <- ServerHttp2Stream::receive <-- Connection::next_event <- socket
 //! ```
-//! One poll serves all virtual connections with news, writes once, and handles all events of a read.
+//! One poll serves all stream connections with news, writes once, and handles all events of a read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,14 +18,14 @@ use rt::stream::Stream;
 use rt::tls::TlsFault;
 use wire::h2::{Config, Connection, ErrorCode, Event, FaultKind, INPUT_BYTES_MIN, Role, StreamKey};
 
-use super::conn::{BackConn, StreamTable};
+use super::conn::{ServerHttp2Conn, StreamTable};
 use super::events::After;
 use super::request_limit::LimitEvidence;
-use super::stream::{BackStream, Next, StreamEnd};
-use super::timers::{BackTimers, TimerResult};
-use super::{BackSettings, ServerConnections};
+use super::stream::{Next, ServerHttp2Stream, StreamEnd};
+use super::timers::{ServerHttp2Timers, TimerResult};
+use super::{ServerConnections, ServerHttp2Settings};
 use crate::dial::ConnectError;
-use crate::metrics::h2_back_counters::{BackCounters, code_index, count};
+use crate::metrics::server_http2_counters::{ServerHttp2Counters, code_index, count};
 use crate::server_conn::CoreServices;
 
 /// Maximum number of reads in one poll before other tasks get their turn: the engine takes what was read
@@ -41,25 +41,25 @@ const HEAD_BYTES_MAX: usize = 256 * 1024;
 
 /// The task of one connection.
 #[derive(Debug)]
-pub(super) struct Mux<C> {
+pub(super) struct ConnectionTask<C> {
     core: Rc<C>,
     server: Weak<ServerConnections>,
-    settings: Rc<BackSettings>,
-    shared: Rc<BackConn>,
+    settings: Rc<ServerHttp2Settings>,
+    shared: Rc<ServerHttp2Conn>,
     socket: Stream,
     wire: Connection,
     /// Start of a frame whose rest has not arrived.
     incomplete: Vec<u8>,
     /// True if `incomplete` has complete frames, which are handled before anything is read.
     has_unhandled: bool,
-    /// Virtual connection of each slot of a stream.
+    /// Stream connection of each slot of a stream.
     numbers: Vec<u32>,
-    /// Virtual connections whose requests wait until the server accepts another stream.
+    /// Stream connections whose requests wait until the server accepts another stream.
     waiting_for_stream: VecDeque<u32>,
-    /// Virtual connections whose requests wait until output is written.
+    /// Stream connections whose requests wait until output is written.
     waiting_for_output: Vec<u32>,
     has_settings: bool,
-    timers: BackTimers,
+    timers: ServerHttp2Timers,
     deadline: Option<Deadline>,
 }
 
@@ -98,19 +98,19 @@ impl ConnectionEnd {
     }
 }
 
-impl<C: CoreServices> Mux<C> {
+impl<C: CoreServices> ConnectionTask<C> {
     /// Creates the task for a connected socket.
     pub(super) fn new(
         core: Rc<C>,
         server: Weak<ServerConnections>,
-        settings: Rc<BackSettings>,
+        settings: Rc<ServerHttp2Settings>,
         socket: Stream,
     ) -> Self {
         let config = wire_config(&settings);
         let now = core.now();
         Self {
             server,
-            shared: BackConn::new(config.connection_window_bytes),
+            shared: ServerHttp2Conn::new(config.connection_window_bytes),
             socket,
             wire: Connection::new(Role::Client, &config),
             incomplete: Vec::new(),
@@ -119,14 +119,14 @@ impl<C: CoreServices> Mux<C> {
             waiting_for_stream: VecDeque::new(),
             waiting_for_output: Vec::new(),
             has_settings: false,
-            timers: BackTimers::new(&settings, now),
+            timers: ServerHttp2Timers::new(&settings, now),
             deadline: None,
             core,
             settings,
         }
     }
 
-    pub(super) fn shared(&self) -> &Rc<BackConn> {
+    pub(super) fn shared(&self) -> &Rc<ServerHttp2Conn> {
         &self.shared
     }
 
@@ -190,7 +190,7 @@ impl<C: CoreServices> Mux<C> {
         }
     }
 
-    /// Serves the virtual connections with news, and those that can have a stream now.
+    /// Serves the stream connections with news, and those that can have a stream now.
     fn serve_streams(&mut self) {
         let shared = Rc::clone(&self.shared);
         if !self.waiting_for_stream.is_empty() {
@@ -246,7 +246,7 @@ impl<C: CoreServices> Mux<C> {
         }
     }
 
-    /// Removes a virtual connection. A stream in progress is cancelled.
+    /// Removes a stream connection. A stream in progress is cancelled.
     fn remove(&mut self, streams: &mut StreamTable, number: u32) {
         let Some(mut stream) = streams.remove(number) else { return };
         self.shared.has_freed.set(true);
@@ -260,10 +260,11 @@ impl<C: CoreServices> Mux<C> {
         }
     }
 
-    /// Removes idle virtual connections until at most `max` are left.
+    /// Removes idle stream connections until at most `max` are left.
     fn remove_idle(&mut self, streams: &mut StreamTable, max: usize) {
         let surplus = streams.len().saturating_sub(max);
-        let is_idle = |(number, stream): (u32, &mut BackStream)| stream.open.is_none().then_some(number);
+        let is_idle =
+            |(number, stream): (u32, &mut ServerHttp2Stream)| stream.open.is_none().then_some(number);
         let idle: Vec<u32> = streams.iter_mut().filter_map(is_idle).take(surplus).collect();
         for number in idle {
             self.remove(streams, number);
@@ -277,7 +278,7 @@ impl<C: CoreServices> Mux<C> {
         }
     }
 
-    fn with_counters(&self, update: impl FnOnce(&BackCounters)) {
+    fn with_counters(&self, update: impl FnOnce(&ServerHttp2Counters)) {
         if let Some(server) = self.server.upgrade() {
             server.update_counters(update);
         }
@@ -526,12 +527,12 @@ impl<C: CoreServices> Mux<C> {
     }
 }
 
-/// Returns the virtual connection whose current stream is `key`.
+/// Returns the stream connection whose current stream is `key`.
 fn find<'t>(
     numbers: &[u32],
     streams: &'t mut StreamTable,
     key: StreamKey,
-) -> Option<(u32, &'t mut BackStream)> {
+) -> Option<(u32, &'t mut ServerHttp2Stream)> {
     let number = *numbers.get(key.slot as usize)?;
     let stream = streams.get_mut(number)?;
     let is_current = stream.open.as_ref().is_some_and(|open| open.key == key);
@@ -539,7 +540,7 @@ fn find<'t>(
 }
 
 /// Returns the settings of the proxy's end.
-fn wire_config(settings: &BackSettings) -> Config {
+fn wire_config(settings: &ServerHttp2Settings) -> Config {
     let defaults = Config::default();
     let limits = &settings.limits;
     Config {

@@ -7,9 +7,9 @@ use rt::byte_channel::{ChannelEnd, ReceiveState};
 use wire::h2::{Connection, ErrorCode, StreamKey};
 use wire::{BodyDecoder, Framing, Limits, RequestKind};
 
-use super::lane::{Lane, RequestProgress, ResponseProgress, Turn};
 use super::output::Output;
 use super::response_head::{EngineHead, LastHead, is_empty, write_lines};
+use super::stream_channel::{RequestProgress, ResponseProgress, StreamChannel, Turn};
 
 /// Maximum content that a stream sends before the next one: one frame.
 const TURN_BYTES: usize = 16 * 1024;
@@ -23,7 +23,7 @@ struct SentContent {
     is_deferred: bool,
 }
 
-impl Lane {
+impl StreamChannel {
     /// Passes on the response, at most one frame of content.
     pub(super) fn serve(
         &mut self,

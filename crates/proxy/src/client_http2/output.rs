@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use rt::stream::Stream;
 use wire::h2::{Connection, StreamKey};
 
-use super::lanes::Lanes;
+use super::stream_channels::StreamChannels;
 
 /// Minimum content that is not copied.
 const SEGMENT_BYTES_MIN: usize = 4 * 1024;
@@ -26,8 +26,8 @@ const WRITTEN_BYTES_MAX: usize = 64 * 1024;
 /// Content of a DATA frame that is still in its channel.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
-    lane: u32,
-    /// Position in the received bytes of the lane.
+    channel: u32,
+    /// Position in the received bytes of the channel.
     start: usize,
     len: usize,
     /// Length of the output before it.
@@ -62,13 +62,13 @@ impl Output {
         connection.output().len() - self.written + self.segment_bytes
     }
 
-    /// Sends content that begins at `start` in the received bytes of a lane, and does not end the message.
+    /// Sends content that begins at `start` in the received bytes of a channel, and does not end the message.
     /// Returns true if it is written from there.
     pub(super) fn send_data(
         &mut self,
         connection: &mut Connection,
         stream: StreamKey,
-        (lane, start): (u32, usize),
+        (channel, start): (u32, usize),
         bytes: &[u8],
     ) -> bool {
         if bytes.len() < SEGMENT_BYTES_MIN || self.segments.len() == SEGMENTS_MAX {
@@ -80,7 +80,7 @@ impl Output {
         let len = connection.send_data_header(stream, bytes.len());
         // A turn is not longer than the smallest frame that a client may allow, nor than its window.
         debug_assert_eq!(len, bytes.len());
-        self.segments.push(Segment { lane, start, len, output_len: connection.output().len() });
+        self.segments.push(Segment { channel, start, len, output_len: connection.output().len() });
         self.segment_bytes += len;
         true
     }
@@ -91,12 +91,12 @@ impl Output {
         cx: &mut Context<'_>,
         stream: &mut Stream,
         connection: &mut Connection,
-        lanes: &mut Lanes,
+        channels: &mut StreamChannels,
     ) -> Poll<io::Result<()>> {
         if !self.segments.is_empty() {
-            let result = self.write_segments(cx, stream, connection.output(), lanes);
+            let result = self.write_segments(cx, stream, connection.output(), channels);
             for segment in self.segments.drain(..) {
-                lanes.consume_deferred(segment.lane);
+                channels.consume_deferred(segment.channel);
             }
             self.segment_bytes = 0;
             ready!(result)?;
@@ -125,10 +125,10 @@ impl Output {
         cx: &mut Context<'_>,
         stream: &mut Stream,
         output: &mut Vec<u8>,
-        lanes: &Lanes,
+        channels: &StreamChannels,
     ) -> Poll<io::Result<()>> {
         let contents: [Option<Ref<'_, [u8]>>; SEGMENTS_MAX] =
-            std::array::from_fn(|at| lanes.received(self.segments.get(at)?.lane));
+            std::array::from_fn(|at| channels.received(self.segments.get(at)?.channel));
         let mut slices = [IoSlice::new(&[]); 2 * SEGMENTS_MAX + 1];
         let mut position = self.written;
         for (at, (segment, content)) in self.segments.iter().zip(&contents).enumerate() {

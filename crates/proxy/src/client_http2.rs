@@ -4,22 +4,22 @@
 //! ```text
 //!            frames                      channels
 //!  socket <--------> wire::Connection <-----------> one Conn per stream -> exchange
-//!                         Front          Lanes
+//!                         ClientHttp2          StreamChannels
 //! ```
-//! `lane` is one stream with its channel, `lanes` the table of them. `shutdown` announces the end of the
+//! `stream_channel` is one stream with its channel, `stream_channels` the table of them. `shutdown` announces the end of the
 //! connection, `timeouts` has its timeouts.
 //!
 //! One poll has a few rounds. Each reads at most [`READS_MAX`] times, then passes on responses: at most
 //! one frame of each stream in turn, until [`OUTPUT_BYTES_MAX`] wait to be written, and then writes them
 //! all at once.
 
-mod lane;
-mod lanes;
 mod output;
 mod ping;
 mod response;
 mod response_head;
 mod shutdown;
+mod stream_channel;
+mod stream_channels;
 mod timeouts;
 mod websocket_key;
 
@@ -35,11 +35,11 @@ use crate::core::{Core, PollContext};
 use crate::metrics::H2Count;
 use crate::profile::ProfilePhase;
 use crate::session::SessionState;
-use lanes::Lanes;
-pub(crate) use lanes::StreamSpawner;
 use output::Output;
 use ping::PingState;
 use shutdown::Shutdown;
+use stream_channels::StreamChannels;
+pub(crate) use stream_channels::StreamSpawner;
 
 const READS_MAX: u32 = 2;
 /// Maximum number of times that a poll fills and writes the output, before other tasks run.
@@ -54,9 +54,9 @@ const OUTPUT_BYTES_KEPT: usize = 1024;
 
 /// State of a client's HTTP/2 connection.
 #[derive(Debug)]
-pub(crate) struct Front {
+pub(crate) struct ClientHttp2 {
     connection: Connection,
-    lanes: Lanes,
+    channels: StreamChannels,
     output: Output,
     shutdown: Shutdown,
     /// True if received bytes may be processed without reading more.
@@ -79,7 +79,7 @@ pub(crate) struct Front {
 
 /// Fate of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrontOutcome {
+pub(crate) enum ClientHttp2Outcome {
     /// It is closed after the client had time to read the last frames.
     Linger,
     Close,
@@ -97,7 +97,7 @@ enum FollowUp {
     Pong(u64),
 }
 
-impl Front {
+impl ClientHttp2 {
     /// Begins HTTP/2; `None` if the listener does not support it. Received bytes are in the client's
     /// buffer. `spawn_stream` starts the engine of a stream.
     pub(crate) fn new(client: &mut ClientStream, spawn_stream: StreamSpawner) -> Option<Self> {
@@ -110,7 +110,7 @@ impl Front {
         connections.set(connections.get() + 1);
         Some(Self {
             connection,
-            lanes: Lanes::new(shared, spawn_stream),
+            channels: StreamChannels::new(shared, spawn_stream),
             output: Output::default(),
             shutdown: Shutdown::default(),
             has_unprocessed: !client.buffered.is_empty(),
@@ -135,12 +135,12 @@ impl Front {
 
     /// Returns the number of streams that the client has opened.
     pub(crate) fn request_count(&self) -> u32 {
-        self.lanes.request_count()
+        self.channels.request_count()
     }
 
     /// Notes that an operator closes the connection.
     pub(crate) fn note_killed(&self) {
-        self.lanes.note_killed();
+        self.channels.note_killed();
     }
 
     /// Moves everything that can move. Ready: the connection is over.
@@ -149,23 +149,23 @@ impl Front {
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         input: &mut [u8],
-    ) -> Poll<FrontOutcome> {
+    ) -> Poll<ClientHttp2Outcome> {
         let core = ctx.core;
-        self.lanes.register_waker(ctx.cx.waker());
+        self.channels.register_waker(ctx.cx.waker());
         self.head_bytes = 0;
         self.announce_shutdown_if_due(core, client);
         for _ in 0..ROUNDS_MAX {
             let reading = self.read(ctx, client, input);
             // Then nothing wakes this task for what is left of the input, except for the write.
             let waits_for_write = self.connection.is_output_full();
-            self.serve_lanes(core);
+            self.serve_channels(core);
             let writing = self.flush(ctx.cx, client);
             self.count_busy(core);
             if let Some(end) = self.end_of(&reading, &writing) {
                 return Poll::Ready(end);
             }
             let is_blocked = writing.is_pending();
-            if reading.is_pending() && (is_blocked || !waits_for_write && !self.lanes.has_ready()) {
+            if reading.is_pending() && (is_blocked || !waits_for_write && !self.channels.has_ready()) {
                 return self.wait(ctx, client);
             }
             self.announce_shutdown_if_due(core, client);
@@ -183,20 +183,20 @@ impl Front {
         &mut self,
         reading: &Poll<Result<(), ReadEnd>>,
         writing: &Poll<std::io::Result<()>>,
-    ) -> Option<FrontOutcome> {
+    ) -> Option<ClientHttp2Outcome> {
         match (reading, writing) {
             (_, Poll::Ready(Err(_))) | (Poll::Ready(Err(ReadEnd::Gone | ReadEnd::Eof)), _) => {
-                Some(FrontOutcome::Close)
+                Some(ClientHttp2Outcome::Close)
             }
             // The last frame is GOAWAY. A client that does not read it is not waited for.
             (Poll::Ready(Err(ReadEnd::Fault(fault))), _) => {
-                self.lanes.count(|counters| {
+                self.channels.count(|counters| {
                     counters.count_fault(*fault);
                     counters.count_goaway_sent(fault.error_code());
                 });
-                Some(FrontOutcome::Linger)
+                Some(ClientHttp2Outcome::Linger)
             }
-            (_, Poll::Ready(Ok(()))) if self.is_finished() => Some(FrontOutcome::Linger),
+            (_, Poll::Ready(Ok(()))) if self.is_finished() => Some(ClientHttp2Outcome::Linger),
             _ => None,
         }
     }
@@ -263,7 +263,7 @@ impl Front {
             let (bytes, event) = self.connection.next_event(&input[used..])?;
             used += bytes;
             let Some(event) = event else { return Ok(used) };
-            let follow_up = handle_event(&mut self.lanes, ctx, event);
+            let follow_up = handle_event(&mut self.channels, ctx, event);
             match follow_up {
                 FollowUp::None => {}
                 FollowUp::CountHead => self.head_bytes += self.connection.last_head_bytes(),
@@ -274,23 +274,23 @@ impl Front {
     }
 
     /// Passes on responses, one frame of each stream in turn.
-    fn serve_lanes(&mut self, core: &Core) {
+    fn serve_channels(&mut self, core: &Core) {
         let _section = core.profile.enter(ProfilePhase::ForwardResponse);
-        let Self { connection, lanes, output, .. } = self;
+        let Self { connection, channels, output, .. } = self;
         while output.unwritten_bytes(connection) < OUTPUT_BYTES_MAX
-            && lanes.serve_next(core, connection, output)
+            && channels.serve_next(core, connection, output)
         {}
     }
 
     /// Writes the output. Pending: the socket does not accept all of it.
     fn flush(&mut self, cx: &mut Context<'_>, client: &mut ClientStream) -> Poll<std::io::Result<()>> {
-        let Self { connection, lanes, output, .. } = self;
-        output.poll_write(cx, &mut client.stream, connection, lanes)
+        let Self { connection, channels, output, .. } = self;
+        output.poll_write(cx, &mut client.stream, connection, channels)
     }
 
     /// Counts the connection as busy while it has streams.
     fn count_busy(&mut self, core: &Core) {
-        let is_busy = self.lanes.in_use() > 0;
+        let is_busy = self.channels.in_use() > 0;
         if is_busy != std::mem::replace(&mut self.is_busy, is_busy) {
             let busy = core.load.h2_busy.get();
             core.load.h2_busy.set(if is_busy { busy + 1 } else { busy - 1 });
@@ -299,13 +299,13 @@ impl Front {
 
     /// Returns what the timers depend on.
     fn load(&mut self) -> H2Load {
-        H2Load { has_streams: self.lanes.in_use() > 0, has_unsent: !self.connection.output().is_empty() }
+        H2Load { has_streams: self.channels.in_use() > 0, has_unsent: !self.connection.output().is_empty() }
     }
 
     /// Closes what an idle connection does not need.
     fn shrink(&mut self) {
         self.holds_memory = false;
-        self.lanes.close_idle();
+        self.channels.close_idle();
         let output = self.connection.output();
         if output.is_empty() && output.capacity() > OUTPUT_BYTES_KEPT {
             *output = Vec::new();
@@ -324,44 +324,44 @@ enum ReadEnd {
     Fault(FaultKind),
 }
 
-fn handle_event(lanes: &mut Lanes, ctx: &mut PollContext<'_, '_>, event: Event<'_>) -> FollowUp {
+fn handle_event(channels: &mut StreamChannels, ctx: &mut PollContext<'_, '_>, event: Event<'_>) -> FollowUp {
     let core = ctx.core;
     match event {
         Event::Request { stream, head, is_end } => {
-            lanes.begin_request(ctx, stream, &head, is_end);
+            channels.begin_request(ctx, stream, &head, is_end);
             return FollowUp::CountHead;
         }
         Event::RejectedRequest { stream, refusal, request_line } => {
-            lanes.reject_request(
+            channels.reject_request(
                 core,
                 stream,
                 RejectedRequest { refusal, request_line: request_line.into() },
             );
         }
         Event::Data { stream, bytes, is_end } => {
-            if !lanes.write_body(stream, bytes, is_end) {
+            if !channels.write_body(stream, bytes, is_end) {
                 return FollowUp::Discard(stream, bytes.len());
             }
         }
         Event::Trailers { stream, fields } => {
-            lanes.write_trailers(stream, &fields);
+            channels.write_trailers(stream, &fields);
             return FollowUp::CountHead;
         }
-        Event::Reset { stream, code, fault, .. } => lanes.handle_reset(core, stream, code, fault),
-        Event::StreamWritable(stream) => lanes.resume(stream),
-        Event::ConnectionWritable => lanes.resume_all(),
+        Event::Reset { stream, code, fault, .. } => channels.handle_reset(core, stream, code, fault),
+        Event::StreamWritable(stream) => channels.resume(stream),
+        Event::ConnectionWritable => channels.resume_all(),
         Event::Pong(payload) => return FollowUp::Pong(payload),
-        Event::GoAway { code, .. } => lanes.count(|counters| counters.count_goaway_received(code)),
+        Event::GoAway { code, .. } => channels.count(|counters| counters.count_goaway_received(code)),
         // A server neither gets responses nor opens streams.
         Event::Response { .. } | Event::SettingsChanged => {}
     }
     FollowUp::None
 }
 
-impl Drop for Front {
+impl Drop for ClientHttp2 {
     fn drop(&mut self) {
-        let core = Rc::clone(self.lanes.core());
-        self.lanes.reset_all(&core);
+        let core = Rc::clone(self.channels.core());
+        self.channels.reset_all(&core);
         self.count_busy(&core);
         core.load.h2_connections.set(core.load.h2_connections.get() - 1);
     }

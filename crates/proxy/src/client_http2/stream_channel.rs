@@ -19,7 +19,7 @@ const HEAD_BYTES: usize = 512;
 
 /// A channel to the engine, and the stream that uses it.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct StreamChannel {
     pub(super) number: u32,
     pub(super) end: Option<ChannelEnd>,
     pub(super) stream: Option<StreamKey>,
@@ -82,7 +82,7 @@ pub(super) enum Turn {
     },
 }
 
-impl Lane {
+impl StreamChannel {
     pub(super) fn new(number: u32, end: ChannelEnd) -> Self {
         Self {
             number,

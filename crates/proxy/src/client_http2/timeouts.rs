@@ -8,7 +8,7 @@ use server_shell::h2_timers::{H2Timeout, H2Timeouts, OutputProgress, WriteCheck}
 use server_shell::progress::ProgressRule;
 
 use super::ping::PingCheck;
-use super::{Front, FrontOutcome};
+use super::{ClientHttp2, ClientHttp2Outcome};
 use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::core::PollContext;
 use crate::metrics::H2Count;
@@ -18,14 +18,14 @@ const PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirping");
 /// Time without streams after which a connection frees what it does not need.
 const SHRINK_NS: u64 = 300_000_000;
 
-impl Front {
+impl ClientHttp2 {
     /// Waits for the client or the engine, unless a timeout has expired.
     pub(super) fn wait(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-    ) -> Poll<FrontOutcome> {
-        let is_settled = self.timers.is_settled() && self.lanes.in_use() > 0;
+    ) -> Poll<ClientHttp2Outcome> {
+        let is_settled = self.timers.is_settled() && self.channels.in_use() > 0;
         if is_settled && !self.shutdown.is_announced() && !client.is_deadline_expired() {
             return Poll::Pending;
         }
@@ -63,7 +63,7 @@ impl Front {
         let due = self.timers.update(timeouts, load, now);
         due.min(self.shrink_due())
             .min(self.shutdown.announced_until())
-            .min(self.pings.due(self.lanes.ping_times()))
+            .min(self.pings.due(self.channels.ping_times()))
     }
 
     fn shrink_due(&self) -> MonotonicTime {
@@ -80,10 +80,10 @@ impl Front {
         client: &mut ClientStream,
         timeouts: &H2Timeouts,
         now: MonotonicTime,
-    ) -> Option<FrontOutcome> {
+    ) -> Option<ClientHttp2Outcome> {
         let output_before = self.connection.output().len();
         match self.timers.expired(timeouts, now) {
-            Some(H2Timeout::Head) => return Some(self.end_now(ctx, client, FrontOutcome::Linger)),
+            Some(H2Timeout::Head) => return Some(self.end_now(ctx, client, ClientHttp2Outcome::Linger)),
             Some(H2Timeout::Idle) => self.announce_shutdown(ctx.core),
             None if self.shrink_due() <= now => self.shrink(),
             None => {}
@@ -92,15 +92,15 @@ impl Front {
             self.finish_announcement();
         }
         if self.timers.is_check_due(now) && self.is_stalled(ctx, client, timeouts, now) {
-            self.lanes.note_stalled();
-            return Some(self.end_now(ctx, client, FrontOutcome::Reset));
+            self.channels.note_stalled();
+            return Some(self.end_now(ctx, client, ClientHttp2Outcome::Reset));
         }
-        match self.pings.check(self.lanes.ping_times(), now) {
+        match self.pings.check(self.channels.ping_times(), now) {
             PingCheck::WaitUntil(_) => {}
             PingCheck::Send(_) => self.connection.ping(PING_PAYLOAD),
             PingCheck::Lost => {
-                self.lanes.count(|counters| counters.count(H2Count::PingsLost, 1));
-                return Some(self.end_now(ctx, client, FrontOutcome::Reset));
+                self.channels.count(|counters| counters.count(H2Count::PingsLost, 1));
+                return Some(self.end_now(ctx, client, ClientHttp2Outcome::Reset));
             }
         }
         if self.connection.output().len() > output_before || self.is_finished() {
@@ -129,7 +129,7 @@ impl Front {
         // Without the frames that reset streams below.
         let has_unsent = self.load().has_unsent;
         let mut check = WriteCheck::new(timeouts, output, now);
-        self.lanes.reset_stalled(ctx.core, &mut self.connection, &mut check);
+        self.channels.reset_stalled(ctx.core, &mut self.connection, &mut check);
         self.timers.is_connection_stalled(&check, has_unsent)
     }
 }

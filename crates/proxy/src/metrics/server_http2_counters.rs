@@ -12,7 +12,7 @@ const CODES: usize = 15;
 
 /// Counters since they were taken last.
 #[derive(Debug)]
-pub(crate) struct BackCounters {
+pub(crate) struct ServerHttp2Counters {
     /// Connections that began HTTP/2.
     pub(crate) opened: Cell<u64>,
     pub(crate) goaways: Cell<u64>,
@@ -29,7 +29,7 @@ pub(crate) struct BackCounters {
     pub(crate) faults: [Cell<u64>; FaultKind::ALL.len()],
 }
 
-impl Default for BackCounters {
+impl Default for ServerHttp2Counters {
     fn default() -> Self {
         Self {
             opened: Cell::default(),

@@ -10,7 +10,7 @@
 use rt::clock::MonotonicTime;
 use wire::h2::ErrorCode;
 
-use super::{Front, FrontOutcome};
+use super::{ClientHttp2, ClientHttp2Outcome};
 use crate::client_stream::{ClientStream, LINGER_TIMEOUT_NS};
 use crate::core::{Core, PollContext};
 
@@ -43,7 +43,7 @@ impl Shutdown {
     }
 }
 
-impl Front {
+impl ClientHttp2 {
     /// Announces the end of the connection if there is a reason for it.
     pub(super) fn announce_shutdown_if_due(&mut self, core: &Core, client: &ClientStream) {
         if self.shutdown.is_announced() {
@@ -51,8 +51,8 @@ impl Front {
         }
         let must_end = core.drain.is_draining.get()
             || client.is_listener_removed()
-            || client.is_rejected() && self.lanes.request_count() > 0
-            || client.requests_max().is_some_and(|max| self.lanes.request_count() >= max);
+            || client.is_rejected() && self.channels.request_count() > 0
+            || client.requests_max().is_some_and(|max| self.channels.request_count() >= max);
         if must_end {
             self.announce_shutdown(core);
         }
@@ -77,7 +77,7 @@ impl Front {
         if let Shutdown::Announced { .. } = self.shutdown {
             self.shutdown = Shutdown::Final;
             self.connection.go_away(ErrorCode::NO_ERROR, true);
-            self.lanes.count(|counters| counters.count_goaway_sent(ErrorCode::NO_ERROR));
+            self.channels.count(|counters| counters.count_goaway_sent(ErrorCode::NO_ERROR));
         }
     }
 
@@ -88,12 +88,12 @@ impl Front {
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        end: FrontOutcome,
-    ) -> FrontOutcome {
+        end: ClientHttp2Outcome,
+    ) -> ClientHttp2Outcome {
         if self.shutdown != Shutdown::Final {
             self.shutdown = Shutdown::Final;
             self.connection.go_away(ErrorCode::NO_ERROR, true);
-            self.lanes.count(|counters| counters.count_goaway_sent(ErrorCode::NO_ERROR));
+            self.channels.count(|counters| counters.count_goaway_sent(ErrorCode::NO_ERROR));
         }
         // The connection ends whether or not the client reads.
         let _ = self.flush(ctx.cx, client);
@@ -102,6 +102,6 @@ impl Front {
 
     /// Returns whether nothing is left to do.
     pub(super) fn is_finished(&self) -> bool {
-        self.lanes.in_use() == 0 && (self.shutdown == Shutdown::Final || self.is_half_closed)
+        self.channels.in_use() == 0 && (self.shutdown == Shutdown::Final || self.is_half_closed)
     }
 }
