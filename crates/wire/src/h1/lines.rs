@@ -1,7 +1,7 @@
 //! Splits the head of a message into its start line and its field lines (RFC 9112 §2.1), in one pass.
 //!
-//! It accepts exactly the complete heads in which `explain` finds no violation, and says nothing about other bytes:
-//! `explain` tells those that are incomplete from those that are wrong. The tests compare the two, and both with httparse.
+//! It accepts exactly the complete heads in which `explain` finds no violation. `explain` tells other bytes apart, unless they
+//! end in a name or a value: most parts of heads do. The tests compare the two, and both with httparse.
 //! Not for the meaning of the fields: see `fields` and `target`.
 
 use super::explain::{is_field_value, is_target_byte, is_token};
@@ -29,25 +29,28 @@ pub(super) struct ResponseLines<'b> {
     pub(super) head_len: usize,
 }
 
-/// Splits the head of a request at the start of `window`, and puts its fields, at most `headers_max`, into `slots`. `None`:
-/// it is not complete, or wrong.
+/// Bytes that are no complete head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsplit {
+    /// They are right, and end in the name or the value of a field.
+    InField,
+    /// They are incomplete or wrong.
+    Elsewhere,
+}
+
+/// Splits the head of a request at the start of `window`, and puts its fields, at most `headers_max`, into `slots`.
 #[inline]
 pub(super) fn split_request<'b>(
     window: &'b [u8],
     headers_max: usize,
     slots: &mut HeaderSlots<'b>,
-) -> Option<RequestLines<'b>> {
+) -> Result<RequestLines<'b>, Unsplit> {
+    let (start, rest) = split_request_line(window).ok_or(Unsplit::Elsewhere)?;
     let mut text = Text::new(window);
-    let (method, rest) = window.split_at_checked(token_len(window))?;
-    let rest = rest.strip_prefix(b" ")?;
-    let (target, rest) = rest.split_at_checked(target_len(rest))?;
-    let (version, rest) = split_version(rest.strip_prefix(b" ")?)?;
-    if method.is_empty() || target.is_empty() {
-        return None;
-    }
-    let (method, target) = (text.part(0, method.len()), text.part(method.len() + 1, target.len()));
-    let head_len = split_fields(&mut text, rest.strip_prefix(b"\r\n")?, headers_max, slots)?;
-    Some(RequestLines { method, target, version, head_len })
+    let (method, target) =
+        (text.part(0, start.method.len()), text.part(start.method.len() + 1, start.target.len()));
+    let head_len = split_fields(&mut text, rest, headers_max, slots)?;
+    Ok(RequestLines { method, target, version: start.version, head_len })
 }
 
 /// Splits the head of a response, as [`split_request`] does that of a request.
@@ -56,17 +59,45 @@ pub(super) fn split_response<'b>(
     window: &'b [u8],
     headers_max: usize,
     slots: &mut HeaderSlots<'b>,
-) -> Option<ResponseLines<'b>> {
-    let mut text = Text::new(window);
+) -> Result<ResponseLines<'b>, Unsplit> {
+    let (start, rest) = split_status_line(window).ok_or(Unsplit::Elsewhere)?;
+    let head_len = split_fields(&mut Text::new(window), rest, headers_max, slots)?;
+    let reason =
+        if start.reason.is_ascii() { std::str::from_utf8(start.reason).unwrap_or_default() } else { "" };
+    Ok(ResponseLines { version: start.version, status: start.status, reason, head_len })
+}
+
+struct RequestLine<'b> {
+    method: &'b [u8],
+    target: &'b [u8],
+    version: Version,
+}
+
+#[inline]
+fn split_request_line(window: &[u8]) -> Option<(RequestLine<'_>, &[u8])> {
+    let (method, rest) = window.split_at_checked(token_len(window))?;
+    let rest = rest.strip_prefix(b" ")?;
+    let (target, rest) = rest.split_at_checked(target_len(rest))?;
+    let (version, rest) = split_version(rest.strip_prefix(b" ")?)?;
+    let rest = rest.strip_prefix(b"\r\n")?;
+    (!method.is_empty() && !target.is_empty()).then_some((RequestLine { method, target, version }, rest))
+}
+
+struct StatusLine<'b> {
+    version: Version,
+    status: u16,
+    reason: &'b [u8],
+}
+
+#[inline]
+fn split_status_line(window: &[u8]) -> Option<(StatusLine<'_>, &[u8])> {
     let (version, rest) = split_version(window)?;
     let (status, rest) = split_status(rest.strip_prefix(b" ")?)?;
     let (reason, rest) = match rest.strip_prefix(b" ") {
         Some(rest) => rest.split_at_checked(value_len(rest))?,
         None => (&b""[..], rest),
     };
-    let head_len = split_fields(&mut text, rest.strip_prefix(b"\r\n")?, headers_max, slots)?;
-    let reason = if reason.is_ascii() { std::str::from_utf8(reason).unwrap_or_default() } else { "" };
-    Some(ResponseLines { version, status, reason, head_len })
+    Some((StatusLine { version, status, reason }, rest.strip_prefix(b"\r\n")?))
 }
 
 /// Splits field lines up to the empty line, and returns the length of the head with it.
@@ -76,23 +107,36 @@ fn split_fields<'b>(
     mut rest: &'b [u8],
     headers_max: usize,
     slots: &mut HeaderSlots<'b>,
-) -> Option<usize> {
+) -> Result<usize, Unsplit> {
     slots.clear();
     loop {
         if let Some(body) = rest.strip_prefix(b"\r\n") {
-            return Some(text.window.len() - body.len());
+            return Ok(text.window.len() - body.len());
         }
         let name_at = text.window.len() - rest.len();
-        let (name, after_name) = rest.split_at_checked(token_len(rest))?;
+        let (name, after_name) = rest.split_at_checked(token_len(rest)).ok_or(Unsplit::Elsewhere)?;
         if name.is_empty() || slots.len() >= headers_max {
-            return None;
+            return Err(Unsplit::Elsewhere);
         }
-        let from_value = without_blanks_before(after_name.strip_prefix(b":")?);
-        let (value, after_value) = from_value.split_at_checked(value_len(from_value))?;
-        rest = after_value.strip_prefix(b"\r\n")?;
+        let Some(from_colon) = after_name.strip_prefix(b":") else {
+            return Err(unsplit_before(after_name));
+        };
+        let from_value = without_blanks_before(from_colon);
+        let (value, after_value) =
+            from_value.split_at_checked(value_len(from_value)).ok_or(Unsplit::Elsewhere)?;
+        let Some(next_line) = after_value.strip_prefix(b"\r\n") else {
+            return Err(unsplit_before(after_value));
+        };
+        rest = next_line;
         let header = Header { name: text.part(name_at, name.len()), value: without_blanks_after(value) };
-        slots.try_push(header).ok()?;
+        slots.try_push(header).map_err(|_| Unsplit::Elsewhere)?;
     }
+}
+
+/// Classifies bytes that end before `rest`, which does not go on as a field line.
+#[cold]
+fn unsplit_before(rest: &[u8]) -> Unsplit {
+    if rest.is_empty() { Unsplit::InField } else { Unsplit::Elsewhere }
 }
 
 #[inline]

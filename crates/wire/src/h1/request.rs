@@ -7,7 +7,7 @@ use super::explain::{explain_request, is_target_too_long};
 use super::fields::FieldSemantics;
 use super::head::{Framing, HEADERS_CAP, Header, HeaderSlots, Parsed, RequestHead, Version};
 use super::limits::Limits;
-use super::lines::{RequestLines, split_request};
+use super::lines::{RequestLines, Unsplit, split_request};
 use super::refusal::{Refusal, RefusalKind};
 use super::target;
 
@@ -38,10 +38,10 @@ pub fn parse_request<'h, 'b>(
     };
     let window = &window[empty_len..];
     let headers_max = limits.headers_max.min(HEADERS_CAP);
-    let Some(lines) = split_request(window, headers_max, slots) else {
-        return incomplete_or_error(bytes, window, limits).map_err(reject);
+    let RequestLines { method, target, version, head_len } = match split_request(window, headers_max, slots) {
+        Ok(lines) => lines,
+        Err(unsplit) => return incomplete_or_error(bytes, window, limits, unsplit).map_err(reject),
     };
-    let RequestLines { method, target, version, head_len } = lines;
     // This check is first, because a part of this head was already refused for it.
     if target.len() > limits.target_bytes_max {
         return Err(reject(RefusalKind::TargetTooLong));
@@ -99,11 +99,16 @@ fn incomplete_or_error<'h, 'b>(
     bytes: &[u8],
     window: &[u8],
     limits: &Limits,
+    unsplit: Unsplit,
 ) -> Result<Parsed<RequestHead<'h, 'b>>, RefusalKind> {
     if is_target_too_long(window, limits.target_bytes_max) {
         return Err(RefusalKind::TargetTooLong);
     }
-    match explain_request(window, limits.headers_max.min(HEADERS_CAP)) {
+    let error = match unsplit {
+        Unsplit::InField => None,
+        Unsplit::Elsewhere => explain_request(window, limits.headers_max.min(HEADERS_CAP)),
+    };
+    match error {
         Some(kind) => Err(kind),
         None if bytes.len() >= limits.head_bytes_max => Err(RefusalKind::HeadTooLarge),
         None => Ok(Parsed::Incomplete),

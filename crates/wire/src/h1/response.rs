@@ -6,7 +6,7 @@ use super::explain::explain_response;
 use super::fields::FieldSemantics;
 use super::head::{Framing, HEADERS_CAP, Header, HeaderSlots, Parsed, RequestKind, ResponseHead};
 use super::limits::Limits;
-use super::lines::{ResponseLines, split_response};
+use super::lines::{ResponseLines, Unsplit, split_response};
 use super::refusal::{Refusal, RefusalKind};
 
 /// Parses the head of a response from the start of `bytes`. The framing of the response depends on the
@@ -30,10 +30,11 @@ pub fn parse_response<'h, 'b>(
     let reject = Refusal::from_server;
     let window = &bytes[..bytes.len().min(limits.head_bytes_max)];
     let headers_max = limits.headers_max.min(HEADERS_CAP);
-    let Some(lines) = split_response(window, headers_max, slots) else {
-        return incomplete_or_error(bytes, window, limits).map_err(reject);
+    let ResponseLines { version, status, reason, head_len } = match split_response(window, headers_max, slots)
+    {
+        Ok(lines) => lines,
+        Err(unsplit) => return incomplete_or_error(bytes, window, limits, unsplit).map_err(reject),
     };
-    let ResponseLines { version, status, reason, head_len } = lines;
     if status < 100 {
         return Err(reject(RefusalKind::InvalidStatusLine));
     }
@@ -71,12 +72,17 @@ fn incomplete_or_error<'h, 'b>(
     bytes: &[u8],
     window: &[u8],
     limits: &Limits,
+    unsplit: Unsplit,
 ) -> Result<Parsed<ResponseHead<'h, 'b>>, RefusalKind> {
     // Empty lines may precede a request line alone (RFC 9112 §2.2).
     if let [b'\r' | b'\n', ..] = window {
         return Err(RefusalKind::InvalidStatusLine);
     }
-    match explain_response(window, limits.headers_max.min(HEADERS_CAP)) {
+    let error = match unsplit {
+        Unsplit::InField => None,
+        Unsplit::Elsewhere => explain_response(window, limits.headers_max.min(HEADERS_CAP)),
+    };
+    match error {
         Some(kind) => Err(kind),
         None if bytes.len() >= limits.head_bytes_max => Err(RefusalKind::HeadTooLarge),
         None => Ok(Parsed::Incomplete),
