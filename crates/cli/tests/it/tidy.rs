@@ -78,7 +78,7 @@ const CRATES: &[(&str, &[&str])] = &[
 /// crates have). Each stands for a task with a single implementation. A name that ends in `*` stands for
 /// all names with that prefix.
 const ONLY_IN: &[(&str, &[&str])] = &[
-    ("anyhow", &["cli"]),
+    ("anyhow", &[]),
     ("arrayvec", &["wire"]),
     ("brotli", &["content"]),
     ("clap*", &["cli"]),
