@@ -134,7 +134,7 @@ fn split_fields<'b>(
 }
 
 /// Classifies bytes that end before `rest`, which does not go on as a field line.
-#[cold]
+#[inline]
 fn unsplit_before(rest: &[u8]) -> Unsplit {
     if rest.is_empty() { Unsplit::InField } else { Unsplit::Elsewhere }
 }
