@@ -257,8 +257,8 @@ impl Conn {
                 }
                 let is_long = buffered + read >= self.client.settings.plan.limits.head_bytes_max;
                 let from = if buffered > 0 { HeadSource::Buffered } else { HeadSource::Input(read) };
-                // The usual end of a read, without a search in it.
-                (from, is_long || input.ends_with(b"\r\n\r\n") || head_may_be_complete(input))
+                // What comes first is parsed in any case: if it is wrong, more would not make it right.
+                (from, buffered == 0 || is_long || head_may_be_complete(input))
             };
             let is_worth_parsing = match self.detect_http2(input, from) {
                 PrefaceMatch::No => is_worth_parsing,

@@ -323,6 +323,28 @@ fn a_body_that_comes_with_its_head_is_counted() {
 }
 
 #[test]
+fn a_head_that_starts_wrong_is_refused_before_it_is_complete() {
+    let _shared = shared_machine();
+    let origin = start_origin();
+    let proxy = start_proxy(&origin, "", "");
+    let starts: [(&[u8], u16); 5] = [
+        (b"G@T / HTTP/1.1\r\n", 400),
+        (b"GET /a#b", 400),
+        (b"GET / HTTP/2.0\r\n", 505),
+        (b"GET / HTTP/1.1\r\nHost : a", 400),
+        // A handshake of TLS.
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    ];
+    for (start, expected) in starts {
+        let mut client = proxy.client();
+        client.send(start);
+        assert_eq!(client.read_response().unwrap().status, expected, "{}", start.escape_ascii());
+        assert!(client.read_to_end().is_empty());
+    }
+    assert!(origin.take_requests().is_empty());
+}
+
+#[test]
 fn empty_lines_before_a_request_are_ignored_and_nothing_follows_a_connect() {
     let _shared = shared_machine();
     let origin = start_origin();
