@@ -64,8 +64,12 @@ const BUFFERS_MAX: usize = 32 * 1024;
 /// Maximum number of pipes of a core; a busy tunnel without one copies. If descriptors are scarce,
 /// pipes take a sixteenth of them ([`pipes_max`]).
 const PIPES_MAX: usize = 256;
-/// Maximum number of exchanges kept for reuse.
-const SPARE_EXCHANGES_MAX: usize = 256;
+/// Maximum number of exchanges kept for reuse, so that a thousand requests in flight allocate nothing.
+const SPARE_EXCHANGES_MAX: usize = 1024;
+/// Maximum number of those that keep larger buffers than [`SMALL_SPARE_BYTES_MAX`].
+const LARGE_SPARE_EXCHANGES_MAX: usize = 256;
+/// Maximum capacity of the buffers of an exchange that is kept beside [`LARGE_SPARE_EXCHANGES_MAX`] others.
+const SMALL_SPARE_BYTES_MAX: usize = 2 * 1024;
 
 /// State of one core, shared by its connections.
 #[derive(Debug)]
@@ -544,7 +548,14 @@ impl Core {
     #[inline]
     pub(crate) fn keep_exchange(&self, mut exchange: Box<Exchange>) {
         let mut spare = self.memory.spare_exchanges.borrow_mut();
-        if spare.len() < SPARE_EXCHANGES_MAX {
+        let is_kept = match spare.len() {
+            0..LARGE_SPARE_EXCHANGES_MAX => true,
+            LARGE_SPARE_EXCHANGES_MAX..SPARE_EXCHANGES_MAX => {
+                exchange.kept_bytes() <= SMALL_SPARE_BYTES_MAX
+            }
+            _ => false,
+        };
+        if is_kept {
             exchange.reset();
             spare.push(exchange);
         }

@@ -155,6 +155,11 @@ impl Exchange {
         }
     }
 
+    /// Returns the capacity of the buffers that a reset keeps, at most.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.request_relay.kept_bytes() + self.response_relay.kept_bytes() + self.outcome.kept_bytes()
+    }
+
     pub(crate) fn reset(&mut self) {
         self.stage = ExchangeStage::Unused;
         self.generation = None;

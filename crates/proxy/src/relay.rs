@@ -68,6 +68,12 @@ impl Batch {
 }
 
 impl Relay {
+    /// Returns the capacity of the pending bytes.
+    #[inline]
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.pending.capacity()
+    }
+
     pub(crate) fn new() -> Self {
         Self {
             decoder: BodyDecoder::new(Framing::None, &Limits::default()),

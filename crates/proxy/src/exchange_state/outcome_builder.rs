@@ -52,6 +52,8 @@ pub(crate) struct OutcomeBuilder {
 }
 
 const TEXT_COUNT: usize = 7;
+/// Size of a request id that weir generates.
+const REQUEST_ID_BYTES: usize = 32;
 /// Maximum capacity of the texts that is kept; a larger buffer is returned to the allocator.
 const TEXT_BYTES_RETAINED: usize = 4096;
 
@@ -89,6 +91,12 @@ impl Default for OutcomeBuilder {
 }
 
 impl OutcomeBuilder {
+    /// Returns the capacity of the texts.
+    #[inline]
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.texts.capacity()
+    }
+
     pub(crate) fn clear(&mut self) {
         let mut texts = std::mem::take(&mut self.texts);
         texts.clear();
@@ -124,6 +132,8 @@ impl OutcomeBuilder {
         }
         let texts: [&[u8]; TEXT_COUNT - 2] =
             [head.method.as_bytes(), head.target.as_bytes(), host, referer, user_agent.unwrap_or_default()];
+        let text_bytes = texts.iter().map(|text| text.len()).sum::<usize>();
+        self.texts.reserve(text_bytes + REQUEST_ID_BYTES);
         for (at, text) in texts.iter().enumerate() {
             // Most are empty without a log.
             if !text.is_empty() {
