@@ -550,9 +550,7 @@ impl Core {
         let mut spare = self.memory.spare_exchanges.borrow_mut();
         let is_kept = match spare.len() {
             0..LARGE_SPARE_EXCHANGES_MAX => true,
-            LARGE_SPARE_EXCHANGES_MAX..SPARE_EXCHANGES_MAX => {
-                exchange.kept_bytes() <= SMALL_SPARE_BYTES_MAX
-            }
+            LARGE_SPARE_EXCHANGES_MAX..SPARE_EXCHANGES_MAX => exchange.kept_bytes() <= SMALL_SPARE_BYTES_MAX,
             _ => false,
         };
         if is_kept {

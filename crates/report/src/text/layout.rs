@@ -1,7 +1,10 @@
 //! Layout of text in columns: lines that are cut, and paragraphs that are broken into lines, at the width of the
 //! page.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
+
+use textwrap::{Options, WordSplitter};
 
 /// Width of a page in a pipe or a file.
 const PIPE_WIDTH: usize = 100;
@@ -31,30 +34,13 @@ pub const LABEL_WIDTH: usize = 13;
 
 /// Formats a label and its text, broken into lines behind the label; an item of a list ("- …") has a further indent.
 pub fn wrap_labelled(label: &str, text: &str, width: usize) -> String {
-    let indent = LABEL_WIDTH + if text.starts_with("- ") { 2 } else { 0 };
-    let mut start = format!("{label:<LABEL_WIDTH$}");
-    let mut lines = String::new();
-    let mut room = width.saturating_sub(LABEL_WIDTH);
-    let mut rest = text.trim();
-    loop {
-        let first = wrap(rest, room).into_iter().next().unwrap_or_default();
-        lines += format!("{start}{first}").trim_end();
-        lines.push('\n');
-        // The words of the first line, which are separated by single spaces now.
-        rest = skip_words(rest, first.split_whitespace().count());
-        if rest.is_empty() {
-            return lines;
-        }
-        (start, room) = (" ".repeat(indent), width.saturating_sub(indent));
-    }
-}
-
-fn skip_words(text: &str, count: usize) -> &str {
-    let mut rest = text.trim_start();
-    for _ in 0..count {
-        rest = rest.find(char::is_whitespace).map_or("", |end| rest[end..].trim_start());
-    }
-    rest
+    let label = format!("{label:<LABEL_WIDTH$}");
+    let indent = " ".repeat(LABEL_WIDTH + if text.starts_with("- ") { 2 } else { 0 });
+    let options = between_words(width).initial_indent(&label).subsequent_indent(&indent);
+    textwrap::wrap(&single_spaced(text), options)
+        .iter()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
 }
 
 /// Cuts a line to at most `width` columns; an ellipsis marks the cut.
@@ -66,21 +52,28 @@ pub fn fit(line: &str, width: usize) -> String {
     format!("{}…", cut.trim_end())
 }
 
-/// Breaks a text between words into lines of at most `width` columns; at least one line, which may be empty.
+/// Breaks a text between words into lines of at most `width` columns; at least one line, which may be empty. A longer word
+/// has a line of its own.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.last().map_or(0, |line| line.chars().count());
-        if last > 0 && last + 1 + word.chars().count() > width {
-            lines.push(word.to_owned());
-        } else if let Some(line) = lines.last_mut() {
-            if last > 0 {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
+    wrap_with(text, between_words(width))
+}
+
+/// Breaks a text into lines as [`wrap`] does, and a longer word into pieces.
+pub fn wrap_anywhere(text: &str, width: usize) -> Vec<String> {
+    wrap_with(text, between_words(width).break_words(true))
+}
+
+fn wrap_with(text: &str, options: Options<'_>) -> Vec<String> {
+    textwrap::wrap(&single_spaced(text), options).into_iter().map(Cow::into_owned).collect()
+}
+
+/// Names and addresses stay whole: no line ends at a hyphen.
+fn between_words<'a>(width: usize) -> Options<'a> {
+    Options::new(width).word_splitter(WordSplitter::NoHyphenation).break_words(false)
+}
+
+fn single_spaced(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

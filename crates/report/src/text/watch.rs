@@ -78,27 +78,10 @@ pub fn truncate(text: &str, width_max: usize) -> String {
     format!("{head}~")
 }
 
-/// Breaks a text into lines of a width between words; cuts a longer word into pieces.
+/// Breaks a text into lines of a width, at least 8, between words; cuts a longer word into pieces. Returns no line of an
+/// empty text.
 fn wrap(text: &str, width_max: usize) -> Vec<String> {
-    let width_max = width_max.max(8);
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let mut word: Vec<char> = word.chars().collect();
-        while word.len() > width_max {
-            lines.push(word.drain(..width_max).collect());
-        }
-        let word: String = word.into_iter().collect();
-        let last = lines.len() - 1;
-        let line = &mut lines[last];
-        if line.is_empty() {
-            line.push_str(&word);
-        } else if width(line) + 1 + width(&word) <= width_max {
-            line.push(' ');
-            line.push_str(&word);
-        } else {
-            lines.push(word);
-        }
-    }
+    let mut lines = super::layout::wrap_anywhere(text, width_max.max(8));
     lines.retain(|line| !line.is_empty());
     lines
 }
