@@ -1,5 +1,9 @@
 //! URL of a server: `nats://user:password@host:4222`, `tls://[::1]`, or the address alone.
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ServerUrl {
     /// Host name or IP address, without brackets.
@@ -70,23 +74,7 @@ impl ServerUrl {
 
 /// Decodes `%40` and the like (RFC 3986 §2.1). Other uses of the percent sign stay as they are.
 fn decode_percent(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, others)) = rest.split_first() {
-        let digits = others.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) if *first == b'%' => {
-                bytes.push(byte);
-                rest = &others[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = others;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+    percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_owned(), Cow::into_owned)
 }
 
 #[cfg(test)]

@@ -417,6 +417,25 @@ mod tests {
         assert_eq!(complete(&records(&padded, 100)), ClientHelloNames::default());
     }
 
+    /// The acceptor of rustls reads what rustls would accept; a listener that forwards by name decides for servers that
+    /// accept more, as TLS 1.0 without signature algorithms, and fewer, as a name twice.
+    #[test]
+    fn the_acceptor_of_rustls_decides_otherwise() {
+        let is_accepted = |bytes: &[u8]| {
+            let mut acceptor = rustls::server::Acceptor::default();
+            acceptor.read_tls(&mut &bytes[..]).unwrap();
+            matches!(acceptor.accept(), Ok(Some(_)))
+        };
+        let old = records(&message(&server_name(b"old.test")), usize::MAX);
+        assert_eq!(complete(&old).server_name.as_deref(), Some("old.test"));
+        assert!(!is_accepted(&old));
+        let signatures = extension(13, &vector(2, &[4, 3]));
+        let plain = records(&message(&[server_name(b"a.test"), signatures.clone()].concat()), usize::MAX);
+        assert!(is_accepted(&plain));
+        let labels = records(&message(&[server_name(b"a..b"), signatures].concat()), usize::MAX);
+        assert!(parse_client_hello(&labels).is_err());
+    }
+
     fn message_of_bytes(padding: usize) -> Vec<u8> {
         message(&extension(21, &vec![0; padding]))
     }
