@@ -121,7 +121,7 @@ pub(crate) fn check_lab_profile(args: CommandArgs<'_>) -> Result<(), Vec<record:
 #[cfg(test)]
 pub(crate) fn check_lab_faulty_server(
     args: CommandArgs<'_>,
-) -> Result<experiment::faulty_server::FaultConfig, Vec<record::problem::InputProblem>> {
+) -> Result<proving_ground::faulty_server::FaultConfig, Vec<record::problem::InputProblem>> {
     lab::check_faulty_server(args)
 }
 

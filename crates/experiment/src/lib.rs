@@ -1,10 +1,9 @@
-//! Experiments: scenarios with their processes, trials, the engine that runs them interleaved, the
-//! judge of their results, and the self-test of the diagnosis.
+//! Experiments: scenarios with their processes, trials, the engine that runs them interleaved, and the
+//! judge of their results.
 //!
 //! Read in the order of the data: [`definition`] reads the file of an experiment, [`scenario`] what
 //! each of its cells starts, [`engine`] decides what runs next and keeps the directory, [`trial`] runs
-//! one cell once, [`judge`] compares the arms. [`selftest`] does the same with faults whose name is
-//! known, so that the verdicts of [`diagnose`] are tested on servers that they were not made for.
+//! one cell once, [`judge`] compares the arms.
 //!
 //! Uses only processes and records, never the internals of a server, and shares no code with the
 //! servers that it judges.
@@ -15,12 +14,10 @@ pub mod comparison;
 pub mod cpu_throttle;
 pub mod definition;
 pub mod engine;
-pub mod faulty_server;
 pub mod format;
 pub mod judge;
 pub mod judgement;
 pub mod list;
 pub mod scenario;
-pub mod selftest;
 pub mod trial;
 pub mod trial_counts;

@@ -1,6 +1,8 @@
 //! The flags of `weir lab` and its subcommands, except those of `lab_experiment` and
 //! `lab_profile`.
 
+use proving_ground::foreign::CASES_DIRECTORY;
+
 use super::{CommandInfo, Flag, flag, switch};
 
 const ALLOW_GLOBAL_DOC: &str = "Allow changes of host-wide settings (restored afterwards)";
@@ -80,6 +82,10 @@ pub(crate) const SELFTEST: CommandInfo = CommandInfo {
     values: Some(("FILE", "Results to combine, for --reliability")),
     flags: &[
         flag("set", "induced|foreign").default("induced").values(&["foreign"], &["mine"]).doc("Set of cases"),
+        flag("cases", "DIR")
+            .default(CASES_DIRECTORY)
+            .values(&["crates/proving_ground/cases/foreign"], &[])
+            .doc("With --set foreign: directory of the cases, which packages install"),
         flag("part", "development|held-out|all").default("all").values(&["held-out"], &[]).doc(
             "Part of the foreign set: development cases may be read while thresholds change, \
              held-out cases may only be run; a fixed seed split them",

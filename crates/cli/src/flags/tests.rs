@@ -194,7 +194,7 @@ fn every_key_of_a_fault_is_a_flag_of_the_faulty_server() {
     let words: Vec<&str> = words[5..].iter().map(|word| word.as_str()).collect();
     let args = typed("lab faulty-server", &words);
     let fault = crate::commands::check_lab_faulty_server(CommandArgs(&args)).unwrap();
-    let expected = experiment::faulty_server::FaultConfig {
+    let expected = proving_ground::faulty_server::FaultConfig {
         listen: "127.0.0.1:8000".parse().unwrap(),
         threads: Some(2),
         burn_ns: 1_500,

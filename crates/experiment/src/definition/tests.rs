@@ -8,7 +8,6 @@ use super::*;
 use crate::scenario::plan::Node;
 use crate::scenario::setup::LoadTool;
 use crate::scenario::setup::tests::assert_problems;
-use crate::selftest::cases::CASES;
 use crate::trial::metrics::{METRICS, TrialMetric};
 
 fn parse(name: &str, text: &str, options: &ExperimentOptions) -> Result<ExperimentFile, Vec<InputProblem>> {
@@ -393,16 +392,6 @@ fn levels_with_the_same_name_are_reported() {
     let text =
         BASE.replace("server", "server {x}") + "[parameters]\nx = 1\n[factors]\nx = [\"a.b\", \"a-b\"]\n";
     assert_problems(&problems_of(&text), &["a.toml:10:13: 'x-a-b'"]);
-}
-
-#[test]
-fn every_case_of_the_selftest_is_an_experiment_too() {
-    for case in CASES {
-        let file = parse(case.name, case.file, &ExperimentOptions::default());
-        let file = file.unwrap_or_else(|problems| panic!("{}: {problems:#?}", case.name));
-        let alone = LabSetup::parse(case.name, case.file).unwrap();
-        assert_eq!(file.setup("base", "load"), Some(&alone), "{}", case.name);
-    }
 }
 
 #[test]

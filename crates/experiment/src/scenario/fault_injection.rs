@@ -2,7 +2,7 @@
 //! program. Faults inside a process (a lock, allocations, a slow log, split writes) cannot be
 //! injected from outside, so they need a separate program.
 //!
-//! Not for the faults themselves: see [`crate::faulty_server`]. Each key has the name of its flag.
+//! Not for the faults themselves: `weir lab faulty-server` injects them. Each key has the name of its flag.
 
 use record::document::Problems;
 use record::document::table::{KeySpec, TableValues, ValueForm, key};

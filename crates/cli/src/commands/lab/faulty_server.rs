@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use experiment::faulty_server::FaultConfig;
+use proving_ground::faulty_server::FaultConfig;
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_fraction, parse_size};
@@ -23,7 +23,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
-    let running = experiment::faulty_server::start(fault, rt::clock::now_ns)?;
+    let running = proving_ground::faulty_server::start(fault, rt::clock::now_ns)?;
     print(&format!("listening on http://{}/\n", running.address));
     while stop.stage() == DrainStage::Running {
         if running.has_ended() {

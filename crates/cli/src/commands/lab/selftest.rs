@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use experiment::engine::environment::program_file;
-use experiment::selftest::case_part::CasePart;
-use experiment::selftest::cases::{CaseSet, HostCapabilities, NOT_INDUCED, TestCase};
-use experiment::selftest::matrix::{CaseOutcome, NotInducible, SCHEMA, SelfTest, matrix_text};
-use experiment::selftest::order::order;
-use experiment::selftest::{markdown, reliability};
 use experiment::trial::TrialTools;
+use proving_ground::case_part::CasePart;
+use proving_ground::cases::{CaseSet, HostCapabilities, TestCase};
+use proving_ground::foreign::{self, CASES_DIRECTORY};
+use proving_ground::induced::induced_cases;
+use proving_ground::matrix::{CaseOutcome, NotInducible, SCHEMA, SelfTest};
+use proving_ground::order::order;
+use proving_ground::selection::Selection;
+use proving_ground::{markdown, self_test, text};
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::run::Run;
@@ -35,6 +38,8 @@ const OVERHEAD_S: f64 = 2.5;
 #[derive(Debug)]
 pub(super) struct SelftestOptions {
     set: CaseSet,
+    /// Directory of the cases of the set foreign.
+    cases_directory: PathBuf,
     /// Part of the proving ground; `None`: all of it.
     part: Option<CasePart>,
     only: Vec<String>,
@@ -45,14 +50,27 @@ pub(super) struct SelftestOptions {
     load_prefix: Vec<String>,
 }
 
+impl SelftestOptions {
+    fn selection(&self) -> Selection<'_> {
+        Selection { set: self.set, part: self.part, only: &self.only }
+    }
+}
+
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let options = parse_options(args)?;
     if args.is_set("reliability") {
         return super::selftest_results::print_sum(args);
     }
-    let (cases, skipped) = select_cases(args, &options);
+    let all = read_cases(&options)?;
+    let machine = HostCapabilities {
+        is_root: experiment::scenario::testbed::is_root(),
+        cpus: rt::cores::available_cpus().len() as u32,
+        allow_global: args.is_set("allow-global"),
+        has_program: &|name| program_file(name).is_some(),
+    };
+    let (cases, skipped) = options.selection().select(&all, machine);
     if args.is_set("list") {
-        print(&list(&cases, &skipped));
+        print(&text::list(&cases, &skipped));
         return Ok(Exit::Done);
     }
     if cases.is_empty() {
@@ -75,7 +93,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 fn run_cases(
     args: CommandArgs<'_>,
     options: &SelftestOptions,
-    cases: &[&'static TestCase],
+    cases: &[&TestCase],
     skipped: Vec<NotInducible>,
     keep: Option<&Path>,
 ) -> Result<SelfTest, Failure> {
@@ -104,9 +122,9 @@ fn run_cases(
     let begin_ns = now_ns();
     let mut number = 0;
     let mut not_kept = None;
-    let outcomes = experiment::selftest::run(&order, tools, &mut |outcome, run| {
+    let outcomes = self_test::run(&order, tools, &mut |outcome, run| {
         number += 1;
-        warn!("{number:4}/{} {}", order.len(), outcome_line(outcome));
+        warn!("{number:4}/{} {}", order.len(), text::outcome_line(outcome));
         if let (Some(directory), Some(run)) = (keep, run)
             && let Err(error) = save_record(directory, outcome, run)
         {
@@ -122,7 +140,7 @@ fn run_cases(
         duration_s: (now_ns() - begin_ns) as f64 / 1e9,
         seed: options.seed,
         set: options.set.name().to_owned(),
-        part: part_name(options),
+        part: options.selection().part_name(),
         load_prefix: args.text("load-prefix"),
         partial: outcomes.len() < order.len(),
         not_inducible: skipped,
@@ -130,11 +148,6 @@ fn run_cases(
         ..SelfTest::default()
     };
     Ok(result.with_summaries())
-}
-
-/// Returns the name of the part in the result; only the foreign set has parts.
-fn part_name(options: &SelftestOptions) -> Option<String> {
-    (options.set == CaseSet::Foreign).then(|| options.part.map_or("all", CasePart::name).to_owned())
 }
 
 fn announce(runs: usize, cases: usize, options: &SelftestOptions) {
@@ -153,55 +166,11 @@ fn save_record(directory: &Path, outcome: &CaseOutcome, run: &Run) -> std::io::R
     record::file::write_json(&path, run)
 }
 
-fn outcome_line(outcome: &CaseOutcome) -> String {
-    let mark = match (outcome.is_right(), &outcome.reported) {
-        (true, _) => "right ",
-        (false, Some(_)) => "WRONG ",
-        (false, None) => "FAILED",
-    };
-    let verdict_text = match (&outcome.reported, &outcome.error) {
-        (Some(verdict), _) => {
-            let confidence = outcome.confidence.as_deref().map(|level| format!(" ({level})"));
-            format!("{verdict}{}", confidence.unwrap_or_default())
-        }
-        (None, why) => format!("failed: {}", why.clone().unwrap_or_default()),
-    };
-    format!("{mark} {}: {verdict_text}", outcome.case)
-}
-
 pub(super) fn show(result: &SelfTest, json: Option<&str>) -> Result<(), Failure> {
     if json != Some("-") {
-        let early = if result.partial { "stopped early; " } else { "" };
-        let part = result.part.as_ref().map(|part| format!(", part {part}")).unwrap_or_default();
-        let prefix =
-            result.load_prefix.as_ref().map(|prefix| format!(", loads by {prefix}")).unwrap_or_default();
-        print(&format!(
-            "{}\n{}\n{}\n{}{}set {}{part}{prefix}; {early}took {:.0} s, seed {}: {}\n",
-            matrix_text(&result.verdicts),
-            matrix_text(&result.cases),
-            reliability::reliability_text(&result.reliability),
-            skipped_text(&result.not_inducible),
-            counts_text(result),
-            result.set,
-            result.duration_s,
-            result.seed,
-            if result.passed { "passed" } else { "not passed" }
-        ));
+        print(&text::result_text(result));
     }
     crate::output::file::write_json(result, json)
-}
-
-fn counts_text(result: &SelfTest) -> String {
-    let mut text = format!("{} wrong with high confidence", result.wrong_sure);
-    if result.failed > 0 {
-        let failed = experiment::format::count(result.failed as usize, "run");
-        text.push_str(&format!("; {failed} failed, counted as incorrect"));
-    }
-    if let (runs @ 1.., both_count) = result.both {
-        text.push_str(&format!("; of {runs} runs of two causes {both_count} reported both"));
-    }
-    text.push('\n');
-    text
 }
 
 /// Fills the marked sections of an existing document, or writes a new one.
@@ -224,52 +193,16 @@ pub(super) fn write_markdown(result: &SelfTest, path: Option<&str>) -> Result<()
     std::fs::write(path, text).map_err(|error| Failure::cannot(path, error))
 }
 
-fn skipped_text(skipped: &[NotInducible]) -> String {
-    let lines = skipped.iter().map(|case| format!("  {}: {}\n", case.name, case.why));
-    match skipped.is_empty() {
-        true => String::new(),
-        false => format!("not supported here:\n{}\n", lines.collect::<String>()),
-    }
-}
-
-fn list(cases: &[&'static TestCase], skipped: &[NotInducible]) -> String {
-    let mut text = String::new();
-    for case in cases {
-        let title = case.experiment().map(|experiment| experiment.title).unwrap_or_default();
-        let part = case.part().map(|part| format!("{:12} ", part.name())).unwrap_or_default();
-        text.push_str(&format!("{:24} {:32} {part}{title}\n", case.verdict, case.name));
-    }
-    format!("{text}{}", skipped_text(skipped))
-}
-
-/// Returns the cases that can run here, and the reasons why others cannot.
-fn select_cases(
-    args: CommandArgs<'_>,
-    options: &SelftestOptions,
-) -> (Vec<&'static TestCase>, Vec<NotInducible>) {
-    let machine = HostCapabilities {
-        is_root: experiment::scenario::testbed::is_root(),
-        cpus: rt::cores::available_cpus().len() as u32,
-        allow_global: args.is_set("allow-global"),
-        has_program: &|name| program_file(name).is_some(),
+/// Reads the cases of the set: those of the program, or those of the directory.
+fn read_cases(options: &SelftestOptions) -> Result<Vec<TestCase>, Vec<InputProblem>> {
+    let cases = match options.set {
+        CaseSet::Induced => induced_cases(),
+        CaseSet::Foreign => foreign::read_cases(&options.cases_directory)?,
     };
-    let is_selected =
-        |code: &str| options.only.is_empty() || options.only.iter().any(|selected| selected == code);
-    let mut cases = Vec::new();
-    let mut skipped = Vec::new();
-    let in_part = |case: &&TestCase| options.part.is_none() || case.part() == options.part;
-    let all = options.set.cases().iter().filter(in_part);
-    for case in all.filter(|case| is_selected(case.verdict) || is_selected(case.name)) {
-        match case.missing_requirement(machine) {
-            None => cases.push(case),
-            Some(why) => skipped.push(NotInducible { name: case.name.to_owned(), why }),
-        }
-    }
-    let not_induced: &[_] = if options.set == CaseSet::Induced { NOT_INDUCED } else { &[] };
-    for (code, why) in not_induced.iter().filter(|(code, _)| is_selected(code)) {
-        skipped.push(NotInducible { name: (*code).to_owned(), why: (*why).to_owned() });
-    }
-    (cases, skipped)
+    let unknown = options.selection().unknown_names(&cases);
+    let problem =
+        |name| InputProblem::new("--only", format_args!("no verdict or case '{name}' (--list lists them)"));
+    if unknown.is_empty() { Ok(cases) } else { Err(unknown.into_iter().map(problem).collect()) }
 }
 
 /// Parses the flags; returns everything that is wrong with them.
@@ -284,13 +217,11 @@ pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<SelftestOptions, Ve
         .filter(|code| !code.is_empty())
         .map(str::to_owned)
         .collect();
-    for code in &only {
-        let known = set.cases().iter().flat_map(|case| [case.verdict, case.name]);
-        let known = known.chain(NOT_INDUCED.iter().map(|(code, _)| *code));
-        if !known.into_iter().any(|known_code| known_code == code) {
-            flags.add_problem("only", format_args!("no verdict or case '{code}' (--list lists them)"));
-        }
+    let cases_directory = args.text("cases");
+    if set == CaseSet::Induced && cases_directory.is_some() {
+        flags.add_problem("cases", "only the set foreign is in files: add --set foreign");
     }
+    let cases_directory = cases_directory.map_or_else(|| PathBuf::from(CASES_DIRECTORY), PathBuf::from);
     if args.is_set("reliability") == args.values().is_empty() {
         flags.add_problem("reliability", "files written by --json need --reliability, and it needs them");
     }
@@ -306,7 +237,16 @@ pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<SelftestOptions, Ve
     let seed = flags.parse("seed", parse_count).unwrap_or_else(|| now_ns() % 1_000_000);
     let repetitions = repetitions.unwrap_or(if quick { 1 } else { REPETITIONS });
     let load_prefix = flags.parse("load-prefix", parse_load_prefix).unwrap_or_default();
-    flags.finish(SelftestOptions { set, part, only, repetitions, duration_ns, seed, load_prefix })
+    flags.finish(SelftestOptions {
+        set,
+        cases_directory,
+        part,
+        only,
+        repetitions,
+        duration_ns,
+        seed,
+        load_prefix,
+    })
 }
 
 fn parse_load_prefix(text: &str) -> Result<Vec<String>, InvalidValue> {
