@@ -1,12 +1,12 @@
 //! The data path of the reverse proxy: HTTP/1.1, HTTP/2 and TCP from listeners to pools of servers.
 //!
-//! Text becomes a [`plan::Plan`] (crate `proxy_config`), a plan runs on cores ([`run`]), which the crate `proxy_control` starts,
+//! A [`plan::Plan`] (crate `proxy_plan`; `proxy_config` makes it of text) runs on cores ([`run`]), which the crate `proxy_control` starts,
 //! and each request ends as one `outcome::Outcome`, the only input of log, metrics and admin. Decisions (routing, balancing,
 //! the queue, the rewriting of heads) are pure; code that does I/O decides nothing.
 #![forbid(unsafe_code)]
 
 #[macro_use(code_table)]
-extern crate proxy_config;
+extern crate proxy_plan;
 
 mod accept;
 pub mod acme_tokens;
@@ -56,7 +56,7 @@ mod tunnel;
 #[cfg(any(test, fuzzing))]
 use proxy_config::config;
 #[cfg(test)]
-use proxy_config::test_time;
-use proxy_config::{auth, bandwidth, field_names, http_client, key_digest, maps, plan, template, uri};
+use proxy_plan::test_time;
+use proxy_plan::{auth, bandwidth, field_names, http_client, key_digest, maps, plan, template, uri};
 
 pub use explain::{ExplainRequest, Explanation, explain};

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 #[macro_use(code_table)]
-extern crate proxy_config;
+extern crate proxy_plan;
 
 mod acme;
 mod control;
@@ -16,11 +16,10 @@ mod reference;
 use proxy::{
     caching, dial, log, maintenance, metrics, outcome, outlier, pool, profile, run, session, tracing,
 };
+use proxy_config::{config, private_file};
 #[cfg(test)]
-use proxy_config::test_time;
-use proxy_config::{
-    auth, config, http_client, maps, percent, plan, private_file, split, stored_certificate, template,
-};
+use proxy_plan::test_time;
+use proxy_plan::{auth, http_client, maps, percent, plan, split, stored_certificate, template};
 
 pub use control::{
     FileWatch, ListenAddressInfo, PathStates, ProxyExit, RunningProxy, SandboxPaths, check_start, ctl,

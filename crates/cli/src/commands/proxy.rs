@@ -5,10 +5,10 @@ use std::sync::mpsc;
 
 use proxy::ExplainRequest;
 use proxy_config::config::{self, ParsedConfig};
-use proxy_config::plan::Plan;
 use proxy_control::handover::InheritedSockets;
 use proxy_control::supervisor::{Supervisor, SupervisorCommand, SupervisorContext};
 use proxy_control::{FileWatch, RunningProxy, SandboxPaths};
+use proxy_plan::plan::Plan;
 use record::problem::InputProblem;
 use rt::address::Address;
 use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};

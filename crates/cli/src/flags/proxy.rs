@@ -1,7 +1,7 @@
 //! The flags of `weir proxy`.
 
 use proxy_config::config::ProxyFlags;
-use proxy_config::plan::Balance;
+use proxy_plan::plan::Balance;
 
 use super::server::{
     ACCESS_LOG, CONNECTIONS_MAX, DRAIN_TIMEOUT, LISTEN, PIN, THREADS, TLS_CERT, TLS_KEY, TLS_SELF_SIGNED,
