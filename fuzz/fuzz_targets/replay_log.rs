@@ -1,4 +1,4 @@
-//! See `load::fuzzing::replay_log`.
+//! See `load_plan::fuzzing::replay_log`.
 #![no_main]
 
-weir_fuzz::target!("replay_log", load::fuzzing::replay_log);
+weir_fuzz::target!("replay_log", load_plan::fuzzing::replay_log);

@@ -17,17 +17,11 @@ pub mod control;
 mod core;
 mod core_state;
 mod dispatcher;
-pub mod failure;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
 mod in_flight;
 mod inspection;
 mod latency_estimator;
-pub mod malformation;
 pub mod measurement;
 pub mod observer;
-pub mod pace;
-pub mod plan;
 pub mod recorder;
 pub mod report;
 mod response_reader;
@@ -37,3 +31,5 @@ pub mod stall;
 mod tls;
 pub mod user_tcp;
 pub mod validity;
+
+pub use load_plan::{failure, malformation, pace, plan};

@@ -26,7 +26,7 @@ pub struct StreamPattern {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SearchState {
+pub struct SearchState {
     state: StateID,
     is_found: bool,
 }
@@ -62,11 +62,13 @@ impl StreamPattern {
         Ok(Self { text: text.to_owned(), automaton: Arc::new(automaton), first })
     }
 
-    pub(crate) fn begin(&self) -> SearchState {
+    #[inline]
+    pub fn begin(&self) -> SearchState {
         SearchState { state: self.first, is_found: false }
     }
 
-    pub(crate) fn search(&self, search: &mut SearchState, bytes: &[u8]) {
+    #[inline]
+    pub fn search(&self, search: &mut SearchState, bytes: &[u8]) {
         if search.is_found {
             return;
         }
@@ -82,12 +84,14 @@ impl StreamPattern {
     }
 
     /// Ends a search. Returns whether the pattern was found.
-    pub(crate) fn finish(&self, search: SearchState) -> bool {
+    #[inline]
+    pub fn finish(&self, search: SearchState) -> bool {
         search.is_found || self.automaton.is_match_state(self.automaton.next_eoi_state(search.state))
     }
 
     /// Returns whether the pattern is in a text that is complete.
-    pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
+    #[inline]
+    pub fn is_in(&self, bytes: &[u8]) -> bool {
         let mut search = self.begin();
         self.search(&mut search, bytes);
         self.finish(search)

@@ -34,6 +34,7 @@ impl Scheme {
         }
     }
 
+    #[inline]
     fn is_tls(self) -> bool {
         matches!(self, Self::Https | Self::Wss)
     }
@@ -128,6 +129,7 @@ impl Authority {
         Ok(Self { scheme, host: host.to_owned(), port })
     }
 
+    #[inline]
     pub fn is_tls(&self) -> bool {
         self.scheme.is_tls()
     }

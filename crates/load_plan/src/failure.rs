@@ -5,7 +5,7 @@ use std::io;
 pub use record::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES, RequestPhase};
 
 /// Describes the error of a connect for a message that names the target.
-pub(crate) fn connect_error_text(error: &io::Error) -> String {
+pub fn connect_error_text(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such socket".to_owned(),
         io::ErrorKind::ConnectionRefused => "connection refused (nothing listens there)".to_owned(),

@@ -38,7 +38,7 @@ pub struct TemplateNames<'a> {
 
 /// Position of a template, which decides the bytes that a value may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TemplatePosition {
+pub enum TemplatePosition {
     /// Target of a request: other bytes are percent-encoded.
     Target,
     /// Value of a header field: control characters are removed.
@@ -46,7 +46,7 @@ pub(crate) enum TemplatePosition {
     Body,
 }
 
-pub(crate) trait TemplateValues {
+pub trait TemplateValues {
     /// Returns a captured value; empty before the first capture.
     fn captured(&self, index: usize) -> &[u8];
     fn random(&mut self) -> &mut fastrand::Rng;
@@ -55,9 +55,9 @@ pub(crate) trait TemplateValues {
 
 /// Number of a request, and its row of the CSV file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TemplateRequest<'a> {
-    pub(crate) number: u64,
-    pub(crate) table: Option<&'a CsvTable>,
+pub struct TemplateRequest<'a> {
+    pub number: u64,
+    pub table: Option<&'a CsvTable>,
 }
 
 const HEX_DIGITS_MAX: u64 = 4096;
@@ -102,6 +102,7 @@ impl Template {
     }
 
     /// Returns the text if it is the same for every request.
+    #[inline]
     pub fn fixed(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(b""),
@@ -110,7 +111,7 @@ impl Template {
         }
     }
 
-    pub(crate) fn render(
+    pub fn render(
         &self,
         out: &mut Vec<u8>,
         position: TemplatePosition,
@@ -183,6 +184,7 @@ fn parse_part(text: &str, names: TemplateNames<'_>) -> Result<TemplatePart, Inva
     }
 }
 
+#[inline]
 fn write_hex(out: &mut Vec<u8>, count: usize, random: &mut fastrand::Rng) {
     let (mut left, mut bits) = (count, 0);
     while left > 0 {
@@ -196,6 +198,7 @@ fn write_hex(out: &mut Vec<u8>, count: usize, random: &mut fastrand::Rng) {
 }
 
 /// Writes a random UUID (RFC 9562 §5.4).
+#[inline]
 fn write_uuid(out: &mut Vec<u8>, random: &mut fastrand::Rng) {
     let start = out.len();
     for (index, count) in [8, 4, 4, 4, 12].into_iter().enumerate() {
@@ -209,6 +212,7 @@ fn write_uuid(out: &mut Vec<u8>, random: &mut fastrand::Rng) {
 }
 
 /// Writes a value that may have any byte.
+#[inline]
 fn write_value(out: &mut Vec<u8>, position: TemplatePosition, value: &[u8]) {
     match position {
         TemplatePosition::Body => out.extend_from_slice(value),
@@ -280,11 +284,13 @@ impl CsvTable {
         &self.columns
     }
 
+    #[inline]
     pub fn rows(&self) -> usize {
         self.cells.len() / self.columns.len().max(1)
     }
 
     /// Returns a cell of the row that belongs to request `number`: rows are used in turn.
+    #[inline]
     fn cell(&self, number: u64, column: usize) -> &[u8] {
         let row = (number % self.rows().max(1) as u64) as usize;
         &self.cells[row * self.columns.len() + column]

@@ -45,7 +45,8 @@ impl ConnectTo {
     }
 
     /// Returns the host and port to connect to, if it concerns this authority.
-    pub(crate) fn apply(&self, authority: &Authority) -> Option<(String, u16)> {
+    #[inline]
+    pub fn apply(&self, authority: &Authority) -> Option<(String, u16)> {
         let (host, port) = &self.from;
         let matches = (host.is_empty() || host.eq_ignore_ascii_case(&authority.host))
             && port.is_none_or(|port| port == authority.port);
@@ -154,7 +155,8 @@ impl ProxyHeaderPlan {
         (Some(Self { version, sources }), problems)
     }
 
-    pub(crate) fn encode(&self, number: u64, local: Option<SocketAddr>, target: &Address) -> Vec<u8> {
+    #[inline]
+    pub fn encode(&self, number: u64, local: Option<SocketAddr>, target: &Address) -> Vec<u8> {
         let target = match target {
             Address::Tcp(address) => Some(*address),
             Address::Unix(_) => None,

@@ -51,15 +51,18 @@ impl SessionPlan {
         (plan, problems)
     }
 
-    pub(crate) fn needs_fields(&self) -> bool {
+    #[inline]
+    pub fn needs_fields(&self) -> bool {
         self.cookies || self.captures.iter().any(|capture| !matches!(capture.source, CaptureSource::Body(_)))
     }
 
-    pub(crate) fn needs_body(&self) -> bool {
+    #[inline]
+    pub fn needs_body(&self) -> bool {
         self.captures.iter().any(|capture| matches!(capture.source, CaptureSource::Body(_)))
     }
 
-    pub(crate) fn needs_inspection(&self) -> bool {
+    #[inline]
+    pub fn needs_inspection(&self) -> bool {
         self.cookies || !self.captures.is_empty()
     }
 }

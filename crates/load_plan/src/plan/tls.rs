@@ -99,7 +99,7 @@ fn serialize_algorithms<S: Serializer>(algorithms: &TlsAlgorithms, serializer: S
     lists.end()
 }
 
-pub(crate) fn version_name(version: TlsVersion) -> &'static str {
+pub fn version_name(version: TlsVersion) -> &'static str {
     match version {
         TlsVersion::Tls12 => "1.2",
         TlsVersion::Tls13 => "1.3",

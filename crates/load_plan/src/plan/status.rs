@@ -21,6 +21,7 @@ impl StatusSet {
         Ok(Self { text: text.to_owned(), ranges: ranges.collect::<Result<_, _>>()? })
     }
 
+    #[inline]
     pub fn contains(&self, status: u16) -> bool {
         self.ranges.iter().any(|&(first, last)| (first..=last).contains(&status))
     }

@@ -35,7 +35,7 @@ pub struct RenderedRequest {
     pub kind: RequestKind,
     /// Templates, if the request differs each time; `None`: all its bytes are above.
     #[serde(skip)]
-    pub(crate) template: Option<Arc<RequestTemplate>>,
+    pub template: Option<Arc<RequestTemplate>>,
 }
 
 fn is_one(weight: &u64) -> bool {
@@ -43,12 +43,12 @@ fn is_one(weight: &u64) -> bool {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RequestTemplate {
-    pub(crate) target: Template,
-    pub(crate) fields: Vec<Template>,
-    pub(crate) body: Template,
+pub struct RequestTemplate {
+    pub target: Template,
+    pub fields: Vec<Template>,
+    pub body: Template,
     /// True if the cookies of the connection are sent.
-    pub(crate) has_cookies: bool,
+    pub has_cookies: bool,
 }
 
 impl RenderedRequest {
@@ -72,11 +72,13 @@ impl RenderedRequest {
         }
     }
 
+    #[inline]
     pub fn content_length(&self) -> Option<u64> {
         has_content_length(&self.method, &self.body).then_some(self.body_bytes)
     }
 
-    pub(crate) fn rendered_content_length(&self, body: &[u8]) -> Option<u64> {
+    #[inline]
+    pub fn rendered_content_length(&self, body: &[u8]) -> Option<u64> {
         has_content_length(&self.method, body).then_some(body.len() as u64)
     }
 }
@@ -104,6 +106,7 @@ fn render(url: &Url, method: &str, fields: &[(String, String)], body: &[u8], clo
 
 /// Returns whether a request has the field `Content-Length`. A method that anticipates content sends
 /// it even without content (RFC 9110 §8.6).
+#[inline]
 fn has_content_length(method: &str, body: &[u8]) -> bool {
     !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH")
 }

@@ -17,6 +17,7 @@ pub enum HttpVersion {
 impl HttpVersion {
     /// Returns its protocol name in ALPN (RFC 7301).
     #[must_use]
+    #[inline]
     pub fn alpn(self) -> &'static [u8] {
         match self {
             Self::Http1 => b"http/1.1",
@@ -156,7 +157,8 @@ fn parse_mix(text: &str) -> Result<f64, InvalidValue> {
 
 /// Returns whether item `number`, from 0, belongs to a fraction of all items. The choice is even:
 /// any sequence of items has `fraction` of them, to within one.
-pub(crate) fn is_in_fraction(number: u64, fraction: f64) -> bool {
+#[inline]
+pub fn is_in_fraction(number: u64, fraction: f64) -> bool {
     // Products such as 0.29 * 100 are a little below the integer.
     let chosen_of = |count: u64| (count as f64 * fraction + 1e-6) as u64;
     chosen_of(number + 1) > chosen_of(number)
@@ -173,11 +175,13 @@ pub enum GrpcStatus {
 
 impl GrpcStatus {
     #[must_use]
+    #[inline]
     pub fn parse(value: &[u8]) -> Self {
         let code = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
         code.map_or(Self::Missing, Self::Code)
     }
 
+    #[inline]
     pub fn is_ok(self) -> bool {
         self == Self::Code(0)
     }

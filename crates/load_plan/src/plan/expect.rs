@@ -27,6 +27,7 @@ pub enum CheckKind {
 pub const CHECK_NAMES: [&str; 5] = ["status", "header", "length", "hash", "body"];
 
 impl CheckKind {
+    #[inline]
     pub fn name(self) -> &'static str {
         CHECK_NAMES[self as usize]
     }
@@ -115,11 +116,13 @@ impl Expect {
     }
 
     /// Returns whether a response with `status` may be a good one.
+    #[inline]
     pub fn is_good_status(&self, status: u16) -> bool {
         self.status.as_ref().map_or(status < 400, |set| set.contains(status))
     }
 
     /// Returns whether the fields or the content of responses have to be inspected.
+    #[inline]
     pub fn needs_inspection(&self) -> bool {
         self.hash.is_some() || self.body.is_some() || !self.headers.is_empty()
     }
@@ -163,7 +166,8 @@ impl ExpectedHeader {
         Ok(Self { name: name.to_ascii_lowercase(), value })
     }
 
-    pub(crate) fn matches(&self, name: &str, value: &[u8]) -> bool {
+    #[inline]
+    pub fn matches(&self, name: &str, value: &[u8]) -> bool {
         name.eq_ignore_ascii_case(&self.name)
             && match &self.value {
                 ExpectedValue::Any => true,

@@ -42,7 +42,7 @@ struct SkippedLines {
 
 /// Hosts of a HAR whose entries are sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum HarHosts {
+pub enum HarHosts {
     /// Host of the URL or, without an entry of it, host of the first entry.
     #[default]
     One,
@@ -285,7 +285,7 @@ impl ReplayLog {
 
     /// Returns the requests to the authority of `url`, each different one once, and their schedule at
     /// `speed` times the original.
-    pub(crate) fn schedule(
+    pub fn schedule(
         &self,
         template: &RenderedRequest,
         speed: f64,
@@ -319,12 +319,14 @@ impl ReplayLog {
 
 impl ReplaySchedule {
     /// Returns entry `index`: its due time after the start, in ns.
-    pub(crate) fn due_ns(&self, index: usize) -> Option<u64> {
+    #[inline]
+    pub fn due_ns(&self, index: usize) -> Option<u64> {
         self.entries.get(index).map(|(due_ns, _)| *due_ns)
     }
 
     /// Returns the index of the request that is due at this time.
-    pub(crate) fn request_at(&self, due_ns: u64) -> usize {
+    #[inline]
+    pub fn request_at(&self, due_ns: u64) -> usize {
         let found = self.entries.binary_search_by_key(&due_ns, |(due_ns, _)| *due_ns);
         self.entries.get(found.unwrap_or(0)).map_or(0, |(_, request)| *request as usize)
     }

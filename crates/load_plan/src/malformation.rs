@@ -73,14 +73,16 @@ impl Malformation {
 pub struct ParseErrors(Vec<(Malformation, u64)>);
 
 impl ParseErrors {
-    pub(crate) fn add(&mut self, reason: Malformation, count: u64) {
+    #[inline]
+    pub fn add(&mut self, reason: Malformation, count: u64) {
         match self.0.iter_mut().find(|(other, _)| *other == reason) {
             Some((_, sum)) => *sum += count,
             None => self.0.push((reason, count)),
         }
     }
 
-    pub(crate) fn add_all(&mut self, other: &Self) {
+    #[inline]
+    pub fn add_all(&mut self, other: &Self) {
         other.iter().for_each(|(reason, count)| self.add(reason, count));
     }
 

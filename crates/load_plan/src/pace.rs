@@ -53,6 +53,7 @@ struct RatePart {
 
 impl RatePart {
     /// Returns the expected number of requests until `at_s` after the start of the profile.
+    #[inline]
     fn requests_until(&self, at_s: f64) -> f64 {
         let t = (at_s - self.start_s).clamp(0.0, self.length_s);
         let slope = if self.length_s.is_finite() && self.length_s > 0.0 {
@@ -64,6 +65,7 @@ impl RatePart {
     }
 
     /// Returns the time at which the expected number of requests is `position`.
+    #[inline]
     fn due_s(&self, position: f64) -> f64 {
         let wanted = position - self.position;
         let slope =
@@ -111,12 +113,14 @@ impl RateProfile {
     }
 
     /// Returns the expected number of requests until `at_s`.
+    #[inline]
     fn requests_until(&self, at_s: f64) -> f64 {
         let part = self.parts.iter().rev().find(|part| part.start_s <= at_s).or_else(|| self.parts.first());
         part.map_or(0.0, |part| part.requests_until(at_s))
     }
 
     /// Returns the rate at `at_s`, or the value of a profile of another quantity.
+    #[inline]
     pub fn value_at(&self, at_s: f64) -> f64 {
         let part = self.parts.iter().rev().find(|part| part.start_s <= at_s).or_else(|| self.parts.first());
         part.map_or(0.0, |part| match part.length_s.is_finite() {
@@ -129,6 +133,7 @@ impl RateProfile {
     }
 
     /// Returns the first time from `at_s` at which the value is above `level`; `None` if it never is.
+    #[inline]
     pub fn next_above(&self, level: f64, at_s: f64) -> Option<f64> {
         if self.value_at(at_s) > level {
             return Some(at_s);
@@ -193,12 +198,14 @@ impl DueTimes {
         self
     }
 
+    #[inline]
     fn exponential(&mut self) -> f64 {
         // f64() is in [0, 1), so the logarithm is of (0, 1] and finite.
         -(1.0 - self.random.f64()).ln() * self.step
     }
 
     /// Changes the rate to `factor` times that of the profile, from `now_ns` after the start on.
+    #[inline]
     pub fn set_factor(&mut self, factor: f64, now_ns: u64) {
         let profile_position = self.profile.requests_until(now_ns as f64 / 1e9);
         let (base, base_profile) = self.base;
@@ -208,6 +215,7 @@ impl DueTimes {
     }
 
     /// Returns the due time of the next request; `u64::MAX` if none is due with the current rate.
+    #[inline]
     pub fn peek(&mut self) -> u64 {
         let (base, base_profile) = self.base;
         let position = base_profile + (self.position - base) / self.factor;
@@ -224,6 +232,7 @@ impl DueTimes {
 
     /// Goes on to the first request that is due after `until_ns`. Returns the number of those before it. The
     /// time that it takes does not depend on their number.
+    #[inline]
     pub fn skip_until(&mut self, until_ns: u64) -> u64 {
         let (base, base_profile) = self.base;
         let profile_position = self.profile.requests_until(until_ns as f64 / 1e9);
@@ -247,6 +256,7 @@ impl DueTimes {
     }
 
     /// Goes on to the request after the next.
+    #[inline]
     pub fn advance(&mut self) {
         self.position += match self.arrivals {
             Arrivals::Constant => self.step,
@@ -258,6 +268,7 @@ impl DueTimes {
 impl Iterator for DueTimes {
     type Item = u64;
 
+    #[inline]
     fn next(&mut self) -> Option<u64> {
         let due_ns = self.peek();
         self.advance();
@@ -268,6 +279,7 @@ impl Iterator for DueTimes {
 /// Mean from which a Poisson distribution is taken for a normal one.
 const POISSON_NORMAL_MIN: f64 = 500.0;
 
+#[inline]
 fn poisson(mean: f64, random: &mut fastrand::Rng) -> u64 {
     if mean >= POISSON_NORMAL_MIN {
         // Box and Muller; the logarithm is of (0, 1].
@@ -290,6 +302,7 @@ fn poisson(mean: f64, random: &mut fastrand::Rng) -> u64 {
 const SLICE_NS: u64 = 1_000_000;
 
 /// Returns the last time of the slice with `at_ns`, in a load that starts at `start_ns`.
+#[inline]
 pub fn slice_end_ns(start_ns: u64, at_ns: u64) -> u64 {
     let slices = at_ns.saturating_sub(start_ns) / SLICE_NS + 1;
     start_ns.saturating_add(slices * SLICE_NS) - 1
@@ -402,6 +415,7 @@ mod tests {
     /// Kolmogorov–Smirnov test against the exponential distribution; the bound is the 0.1 % point
     /// (Massey 1951, asymptotic form).
     #[test]
+    #[inline]
     fn poisson_gaps_are_exponential_and_independent() {
         for cores in [1, 4] {
             let times = merged(Arrivals::Poisson, 5_000.0, 0, cores, 10);

@@ -26,7 +26,7 @@ pub(super) fn add_fields(fields: &mut Vec<(String, String)>) {
 
 /// Messages of a response, as they arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GrpcMessages {
+pub struct GrpcMessages {
     prefix: [u8; PREFIX_BYTES],
     prefix_bytes: usize,
     /// Bytes of the current message that are missing.
@@ -40,12 +40,14 @@ pub(crate) struct GrpcMessages {
 
 impl GrpcMessages {
     /// Notes the `grpc-encoding` of the response; `identity` is none.
-    pub(crate) fn set_encoding(&mut self, encoding: Option<&[u8]>) {
+    #[inline]
+    pub fn set_encoding(&mut self, encoding: Option<&[u8]>) {
         self.has_encoding = encoding.is_some_and(|name| !name.eq_ignore_ascii_case(b"identity"));
     }
 
     /// Takes the next bytes of the body.
-    pub(crate) fn add(&mut self, mut bytes: &[u8]) {
+    #[inline]
+    pub fn add(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.prefix_bytes < PREFIX_BYTES {
                 let taken = bytes.len().min(PREFIX_BYTES - self.prefix_bytes);
@@ -71,7 +73,8 @@ impl GrpcMessages {
 
     /// Returns the defect of the messages of a call that was successful; `None` if there is at least one, and
     /// all are complete and can be decoded.
-    pub(crate) fn malformation(&self) -> Option<Malformation> {
+    #[inline]
+    pub fn malformation(&self) -> Option<Malformation> {
         match (self.flags, self.prefix_bytes, self.has_complete) {
             (2.., ..) => Some(Malformation::GrpcFlags),
             (1, ..) if !self.has_encoding => Some(Malformation::GrpcCompressed),

@@ -37,7 +37,7 @@ pub struct WebSocketPlan {
 }
 
 /// Length of the number of a message: hexadecimal digits.
-pub(crate) const NUMBER_BYTES: usize = 16;
+pub const NUMBER_BYTES: usize = 16;
 /// Default length of a message.
 const MESSAGE_BYTES_DEFAULT: u64 = 64;
 /// Maximum length of a message, in both directions, and of an event.

@@ -97,12 +97,14 @@ impl Stages {
     }
 
     /// Returns the target over time.
+    #[inline]
     pub fn profile(&self) -> &RateProfile {
         &self.profile
     }
 
     /// Returns the first time from `at_ns` at which connection `number` sends requests, both after the
     /// start; `None` if it sends none any more.
+    #[inline]
     pub fn next_active_ns(&self, number: u64, at_ns: u64) -> Option<u64> {
         let at_s = self.profile.next_above(number as f64, at_ns as f64 / SECOND_NS as f64)?;
         Some(((at_s * SECOND_NS as f64) as u64).max(at_ns))
@@ -173,6 +175,7 @@ impl ThinkDistribution {
     }
 
     #[must_use]
+    #[inline]
     pub fn sample(&self, mean_ns: u64, random: &mut fastrand::Rng) -> u64 {
         match *self {
             Self::Constant => mean_ns,

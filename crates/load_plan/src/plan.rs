@@ -37,23 +37,23 @@ pub use addresses::{AddressError, NameAddresses};
 pub use expect::{CHECK_NAMES, CheckKind, Expect, ExpectFlags, ExpectedHash, ExpectedHeader, ExpectedValue};
 
 pub use file::{FileSetting, ScenarioFile, URLS_KEY, flag_form};
-pub(crate) use grpc::GrpcMessages;
-pub(crate) use http::is_in_fraction;
+pub use grpc::GrpcMessages;
+pub use http::is_in_fraction;
 pub use http::{
     CONNECTION_WINDOW_BYTES_MIN, GrpcStatus, Http2Plan, HttpFlags, HttpVersion, STREAMS_MAX,
     WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX,
 };
-pub(crate) use live::NUMBER_BYTES;
+pub use live::NUMBER_BYTES;
 pub use live::{MESSAGE_BYTES_MAX, WebSocketMode, WebSocketPlan};
 pub use network::{ConnectTo, ProxyHeaderPlan, ProxyVersion};
 pub use objective::{Objective, ObjectiveFigures, ObjectiveMetric, ObjectiveOperator};
 pub use parse::LoadFlags;
-pub(crate) use pattern::SearchState;
+pub use pattern::SearchState;
 pub use pattern::StreamPattern;
-pub(crate) use replay::HarHosts;
+pub use replay::HarHosts;
 pub use replay::{ReplayInput, ReplayLog, ReplaySchedule};
 pub use request::RenderedRequest;
-pub(crate) use request::RequestTemplate;
+pub use request::RequestTemplate;
 pub use requests::{RequestText, parse_weight, weighted_order};
 pub use session::{Capture, CaptureSource, SessionPlan};
 pub use slice::LoadSlice;
@@ -61,8 +61,8 @@ pub use stages::{StageQuantity, Stages, ThinkDistribution};
 pub use status::StatusSet;
 pub use targets::parse_targets;
 pub use template::{CsvTable, Template, TemplateNames};
-pub(crate) use template::{TemplatePosition, TemplateRequest, TemplateValues};
-pub(crate) use tls::version_name;
+pub use template::{TemplatePosition, TemplateRequest, TemplateValues};
+pub use tls::version_name;
 pub use tls::{TlsFlags, TlsPlan};
 pub use url::{Authority, Scheme, Url};
 pub use user_tcp::{XdpFlags, XdpPlan, tcp_targets};
@@ -245,21 +245,25 @@ impl RunPlan {
 
     /// Returns the time from the start to the window, which begins with the first complete second after
     /// the ramp.
-    pub(crate) fn window_offset_ns(&self) -> u64 {
+    #[inline]
+    pub fn window_offset_ns(&self) -> u64 {
         self.ramp_ns.div_ceil(SECOND_NS) * SECOND_NS
     }
 
+    #[inline]
     pub fn connection_stages(&self) -> Option<&Stages> {
         self.stages.as_ref().filter(|stages| stages.quantity == StageQuantity::Connections)
     }
 
     /// Returns whether anything of the responses but their status and length has to be inspected.
+    #[inline]
     pub fn needs_inspection(&self) -> bool {
         self.expect.needs_inspection() || self.session.needs_inspection()
     }
 
     /// Returns the time at which a request with these due and send times has timed out.
-    pub(crate) fn deadline_ns(&self, due_ns: u64, sent_ns: u64) -> u64 {
+    #[inline]
+    pub fn deadline_ns(&self, due_ns: u64, sent_ns: u64) -> u64 {
         let from_ns = match self.timeout_from {
             TimeoutFrom::Due => due_ns,
             TimeoutFrom::Send => sent_ns,
@@ -267,6 +271,7 @@ impl RunPlan {
         from_ns.saturating_add(self.timeout_ns)
     }
 
+    #[inline]
     pub fn http_version(&self, number: u64) -> HttpVersion {
         match &self.http2 {
             Some(http2) if is_in_fraction(number, http2.fraction) => HttpVersion::Http2,
@@ -285,11 +290,13 @@ impl RunPlan {
     }
 
     /// Returns whether the server sends by itself: events, or messages in the mode `push`.
+    #[inline]
     pub fn is_push(&self) -> bool {
         self.sse || self.websocket.as_ref().is_some_and(|plan| plan.mode == WebSocketMode::Push)
     }
 
     /// Returns whether due times come from the clock.
+    #[inline]
     pub fn is_open_loop(&self) -> bool {
         matches!(self.pace, Pace::Open { .. })
     }
