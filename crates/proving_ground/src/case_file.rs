@@ -77,5 +77,5 @@ fn requirements(case: &TableValues) -> Vec<Requirement> {
 }
 
 fn texts(case: &TableValues, key: &str) -> Vec<String> {
-    case.text_or_list(key).unwrap_or_default().into_iter().map(Into::into).collect()
+    case.text_or_list(key).unwrap_or_default()
 }
