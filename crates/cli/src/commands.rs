@@ -90,7 +90,7 @@ pub(crate) fn check_calibrate(
     args: CommandArgs<'_>,
     url: String,
 ) -> Result<(), Vec<record::problem::InputProblem>> {
-    calibrate::parse_flags(args, url).map(|_| ())
+    calibrate::parse_flags(args, |_| url).map(|_| ())
 }
 
 /// Does the same as [`check_calibrate`] for `weir tune`.

@@ -28,6 +28,7 @@ mod server;
 mod tls;
 mod tools;
 mod tune;
+mod typed;
 mod variables;
 mod watch;
 
@@ -410,18 +411,26 @@ impl<'a> FlagReader<'a> {
     }
 }
 
-pub(crate) use calibrate::calibrate_flags;
-pub(crate) use ctl::SOCKET_DEFAULT;
+pub(crate) use calibrate::CalibrateFlags;
+pub(crate) use ctl::{CtlFlags, SOCKET_DEFAULT};
 pub(crate) use edge::edge_flags;
 pub(crate) use fleet::{agent_load_arguments, coordinator_flags_given};
 pub(crate) use fleet_edge::{edge_trial_arguments, refused_edge_flags};
 pub(crate) use fleet_nats::{nats_flags_given, nats_options, nats_problems};
 pub(crate) use fleet_run::{passed_on, role_arguments};
+pub(crate) use lab::DiagnoseFlags;
+pub(crate) use lab_experiment::{CompareFlags, ListFlags, ShowFlags};
 pub(crate) use load::{embedded_placeholder_url, load_flags, subject_pids};
 pub(crate) use load_requests::parse_scenario;
 pub(crate) use proxy::proxy_flags;
+pub(crate) use proxy_fmt::FmtFlags;
+pub(crate) use proxy_import::ImportFlags;
 pub(crate) use serve::serve_flags;
+pub(crate) use tools::ReferenceFlags;
+pub(crate) use tune::{ApplyFlags, RevertFlags, StatusFlags, TuneCheckFlags, parse_role};
+pub(crate) use typed::{CommandFlags, Destination, STDOUT, TypedFlag, all_of, command_flags};
 pub(crate) use variables::{variable_name, variable_prefix};
+pub(crate) use watch::{WATCH_DURATION, WATCH_INTERVAL, WatchFlags};
 
 #[cfg(test)]
 mod tests;

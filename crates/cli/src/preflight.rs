@@ -8,10 +8,8 @@ use record::problem::InputProblem;
 use rustix::fs::{Access, access};
 
 use crate::exit::Failure;
-use crate::flags::CommandArgs;
-
-/// Name of stdout where a file is named.
-pub(crate) const STDOUT: &str = "-";
+pub(crate) use crate::flags::STDOUT;
+use crate::flags::{CommandArgs, Destination};
 
 /// Checks that all results can be written. One destination of `texts` may be stdout; those of
 /// `files` may not. Reports every problem at once.
@@ -33,6 +31,17 @@ pub(crate) fn outputs_and(
     let further = further.into_iter().map(|(flag, path)| (format!("--{flag}"), path));
     let files: Vec<_> = named(files).into_iter().chain(further).collect();
     let problems = output_problems(&named(texts), &files);
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
+}
+
+/// Checks that all results can be written, as [`outputs`] does.
+pub(crate) fn destinations(texts: &[&Destination], files: &[&Destination]) -> Result<(), Failure> {
+    let named = |list: &[&Destination]| -> Vec<(String, String)> {
+        let given =
+            list.iter().filter_map(|output| Some((format!("--{}", output.flag), output.path.clone()?)));
+        given.collect()
+    };
+    let problems = output_problems(&named(texts), &named(files));
     if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
 }
 

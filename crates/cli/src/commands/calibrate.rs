@@ -5,11 +5,8 @@ use load::calibrate::{
     CLIENT_UTILISATION, Calibration, REFERENCE_TRIAL_S_MIN, REFERENCE_TRIALS_MIN, SPREAD_MAX, clients_needed,
 };
 use load::plan::RunPlan;
-use record::invalid_value;
 use record::problem::InputProblem;
-use record::units::{
-    DurationUnit, SECOND_NS, format_plural, format_rate, parse_count, parse_duration_ns, parse_size,
-};
+use record::units::{format_plural, format_rate};
 use report::text::summary::largest_counts;
 use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
 use runner::calibration::{CalibrationError, CalibrationPair, TrialSettings, calibrate};
@@ -17,56 +14,48 @@ use runner::embedded::{Origin, with_virtual_link};
 use runner::store;
 
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, FlagReader, calibrate_flags};
+use crate::flags::{CalibrateFlags, CommandArgs, CommandFlags, FlagReader};
 use crate::output::file::write_json;
 use crate::output::print;
 use crate::preflight;
 use crate::progress_bar::ProgressBar;
 
-/// Options of `weir calibrate` beyond the load itself.
-pub(super) struct CalibrateOptions {
-    body_bytes: u64,
-    trials_per_kind: usize,
-    duration_ns: u64,
-    target_per_s: Option<f64>,
-}
-
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let cores = rt::cores::available_cpus().len();
-    let uses_tls = args.is_set("tls");
-    let scheme = if uses_tls { "https" } else { "http" };
-    let (options, plan) = parse_flags(args, format!("{scheme}://127.0.0.1:1/"))?;
-    preflight::outputs(args, &["json"], &[])?;
+    let (flags, plan) = parse_flags(args, |uses_tls| {
+        let scheme = if uses_tls { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:1/")
+    })?;
+    preflight::destinations(&[&flags.json], &[])?;
     runner::preflight::check(&plan)?;
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
     let facts = host::facts::read();
     let measure = |origin: &Origin| {
-        let plan = RunPlan::parse(&calibrate_flags(args, origin.url(options.body_bytes)), cores)?;
+        let plan = RunPlan::parse(&flags.load_flags(origin.url(flags.body_bytes)), cores)?;
         let trials = TrialSettings {
-            per_kind: options.trials_per_kind,
-            duration_ns: options.duration_ns,
+            per_kind: flags.trials_per_kind as usize,
+            duration_ns: flags.trial_ns,
             origin_pid: origin.pid(),
         };
         calibrate_with_bar(&plan, &trials, &facts, &stop)
     };
-    let CalibrationPair { closed, open } = match args.is_set("xdp") {
-        true => with_virtual_link(uses_tls, measure)??,
-        false => measure(&Origin::start(cores, uses_tls)?)?,
+    let CalibrationPair { closed, open } = match flags.xdp {
+        true => with_virtual_link(flags.tls, measure)??,
+        false => measure(&Origin::start(cores, flags.tls)?)?,
     };
-    let json = args.text("json");
-    if json.as_deref() != Some("-") {
+    if !flags.json.is_stdout() {
         print(&format_calibration(&closed));
         print(&format_open_loop(&open));
-        if let Some(target) = options.target_per_s {
-            print(&format_target(target, &open));
+        if let Some(target) = flags.target_per_s {
+            print(&format_target(target as f64, &open));
         }
     }
-    write_json(&closed, json.as_deref())?;
+    write_json(&closed, flags.json.path())?;
     let stored = store::save(&closed).and_then(|_| store::save(&open));
     match stored {
-        Ok(path) if json.as_deref() != Some("-") => {
+        Ok(path) if !flags.json.is_stdout() => {
             let note = match closed.is_reference() {
                 true => String::new(),
                 false => format!(
@@ -82,44 +71,21 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Reads all flags; reports every problem at once. The requests go to `url`.
+/// Reads all flags; reports every problem at once. The requests go to the URL, which depends on `--tls`.
 pub(super) fn parse_flags(
     args: CommandArgs<'_>,
-    url: String,
-) -> Result<(CalibrateOptions, RunPlan), Vec<InputProblem>> {
-    let plan = RunPlan::parse(&calibrate_flags(args, url), rt::cores::available_cpus().len());
-    match (parse_options(args), plan) {
-        (Ok(options), Ok(plan)) => Ok((options, plan)),
-        (options, plan) => {
-            let mut problems = options.err().unwrap_or_default();
-            problems.extend(plan.err().unwrap_or_default());
-            Err(problems)
+    url: impl FnOnce(bool) -> String,
+) -> Result<(CalibrateFlags, RunPlan), Vec<InputProblem>> {
+    let mut reader = FlagReader::new(args);
+    let flags = CalibrateFlags::read(&mut reader);
+    let plan = RunPlan::parse(&flags.load_flags(url(flags.tls)), rt::cores::available_cpus().len());
+    match plan {
+        Ok(plan) => reader.finish((flags, plan)),
+        Err(problems) => {
+            reader.problems.extend(problems);
+            Err(reader.problems)
         }
     }
-}
-
-fn parse_options(args: CommandArgs<'_>) -> Result<CalibrateOptions, Vec<InputProblem>> {
-    let mut flags = FlagReader::new(args);
-    let size = flags.parse("size", parse_size).unwrap_or(100);
-    let trials_per_kind = flags.parse("trials", |text| {
-        let trials = parse_count(text)?;
-        if (1..=100).contains(&trials) { Ok(trials) } else { Err(invalid_value!("1 to 100 trials")) }
-    });
-    let duration_ns = flags.parse("trial-time", |text| {
-        let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
-        let within = (SECOND_NS..=60 * SECOND_NS).contains(&ns);
-        if within { Ok(ns) } else { Err(invalid_value!("a trial takes 1s to 60s")) }
-    });
-    let target = flags.parse("target", |text| match parse_count(text)? {
-        0 => Err(invalid_value!("must be above 0")),
-        target => Ok(target),
-    });
-    flags.finish(CalibrateOptions {
-        body_bytes: size,
-        trials_per_kind: trials_per_kind.unwrap_or(5) as usize,
-        duration_ns: duration_ns.unwrap_or(2 * SECOND_NS),
-        target_per_s: target.map(|target| target as f64),
-    })
 }
 
 /// Calibrates, and shows the trials in a progress bar.

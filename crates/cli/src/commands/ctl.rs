@@ -10,7 +10,7 @@ use record::problem::InputProblem;
 
 use super::text_file::decode_text;
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, SOCKET_DEFAULT};
+use crate::flags::{CommandArgs, CommandFlags, CtlFlags, SOCKET_DEFAULT};
 use crate::input_file::read_bytes;
 use crate::output::print;
 use crate::streams::print_with_controls;
@@ -23,7 +23,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let command_words = args.values();
-    let socket = args.text("socket").unwrap_or_else(|| SOCKET_DEFAULT.to_owned());
+    let flags = CtlFlags::parse(args)?;
+    let socket = flags.socket.as_deref().unwrap_or(SOCKET_DEFAULT);
     let Some(name) = command_words.first() else {
         let text = "missing command (`weir ctl help` lists them)";
         return Err(vec![InputProblem::new("COMMAND", text)].into());
@@ -39,26 +40,26 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if command_words.iter().any(|word| word.contains('\n')) {
         return Err(vec![InputProblem::new("COMMAND", "a command must be one line")].into());
     }
-    let page = maintenance_page(args, &command_words)?;
-    let json = if args.is_set("json") { " --json" } else { "" };
+    let page = maintenance_page(&flags, &command_words)?;
+    let json = if flags.json { " --json" } else { "" };
     let line = format!("{}{page}{json}\n", command_words.join(" "));
     let is_live = name == "top" && json.is_empty();
-    if is_live && !args.is_set("once") && io::stdout().is_terminal() {
+    if is_live && !flags.once && io::stdout().is_terminal() {
         loop {
-            let text = send_command(&socket, &line)?;
+            let text = send_command(socket, &line)?;
             print_with_controls(CLEAR);
             print(&text);
         }
     }
-    print(&send_command(&socket, &line)?);
+    print(&send_command(socket, &line)?);
     Ok(Exit::Done)
 }
 
 /// Returns the page of `--body` as words of the command; empty: the flag is missing.
-fn maintenance_page(args: CommandArgs<'_>, command_words: &[String]) -> Result<String, Failure> {
+fn maintenance_page(flags: &CtlFlags, command_words: &[String]) -> Result<String, Failure> {
     let problem = |location: &str, text: &str| Failure::from(vec![InputProblem::new(location, text)]);
-    let Some(path) = args.text("body") else {
-        return match args.is_set("values") {
+    let Some(path) = flags.body.as_deref() else {
+        return match flags.values {
             true => Err(problem("--values", "needs --body FILE: the page whose values it replaces")),
             false => Ok(String::new()),
         };
@@ -70,15 +71,15 @@ fn maintenance_page(args: CommandArgs<'_>, command_words: &[String]) -> Result<S
         ));
     }
     let bytes =
-        read_bytes(&path, PAGE_BYTES_MAX as u64).map_err(|error| problem(&path, &unreadable_page(&error)))?;
-    let content = decode_text(&path, bytes).map_err(|fault| Failure::from(vec![fault]))?;
-    let form = MaintenancePage::form_of(&path, &content);
-    let page = MaintenancePage::new(form, &content, args.is_set("values")).map_err(|faults| {
+        read_bytes(path, PAGE_BYTES_MAX as u64).map_err(|error| problem(path, &unreadable_page(&error)))?;
+    let content = decode_text(path, bytes).map_err(|fault| Failure::from(vec![fault]))?;
+    let form = MaintenancePage::form_of(path, &content);
+    let page = MaintenancePage::new(form, &content, flags.values).map_err(|faults| {
         let located = faults.iter().map(|fault| match fault {
             PageFault::Value { line, column, text } => {
                 InputProblem::new(format!("{path}:{line}:{column}"), text.clone())
             }
-            other => InputProblem::new(path.clone(), other.to_string()),
+            other => InputProblem::new(path, other.to_string()),
         });
         Failure::from(located.collect::<Vec<_>>())
     })?;

@@ -7,7 +7,7 @@ use record::problem::InputProblem;
 
 use super::text_file::decode_text;
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, CommandFlags, FmtFlags};
 use crate::input_file;
 use crate::output::print;
 use crate::preflight::STDOUT;
@@ -37,7 +37,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    let is_check = args.is_set("check");
+    let is_check = FmtFlags::parse(args)?.check;
     for file in &files {
         if is_check && file.is_changed {
             print(&format!("{}\n", file.path));

@@ -6,7 +6,7 @@ use import::{BYTES_MAX, IncludeError, Kind, Left, Program, Surroundings};
 use record::problem::InputProblem;
 
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, CommandFlags, ImportFlags};
 use crate::input_file;
 use crate::output::file::write_text;
 use crate::preflight::STDOUT;
@@ -22,12 +22,8 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let problem =
         |error: &dyn std::fmt::Display| vec![InputProblem::new(&*file, format!("cannot be read: {error}"))];
     let text = input_file::read_text(&file, BYTES_MAX as u64).map_err(|error| problem(&error))?;
-    let program = match args.text("from") {
-        Some(name) => Program::parse(&name).ok_or_else(|| {
-            vec![InputProblem::new("--from", format!("'{name}': write haproxy, nginx or caddy"))]
-        })?,
-        None => Program::detect(&text),
-    };
+    let flags = ImportFlags::parse(args)?;
+    let program = flags.program.unwrap_or_else(|| Program::detect(&text));
     let path = Path::new(&file);
     let directory =
         path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
@@ -45,8 +41,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         Ok(_) => Vec::new(),
         Err(problems) => problems,
     };
-    let output = args.text("output");
-    write_text(&import.config, Some(output.as_deref().unwrap_or(STDOUT)))?;
+    write_text(&import.config, Some(flags.output.as_deref().unwrap_or(STDOUT)))?;
     print_report(program, &import.report, &invalid);
     let is_left = !invalid.is_empty() || import.report.iter().any(|left| left.kind.is_left());
     Ok(if is_left { Exit::ObjectiveMissed } else { Exit::Done })

@@ -8,7 +8,7 @@ use record::problem::InputProblem;
 use tune::settings_reference;
 
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, build_command_line};
+use crate::flags::{CommandArgs, CommandFlags, ReferenceFlags, build_command_line};
 use crate::output::{print, reference};
 
 pub(super) fn completions(args: CommandArgs<'_>) -> Result<Exit, Failure> {
@@ -42,7 +42,7 @@ pub(super) fn man(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 pub(super) fn reference(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let names = args.values();
     let pages = reference::pages();
-    if let Some(directory) = args.text("directory") {
+    if let Some(directory) = ReferenceFlags::parse(args)?.directory {
         if !names.is_empty() {
             let text = "all pages are written; leave out --directory to print one";
             return Err(vec![InputProblem::new("PAGE", text)].into());

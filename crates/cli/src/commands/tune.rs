@@ -10,13 +10,14 @@ mod trial_links;
 use std::path::PathBuf;
 
 use host::trusted_dir::TrustedDir;
-use record::problem::{InputProblem, suggestion};
-use record::units::{DurationUnit, parse_duration_ns};
+#[cfg(test)]
+use record::problem::InputProblem;
 use tune::session::{JournalError, Recovery, SUBDIRECTORY, journal_directory, recover};
-use tune::setting::{ROLES, Role};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
+#[cfg(test)]
+use crate::flags::{ApplyFlags, CommandFlags, TuneCheckFlags};
 
 /// Runs the subcommand of `weir tune`.
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
@@ -33,31 +34,14 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     }
 }
 
-fn parse_role(args: CommandArgs<'_>) -> Result<Role, InputProblem> {
-    let Some(text) = args.text("role") else { return Ok(Role::Proxy) };
-    Role::from_name(&text).ok_or_else(|| {
-        let near = suggestion(&text, ROLES.iter().map(|role| role.name()));
-        InputProblem::new("--role", format!("'{text}' is no role: client, proxy or origin{near}"))
-    })
-}
-
-fn parse_time_limit(args: CommandArgs<'_>) -> Result<Option<u64>, InputProblem> {
-    let Some(text) = args.text("for") else { return Ok(None) };
-    match parse_duration_ns(&text, DurationUnit::Seconds) {
-        Ok(0) => Err(InputProblem::new("--for", "the time must be above 0")),
-        Ok(ns) => Ok(Some(ns)),
-        Err(text) => Err(InputProblem::new("--for", text)),
-    }
-}
-
-fn journals_path(args: CommandArgs<'_>) -> PathBuf {
-    args.text("journals").map_or_else(journal_directory, PathBuf::from)
+fn journals_path(journals: Option<&str>) -> PathBuf {
+    journals.map_or_else(journal_directory, PathBuf::from)
 }
 
 /// Opens the directory of journals. `None` if there is none yet.
-fn open_journals(args: CommandArgs<'_>) -> Result<Option<TrustedDir>, Failure> {
+fn open_journals(journals: Option<&str>) -> Result<Option<TrustedDir>, Failure> {
     super::lab::list_old_journals(SUBDIRECTORY, "weir tune revert");
-    TrustedDir::open(&journals_path(args))
+    TrustedDir::open(&journals_path(journals))
         .map_err(|error| Failure::CannotRun(format!("the journals are not obeyed: {error}")))
 }
 
@@ -88,13 +72,11 @@ fn restore_leftovers(journals: Option<&TrustedDir>) {
 /// Returns everything that is wrong with the flags, for the test of the flag tables.
 #[cfg(test)]
 pub(super) fn check_flags(command: &str, args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
-    if command == "tune trial" {
-        return trial::check_flags(args);
+    match command {
+        "tune trial" => trial::check_flags(args),
+        "tune check" => TuneCheckFlags::parse(args).map(|_| ()),
+        _ => ApplyFlags::parse(args).map(|_| ()),
     }
-    let mut problems = Vec::new();
-    problems.extend(parse_role(args).err());
-    problems.extend(parse_time_limit(args).err());
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The flags of `weir ctl`.
 
-use super::{CommandInfo, flag, switch};
+use super::{CommandFlags, CommandInfo, command_flags, flag, switch};
 
 /// Default path of a proxy's control socket.
 pub(crate) const SOCKET_DEFAULT: &str = "/run/weir.sock";
@@ -15,24 +15,7 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
           the config has no `state-file`. Exit code 2: the command or the config is invalid. \
           Exit code 1: the proxy does not respond.",
     values: Some(("COMMAND", "Command and its arguments, see below")),
-    flags: &[
-        flag("socket", "PATH")
-            .short('s')
-            .aliases(&["--control"])
-            .default(SOCKET_DEFAULT)
-            .values(&["/run/weir.sock"], &[])
-            .doc("Control socket of the proxy"),
-        switch("json").doc("Print JSON, with units in the names; for show, maintenance, map, percent, split, top and profile"),
-        flag("body", "FILE").values(&["page.html"], &[]).doc(
-            "For `maintenance on`: file with the page of pools in maintenance, up to 64 KiB; `-` is \
-             stdin. Its media type follows its name (.html, .json, .txt), else its content",
-        ),
-        switch("values").doc("With --body: replace values of the request in the page, such as {time}"),
-        switch("once").doc(
-            "Print one sample of 1 s and exit; for top; the default if stdout is not a \
-             terminal",
-        ),
-    ],
+    flags: CtlFlags::FLAGS,
     examples: &[
         ("weir ctl --socket ctl.sock show", "overview"),
         ("weir ctl --socket ctl.sock show servers --json", "servers as JSON"),
@@ -72,3 +55,36 @@ pub(crate) const CTL: CommandInfo = CommandInfo {
         ("weir ctl --socket ctl.sock drain", "stop without losing a request"),
     ],
 };
+
+command_flags! {
+    pub(crate) struct CtlFlags {
+        socket: Option<String> = flag("socket", "PATH")
+            .short('s')
+            .aliases(&["--control"])
+            .default(SOCKET_DEFAULT)
+            .values(&["/run/weir.sock"], &[])
+            .doc("Control socket of the proxy")
+            .text(),
+        json: bool = switch("json")
+            .doc(
+                "Print JSON, with units in the names; for show, maintenance, map, percent, split, top and profile",
+            )
+            .is_given(),
+        body: Option<String> = flag("body", "FILE")
+            .values(&["page.html"], &[])
+            .doc(
+                "For `maintenance on`: file with the page of pools in maintenance, up to 64 KiB; `-` is \
+                 stdin. Its media type follows its name (.html, .json, .txt), else its content",
+            )
+            .text(),
+        values: bool = switch("values")
+            .doc("With --body: replace values of the request in the page, such as {time}")
+            .is_given(),
+        once: bool = switch("once")
+            .doc(
+                "Print one sample of 1 s and exit; for top; the default if stdout is not a \
+                 terminal",
+            )
+            .is_given(),
+    }
+}

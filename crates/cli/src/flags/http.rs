@@ -2,7 +2,7 @@
 
 use load::plan::HttpFlags;
 
-use super::{CommandArgs, Flag, flag, switch};
+use super::{CommandArgs, Flag, command_flags, flag, switch};
 
 pub(super) const HTTP: Flag =
     flag("http", "1.1|2").default("1.1").values(&["2", "1.1"], &["3", "1.0", "h2"]).doc(
@@ -43,5 +43,19 @@ pub(super) fn http_flags(args: CommandArgs<'_>) -> HttpFlags {
         window: args.text("window"),
         connection_window: args.text("connection-window"),
         grpc: args.is_set("grpc"),
+    }
+}
+
+command_flags! {
+    /// Version of HTTP, and the streams of its connections.
+    pub(crate) struct HttpVersionFlags {
+        http: Option<String> = HTTP.text(),
+        streams: Option<String> = STREAMS.text(),
+    }
+}
+
+impl HttpVersionFlags {
+    pub(super) fn texts(&self) -> HttpFlags {
+        HttpFlags { http: self.http.clone(), streams: self.streams.clone(), ..HttpFlags::default() }
     }
 }

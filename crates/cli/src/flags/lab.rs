@@ -3,7 +3,7 @@
 
 use proving_ground::foreign::CASES_DIRECTORY;
 
-use super::{CommandInfo, Flag, flag, switch};
+use super::{CommandFlags, CommandInfo, Destination, Flag, command_flags, flag, switch};
 
 const ALLOW_GLOBAL_DOC: &str = "Allow changes of host-wide settings (restored afterwards)";
 /// Flag of the commands that run scenarios.
@@ -33,9 +33,7 @@ pub(crate) const DIAGNOSE: CommandInfo = CommandInfo {
         "FILE",
         "Record of a run, a search or a trial; then records of weir watch from other machines",
     )),
-    flags: &[flag("json", "FILE|-")
-        .values(&["-"], &[])
-        .doc("Write the record with its diagnosis; - writes it to stdout")],
+    flags: DiagnoseFlags::FLAGS,
     examples: &[("weir lab diagnose run.json", "find the limit of a recorded run")],
 };
 
@@ -180,3 +178,12 @@ pub(crate) const FAULTY_SERVER: CommandInfo = CommandInfo {
         "a server that is limited by its single thread",
     )],
 };
+
+command_flags! {
+    pub(crate) struct DiagnoseFlags {
+        json: Destination = flag("json", "FILE|-")
+            .values(&["-"], &[])
+            .doc("Write the record with its diagnosis; - writes it to stdout")
+            .destination(),
+    }
+}

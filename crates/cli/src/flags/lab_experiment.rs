@@ -1,10 +1,15 @@
 //! The flags of `weir lab run`, and of the commands that read its results: `list`, `show`, `compare` and
 //! `serve`.
 
+use experiment::comparison::EFFECT_DEFAULT;
+use record::invalid_value;
+use record::problem::InvalidValue;
+use record::units::parse_fraction;
+
 use super::fleet::STORE;
 use super::fleet_nats::NATS_FLAGS;
 use super::lab::ALLOW_GLOBAL;
-use super::{CommandInfo, Flag, flag, join_flags, switch};
+use super::{CommandFlags, CommandInfo, Destination, Flag, command_flags, flag, join_flags, switch};
 
 pub(super) const SET: Flag = flag("set", "NAME=VALUE")
     .repeatable()
@@ -136,7 +141,7 @@ pub(crate) const LIST: CommandInfo = CommandInfo {
     doc: "Prints start time, name, arms, blocks and conclusion of each. Unfinished experiments are \
           included.",
     values: Some(("DIR", "Directory of experiments; weir-lab by default")),
-    flags: &[switch("json").doc("Print the list as JSON")],
+    flags: ListFlags::FLAGS,
     examples: &[("weir lab list .", "experiments in this directory")],
 };
 
@@ -146,18 +151,7 @@ pub(crate) const SHOW: CommandInfo = CommandInfo {
     doc: "Computes the comparisons again from the stored trials, so that a later version of weir \
           may report more than the one that ran them. It does not change the directory.",
     values: Some(("DIR", "Directory of the experiment")),
-    flags: &[
-        flag("html", "FILE")
-            .values(&["report.html"], &[])
-            .doc("Write the report as a self-contained HTML page"),
-        flag("markdown", "FILE|-")
-            .values(&["report.md"], &[])
-            .doc("Write the report as Markdown; - writes it to stdout, and nothing else"),
-        flag("json", "FILE|-")
-            .values(&["result.json"], &[])
-            .doc("Write the result as JSON; - writes it to stdout, and nothing else"),
-        JUNIT,
-    ],
+    flags: ShowFlags::FLAGS,
     examples: &[
         ("weir lab show first", "print the result"),
         ("weir lab show --html report.html --markdown report.md first", "write the report again"),
@@ -174,23 +168,7 @@ pub(crate) const COMPARE: CommandInfo = CommandInfo {
           side by side without a test, because the seconds of a run are autocorrelated, so that \
           they are not independent observations. Differences of plans and machines are listed.",
     values: Some(("A B", "Two experiment directories, or two records of weir load")),
-    flags: &[
-        flag("a", "PATTERN")
-            .repeatable()
-            .values(&["before*.json"], &[])
-            .doc("Records of the first set; * matches any part of a file name; repeatable"),
-        flag("b", "PATTERN")
-            .repeatable()
-            .values(&["after*.json"], &[])
-            .doc("Records of the second set; * matches any part of a file name; repeatable"),
-        flag("effect", "FRACTION")
-            .default("2%")
-            .values(&["1%", "0.05"], &["x", "0", "101%"])
-            .doc("Smallest relevant difference"),
-        flag("json", "FILE|-")
-            .values(&["comparison.json"], &[])
-            .doc("Write the comparison as JSON; - writes it to stdout, and nothing else"),
-    ],
+    flags: CompareFlags::FLAGS,
     examples: &[
         ("weir lab compare first first", "two runs of an experiment"),
         ("weir lab compare run.json run.json", "two records: ratios without a test"),
@@ -222,3 +200,58 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
     ),
     examples: &[("weir lab serve .", "experiments in this directory")],
 };
+
+command_flags! {
+    pub(crate) struct ListFlags {
+        json: bool = switch("json").doc("Print the list as JSON").is_given(),
+    }
+}
+
+command_flags! {
+    pub(crate) struct ShowFlags {
+        html: Destination = flag("html", "FILE")
+            .values(&["report.html"], &[])
+            .doc("Write the report as a self-contained HTML page")
+            .destination(),
+        markdown: Destination = flag("markdown", "FILE|-")
+            .values(&["report.md"], &[])
+            .doc("Write the report as Markdown; - writes it to stdout, and nothing else")
+            .destination(),
+        json: Destination = flag("json", "FILE|-")
+            .values(&["result.json"], &[])
+            .doc("Write the result as JSON; - writes it to stdout, and nothing else")
+            .destination(),
+        junit: Destination = JUNIT.destination(),
+    }
+}
+
+command_flags! {
+    pub(crate) struct CompareFlags {
+        a: Vec<String> = flag("a", "PATTERN")
+            .repeatable()
+            .values(&["before*.json"], &[])
+            .doc("Records of the first set; * matches any part of a file name; repeatable")
+            .texts(),
+        b: Vec<String> = flag("b", "PATTERN")
+            .repeatable()
+            .values(&["after*.json"], &[])
+            .doc("Records of the second set; * matches any part of a file name; repeatable")
+            .texts(),
+        effect: f64 = flag("effect", "FRACTION")
+            .default("2%")
+            .values(&["1%", "0.05"], &["x", "0", "101%"])
+            .doc("Smallest relevant difference")
+            .parsed_or(parse_effect, EFFECT_DEFAULT),
+        json: Destination = flag("json", "FILE|-")
+            .values(&["comparison.json"], &[])
+            .doc("Write the comparison as JSON; - writes it to stdout, and nothing else")
+            .destination(),
+    }
+}
+
+fn parse_effect(text: &str) -> Result<f64, InvalidValue> {
+    match parse_fraction(text)? {
+        effect if effect > 0.0 => Ok(effect),
+        _ => Err(invalid_value!("a difference of 0 matters to nobody")),
+    }
+}

@@ -370,6 +370,15 @@ pub(super) fn request_body(
     args: CommandArgs<'_>,
     problems: &mut Vec<InputProblem>,
 ) -> (Option<String>, Option<Vec<u8>>) {
+    body_of(args.text("data"), args.text("data-file"), problems)
+}
+
+/// Returns the body of the values of `--data` and `--data-file`, as [`request_body`] does.
+pub(super) fn body_of(
+    data: Option<String>,
+    file: Option<String>,
+    problems: &mut Vec<InputProblem>,
+) -> (Option<String>, Option<Vec<u8>>) {
     let mut read = |flag: &str, path: &str| match read_body(path) {
         Ok(body) => Some(body),
         Err(why) => {
@@ -377,8 +386,7 @@ pub(super) fn request_body(
             None
         }
     };
-    let data = args.text("data");
-    let file = args.text("data-file").and_then(|path| read("--data-file", &path));
+    let file = file.and_then(|path| read("--data-file", &path));
     match data.as_deref().and_then(|data| data.strip_prefix('@')) {
         // With both, the plan reports that they are exclusive.
         Some(path) if file.is_none() => (None, read("--data", path)),

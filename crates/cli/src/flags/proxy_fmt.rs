@@ -1,6 +1,6 @@
 //! The flags of `weir proxy fmt`.
 
-use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandFlags, CommandInfo, command_flags, switch};
 
 pub(crate) const FMT: CommandInfo = CommandInfo {
     name: "proxy fmt",
@@ -10,13 +10,17 @@ pub(crate) const FMT: CommandInfo = CommandInfo {
           is on several lines stays so. A file with errors is not changed (exit code 2). Files of `include` are formatted \
           only if they are named.",
     values: Some(("FILE", "Config files; -: from stdin to stdout")),
-    flags: &[Flag {
-        long: "check",
-        doc: "Print the names of the files that are not formatted, and change nothing; exit code 1 if there is one",
-        ..FLAG_DEFAULTS
-    }],
+    flags: FmtFlags::FLAGS,
     examples: &[
         ("weir proxy fmt proxy.toml", "format a file in place"),
         ("weir proxy fmt --check proxy.toml", "check it, as for continuous integration"),
     ],
 };
+
+command_flags! {
+    pub(crate) struct FmtFlags {
+        check: bool = switch("check")
+            .doc("Print the names of the files that are not formatted, and change nothing; exit code 1 if there is one")
+            .is_given(),
+    }
+}

@@ -149,6 +149,19 @@ fn flags_of_tls_are_rejected_where_nothing_uses_tls() {
 }
 
 #[test]
+fn defaults_in_the_help_are_those_of_the_values() {
+    for problems in [
+        CalibrateFlags::default_problems(),
+        WatchFlags::default_problems(),
+        TuneCheckFlags::default_problems(),
+        ApplyFlags::default_problems(),
+        CompareFlags::default_problems(),
+    ] {
+        assert_eq!(problems, [""; 0]);
+    }
+}
+
+#[test]
 fn every_command_to_a_proxy_has_an_example() {
     // A new process sends that command; it is rejected when a user types it.
     for name in proxy_control::ctl::command_names().filter(|&name| name != "upgrade") {

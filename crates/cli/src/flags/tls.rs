@@ -3,7 +3,7 @@
 
 use load::plan::TlsFlags;
 
-use super::{CommandArgs, Flag, flag, switch};
+use super::{CommandArgs, Flag, command_flags, flag, switch};
 
 pub(super) const CACERT: Flag = flag("cacert", "FILE")
     .default("the certificate authorities that this host trusts")
@@ -74,5 +74,39 @@ pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
         tls_ciphers: args.text("tls-ciphers"),
         tls_groups: args.text("tls-groups"),
         tls_key_log: args.text("tls-key-log"),
+    }
+}
+
+command_flags! {
+    /// Versions of TLS, and the resumption of its sessions.
+    pub(crate) struct TlsHandshakeFlags {
+        min: Option<String> = TLS_MIN.text(),
+        max: Option<String> = TLS_MAX.text(),
+        resume: Option<String> = TLS_RESUME.text(),
+        new: Option<String> = TLS_NEW.text(),
+    }
+}
+
+command_flags! {
+    /// Cipher suites and groups of the key exchange.
+    pub(crate) struct TlsSuiteFlags {
+        ciphers: Option<String> = TLS_CIPHERS.text(),
+        groups: Option<String> = TLS_GROUPS.text(),
+    }
+}
+
+impl TlsHandshakeFlags {
+    pub(super) fn add_to(&self, texts: &mut TlsFlags) {
+        texts.tls_min.clone_from(&self.min);
+        texts.tls_max.clone_from(&self.max);
+        texts.tls_resume.clone_from(&self.resume);
+        texts.tls_new.clone_from(&self.new);
+    }
+}
+
+impl TlsSuiteFlags {
+    pub(super) fn add_to(&self, texts: &mut TlsFlags) {
+        texts.tls_ciphers.clone_from(&self.ciphers);
+        texts.tls_groups.clone_from(&self.groups);
     }
 }

@@ -1,6 +1,6 @@
 //! Commands that print text generated from the flag tables.
 
-use super::{CommandInfo, flag};
+use super::{CommandFlags, CommandInfo, command_flags, flag};
 
 pub(crate) const COMPLETIONS: CommandInfo = CommandInfo {
     name: "completions",
@@ -32,8 +32,7 @@ pub(crate) const REFERENCE: CommandInfo = CommandInfo {
         "Page: the name of a command (`load`, `lab-run`), `exit-codes`, `validity`, `bottlenecks`, `figures`, `errors`, \
          `targets`, `config`, `import` or `settings`; without it: all pages except the last three",
     )),
-    flags: &[flag("directory", "DIR").values(&["reference"], &[]).doc("Write each page into a file of this directory, README.md as their index; the directory is created if \
-                                                                       missing")],
+    flags: ReferenceFlags::FLAGS,
     examples: &[
         ("weir reference load", "the reference of a command"),
         ("weir reference --directory reference", "a file for each command, and an index"),
@@ -42,3 +41,15 @@ pub(crate) const REFERENCE: CommandInfo = CommandInfo {
         ("weir reference settings", "the host settings, and their state on this kernel"),
     ],
 };
+
+command_flags! {
+    pub(crate) struct ReferenceFlags {
+        directory: Option<String> = flag("directory", "DIR")
+            .values(&["reference"], &[])
+            .doc(
+                "Write each page into a file of this directory, README.md as their index; the directory is created if \
+                 missing",
+            )
+            .text(),
+    }
+}

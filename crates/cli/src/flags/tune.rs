@@ -1,10 +1,15 @@
 //! The flags of `weir tune` and its subcommands.
 
+use record::invalid_value;
+use record::problem::{InvalidValue, suggestion};
+use record::units::{DurationUnit, parse_duration_ns};
+use tune::setting::{ROLES, Role};
+
 use super::lab::ALLOW_GLOBAL;
 use super::lab_experiment::{
     ALLOW_CHANGED_ENVIRONMENT, BLOCKS, DISCARD, DURATION, OUTPUT, QUICK, RERUNS, RESUME, SEED, SET,
 };
-use super::{CommandInfo, Flag, flag, switch};
+use super::{CommandFlags, CommandInfo, Destination, Flag, command_flags, flag, switch};
 
 /// Directory of journals, for tests and for machines without `/run`. Only the user and root may be able to change it.
 const JOURNALS: Flag = flag("journals", "DIR").default("/run/weir-root/tune").values(&["journals"], &[]).doc(
@@ -41,23 +46,7 @@ pub(crate) const CHECK: CommandInfo = CommandInfo {
           code 0: nothing to change. Exit code 3: settings to change, or lines that are harmful, invalid or rejected \
           by the kernel. Conditional and obsolete lines do not count. Exit code 2: a file cannot be read.",
     values: None,
-    flags: &[
-        flag("role", "client|proxy|origin")
-            .default("proxy")
-            .values(&["origin"], &["server"])
-            .doc("Role of this machine"),
-        flag("file", "FILE|DIR").repeatable().values(&["sysctl.conf"], &[]).doc(
-            "File to judge: sysctl.conf, limits.conf, a tuned profile, a sysctl.d directory, or a \
-             root directory; repeatable, in the order in which they take effect",
-        ),
-        switch("all").doc(
-            "Also list the settings that need no change, and the options of servers and boot \
-             parameters",
-        ),
-        flag("json", "FILE|-")
-            .values(&["-"], &[])
-            .doc("Write the result as JSON (weir.tune-check/1); - writes it to stdout, and nothing else"),
-    ],
+    flags: TuneCheckFlags::FLAGS,
     examples: &[
         ("weir tune check", "settings of this machine that a proxy should change"),
         ("weir tune check --role origin --all", "the complete catalogue, for an origin"),
@@ -83,24 +72,7 @@ pub(crate) const APPLY: CommandInfo = CommandInfo {
         "PROFILE|NAME=VALUE|FILE",
         "Profiles, settings and files; then `-- COMMAND` to run with them",
     )),
-    flags: &[
-        switch("host").doc("Change this host"),
-        flag("netns", "NAME")
-            .values(&["lab"], &[])
-            .doc("Change the network namespace NAME (ip netns), and run the command there"),
-        switch("dry-run").doc("Print the changes and write nothing"),
-        flag("for", "TIME")
-            .values(&["10m"], &["soon", "0"])
-            .doc("Restore the settings after this time; default unit: s"),
-        flag("persist", "FILE")
-            .values(&["/etc/sysctl.d/90-weir.conf"], &[])
-            .doc("Also write the settings to FILE for sysctl.d, with the reasons as comments"),
-        flag("role", "client|proxy|origin")
-            .default("proxy")
-            .values(&["client"], &["server"])
-            .doc("Role of this machine, for the assessments"),
-        JOURNALS,
-    ],
+    flags: ApplyFlags::FLAGS,
     examples: &[
         ("weir tune apply --dry-run proxy", "changes that a profile would make"),
         ("weir tune apply --dry-run net.core.somaxconn=16384", "one setting"),
@@ -177,7 +149,7 @@ pub(crate) const REVERT: CommandInfo = CommandInfo {
     doc: "Restores the old values of every apply, and reads them back. A setting that somebody else changed meanwhile \
           is left alone and reported, with exit code 1; --force restores it too.",
     values: None,
-    flags: &[switch("force").doc("Restore settings that somebody else has changed, too"), JOURNALS],
+    flags: RevertFlags::FLAGS,
     examples: &[("weir tune revert", "restore everything")],
 };
 
@@ -187,11 +159,87 @@ pub(crate) const STATUS: CommandInfo = CommandInfo {
     doc: "Lists every apply that is in force: its target, its end, and the old, the new and the present value of each \
           setting. Restores the settings of killed processes first.",
     values: None,
-    flags: &[
-        flag("json", "FILE|-")
-            .values(&["-"], &[])
-            .doc("Write the result as JSON (weir.tune-status/1); - writes it to stdout, and nothing else"),
-        JOURNALS,
-    ],
+    flags: StatusFlags::FLAGS,
     examples: &[("weir tune status --json -", "the same as JSON")],
 };
+
+const ROLE: Flag = flag("role", "client|proxy|origin").default("proxy");
+
+command_flags! {
+    pub(crate) struct TuneCheckFlags {
+        role: Role = ROLE.values(&["origin"], &["server"]).doc("Role of this machine").parsed_or(parse_role, Role::Proxy),
+        files: Vec<String> = flag("file", "FILE|DIR")
+            .repeatable()
+            .values(&["sysctl.conf"], &[])
+            .doc(
+                "File to judge: sysctl.conf, limits.conf, a tuned profile, a sysctl.d directory, or a \
+                 root directory; repeatable, in the order in which they take effect",
+            )
+            .texts(),
+        all: bool = switch("all")
+            .doc(
+                "Also list the settings that need no change, and the options of servers and boot \
+                 parameters",
+            )
+            .is_given(),
+        json: Destination = flag("json", "FILE|-")
+            .values(&["-"], &[])
+            .doc("Write the result as JSON (weir.tune-check/1); - writes it to stdout, and nothing else")
+            .destination(),
+    }
+}
+
+command_flags! {
+    pub(crate) struct ApplyFlags {
+        host: bool = switch("host").doc("Change this host").is_given(),
+        netns: Option<String> = flag("netns", "NAME")
+            .values(&["lab"], &[])
+            .doc("Change the network namespace NAME (ip netns), and run the command there")
+            .text(),
+        dry_run: bool = switch("dry-run").doc("Print the changes and write nothing").is_given(),
+        time_limit_ns: Option<u64> = flag("for", "TIME")
+            .values(&["10m"], &["soon", "0"])
+            .doc("Restore the settings after this time; default unit: s")
+            .parsed(parse_time_limit),
+        persist: Option<String> = flag("persist", "FILE")
+            .values(&["/etc/sysctl.d/90-weir.conf"], &[])
+            .doc("Also write the settings to FILE for sysctl.d, with the reasons as comments")
+            .text(),
+        role: Role = ROLE
+            .values(&["client"], &["server"])
+            .doc("Role of this machine, for the assessments")
+            .parsed_or(parse_role, Role::Proxy),
+        journals: Option<String> = JOURNALS.text(),
+    }
+}
+
+command_flags! {
+    pub(crate) struct RevertFlags {
+        force: bool = switch("force").doc("Restore settings that somebody else has changed, too").is_given(),
+        journals: Option<String> = JOURNALS.text(),
+    }
+}
+
+command_flags! {
+    pub(crate) struct StatusFlags {
+        json: Destination = flag("json", "FILE|-")
+            .values(&["-"], &[])
+            .doc("Write the result as JSON (weir.tune-status/1); - writes it to stdout, and nothing else")
+            .destination(),
+        journals: Option<String> = JOURNALS.text(),
+    }
+}
+
+pub(crate) fn parse_role(text: &str) -> Result<Role, InvalidValue> {
+    Role::from_name(text).ok_or_else(|| {
+        let near = suggestion(text, ROLES.iter().map(|role| role.name()));
+        invalid_value!("'{text}' is no role: client, proxy or origin{near}")
+    })
+}
+
+fn parse_time_limit(text: &str) -> Result<u64, InvalidValue> {
+    match parse_duration_ns(text, DurationUnit::Seconds)? {
+        0 => Err(invalid_value!("the time must be above 0")),
+        ns => Ok(ns),
+    }
+}

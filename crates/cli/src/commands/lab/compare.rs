@@ -3,16 +3,15 @@
 
 use std::path::PathBuf;
 
-use experiment::comparison::{EFFECT_DEFAULT, NamedRun, compare_experiments, compare_runs, expand_patterns};
+use experiment::comparison::{NamedRun, compare_experiments, compare_runs, expand_patterns};
 use record::file::read_run;
 use record::invalid_value;
 use record::problem::InputProblem;
-use record::units::parse_fraction;
 use report::text::comparison::format_comparison;
 
 use super::experiments::directory_failure;
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, CommandFlags, CompareFlags, FlagReader};
 use crate::output::file::write_json;
 use crate::output::print;
 
@@ -23,9 +22,9 @@ enum CompareInputs {
 }
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
-    let (inputs, effect) = parse_options(args)?;
-    let json = args.text("json");
-    crate::preflight::outputs(args, &["json"], &[])?;
+    let (inputs, flags) = parse_options(args)?;
+    let effect = flags.effect;
+    crate::preflight::destinations(&[&flags.json], &[])?;
     let compared = match inputs {
         CompareInputs::Experiments(a, b) => compare_experiments(&a, &b, effect).map_err(directory_failure)?,
         CompareInputs::Runs(a, b) => {
@@ -33,33 +32,25 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
             compare_runs(&a, &b, effect)
         }
     };
-    if json.as_deref() != Some("-") {
+    if !flags.json.is_stdout() {
         print(&format_comparison(&compared));
     }
-    write_json(&compared, json.as_deref())?;
+    write_json(&compared, flags.json.path())?;
     Ok(Exit::Done)
 }
 
 /// Returns everything that is wrong with the flags.
 #[cfg(test)]
 pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
-    parse_effect(args).map(|_| ()).map_err(|problem| vec![problem])
+    CompareFlags::parse(args).map(|_| ())
 }
 
-fn parse_effect(args: CommandArgs<'_>) -> Result<f64, InputProblem> {
-    let Some(text) = args.text("effect") else { return Ok(EFFECT_DEFAULT) };
-    match parse_fraction(&text) {
-        Ok(effect) if effect > 0.0 => Ok(effect),
-        Ok(_) => Err(InputProblem::new("--effect", "a difference of 0 matters to nobody")),
-        Err(why) => Err(InputProblem::new("--effect", why)),
-    }
-}
-
-fn parse_options(args: CommandArgs<'_>) -> Result<(CompareInputs, f64), Vec<InputProblem>> {
-    let mut problems = Vec::new();
-    let effect = parse_effect(args).map_err(|problem| problems.push(problem)).unwrap_or(EFFECT_DEFAULT);
+fn parse_options(args: CommandArgs<'_>) -> Result<(CompareInputs, CompareFlags), Vec<InputProblem>> {
+    let mut reader = FlagReader::new(args);
+    let flags = CompareFlags::read(&mut reader);
+    let mut problems = reader.problems;
     let values = args.values();
-    let (a, b) = (args.texts("a"), args.texts("b"));
+    let (a, b) = (&flags.a[..], &flags.b[..]);
     let inputs = if a.is_empty() && b.is_empty() {
         parse_sides(&values, &mut problems)
     } else {
@@ -73,10 +64,10 @@ fn parse_options(args: CommandArgs<'_>) -> Result<(CompareInputs, f64), Vec<Inpu
             };
             matched.map_err(|why| problems.push(InputProblem::new(flag, why))).unwrap_or_default()
         };
-        Some(CompareInputs::Runs(files("--a", &a), files("--b", &b)))
+        Some(CompareInputs::Runs(files("--a", a), files("--b", b)))
     };
     match inputs {
-        Some(inputs) if problems.is_empty() => Ok((inputs, effect)),
+        Some(inputs) if problems.is_empty() => Ok((inputs, flags)),
         _ => Err(problems),
     }
 }

@@ -15,7 +15,7 @@ use report::text::answer::format_head;
 use report::text::diagnosis::format_diagnosis;
 
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, CommandFlags, DiagnoseFlags};
 use crate::output::file::write_json;
 use crate::output::print;
 use crate::preflight;
@@ -26,7 +26,8 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         let text = "missing file (name a record of weir load --json)";
         return Err(vec![InputProblem::new("FILE", text)].into());
     };
-    preflight::outputs(args, &["json"], &[])?;
+    let DiagnoseFlags { json } = DiagnoseFlags::parse(args)?;
+    preflight::destinations(&[&json], &[])?;
     let (mut run, which) =
         read_run_of_record(Path::new(file)).map_err(|why| vec![InputProblem::from_file_error(why)])?;
     let mut problems = Vec::new();
@@ -43,15 +44,14 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         return Err(problems.into());
     }
     let dropped = rediagnose(&mut run);
-    let json = args.text("json");
-    if json.as_deref() != Some("-") {
+    if !json.is_stdout() {
         let head = format_head(&run);
         print(&format!("{head}\n{}{}", which.unwrap_or_default(), format_diagnosis(&run, true)));
     }
     if let Some(tested) = dropped {
         warn!("weir: the counter-test in the record tested {tested}: it does not apply here");
     }
-    write_json(&run, json.as_deref())?;
+    write_json(&run, json.path())?;
     Ok(Exit::Done)
 }
 

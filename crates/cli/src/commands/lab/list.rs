@@ -5,7 +5,7 @@ use report::text::table::table;
 
 use super::experiments::parse_directory;
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, CommandFlags, ListFlags};
 use crate::output::file::write_json;
 use crate::output::print;
 
@@ -15,7 +15,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if cut {
         warn!("weir: {} has more entries than weir lists; the list is incomplete", root.display());
     }
-    if args.is_set("json") {
+    if ListFlags::parse(args)?.json {
         write_json(&rows, Some("-"))?;
     } else if rows.is_empty() {
         print(&format!("no experiments in {}\n", root.display()));

@@ -17,7 +17,7 @@ use super::experiments::open;
 use super::report_files::{Records, write_page};
 use crate::commands::weir_version;
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, CommandFlags, ShowFlags};
 use crate::output::file::{write_json, write_text};
 use crate::output::print;
 
@@ -26,20 +26,20 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let [path] = paths.as_slice() else {
         return Err(vec![InputProblem::new("DIR", "name one experiment directory")].into());
     };
-    const STDOUT_FLAGS: &[&str] = &["json", "markdown", "junit"];
-    crate::preflight::outputs(args, STDOUT_FLAGS, &["html"])?;
-    let [html, markdown, json] = ["html", "markdown", "json"].map(|flag| args.text(flag));
+    let ShowFlags { html, markdown, json, junit } = ShowFlags::parse(args)?;
+    let texts = [&json, &markdown, &junit];
+    crate::preflight::destinations(&texts, &[&html])?;
     let directory = open(Path::new(path))?;
     let experiment = rejudge(&directory)?;
-    if let Some(to) = html {
-        write_page(&report::html(&experiment, &Records(&directory)), Path::new(&to))?;
+    if let Some(to) = html.path() {
+        write_page(&report::html(&experiment, &Records(&directory)), Path::new(to))?;
     }
-    write_text(&report::markdown(&experiment, &Records(&directory)), markdown.as_deref())?;
-    write_text(&experiment_junit(&experiment), args.text("junit").as_deref())?;
-    if !crate::preflight::writes_to_stdout(args, STDOUT_FLAGS) {
+    write_text(&report::markdown(&experiment, &Records(&directory)), markdown.path())?;
+    write_text(&experiment_junit(&experiment), junit.path())?;
+    if !texts.iter().any(|text| text.is_stdout()) {
         print(&format_experiment(&experiment, &Records(&directory)));
     }
-    write_json(&experiment, json.as_deref())?;
+    write_json(&experiment, json.path())?;
     Ok(Exit::Done)
 }
 

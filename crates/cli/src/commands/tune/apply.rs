@@ -21,10 +21,10 @@ use tune::session::{
 use tune::setting::Role;
 
 use super::command::{self, Foreground};
-use super::{journals_path, parse_role, parse_time_limit, report_refused, restore_leftovers};
+use super::{journals_path, report_refused, restore_leftovers};
 use crate::commands::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{ApplyFlags, CommandArgs, CommandFlags, FlagReader};
 use crate::output::print;
 use report::text::tune::format_plan;
 
@@ -43,9 +43,9 @@ struct ApplyRequest {
 }
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
-    let request = parse(args, arguments)?;
+    let (request, flags) = parse(args, arguments)?;
     // Before the plan, so that the values of a killed apply are not taken for those of the machine.
-    let directory = if request.is_dry_run { None } else { Some(create_journals(args)?) };
+    let directory = if request.is_dry_run { None } else { Some(create_journals(&flags)?) };
     if let Some(directory) = &directory {
         restore_leftovers(Some(directory));
     }
@@ -70,8 +70,8 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         started_at: wall_clock_now(),
         persisted: None,
     };
-    if let Some(path) = args.text("persist") {
-        options.persisted = Some(persist(&path, &plan, arguments)?);
+    if let Some(path) = &flags.persist {
+        options.persisted = Some(persist(path, &plan, arguments)?);
     }
     if plan.changes.is_empty() && request.command.is_empty() {
         print("nothing to change\n");
@@ -93,28 +93,30 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     result?.map_err(Failure::from)
 }
 
-fn parse(args: CommandArgs<'_>, arguments: &[String]) -> Result<ApplyRequest, Failure> {
+fn parse(args: CommandArgs<'_>, arguments: &[String]) -> Result<(ApplyRequest, ApplyFlags), Failure> {
     let mut problems = Vec::new();
     let command = command::words_after_dashes(arguments);
     let mut words = args.values();
     words.truncate(words.len() - command.len().min(words.len()));
     let requests = expand_files(&words).and_then(|words| parse_requests(&words));
     let requests = requests.map_err(|found| problems.extend(found)).unwrap_or_default();
-    let role = parse_role(args).map_err(|problem| problems.push(problem)).unwrap_or(Role::Proxy);
-    let time_limit_ns = parse_time_limit(args).map_err(|problem| problems.push(problem)).unwrap_or_default();
-    let target = parse_target(args, &mut problems);
-    if args.is_given("persist") && (time_limit_ns.is_some() || !command.is_empty()) {
+    let mut reader = FlagReader::new(args);
+    reader.problems = problems;
+    let flags = ApplyFlags::read(&mut reader);
+    let mut problems = reader.problems;
+    let target = parse_target(&flags, &mut problems);
+    if flags.persist.is_some() && (flags.time_limit_ns.is_some() || !command.is_empty()) {
         let text = "not with --for or a command: these settings do not persist";
         problems.push(InputProblem::new("--persist", text));
     }
-    if args.is_given("persist") && args.is_given("netns") {
+    if flags.persist.is_some() && flags.netns.is_some() {
         problems.push(InputProblem::new("--persist", "not with --netns: sysctl.d is for the host"));
     }
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    let is_dry_run = args.is_set("dry-run");
-    Ok(ApplyRequest { role, target, requests, words, command, time_limit_ns, is_dry_run })
+    let (role, time_limit_ns, is_dry_run) = (flags.role, flags.time_limit_ns, flags.dry_run);
+    Ok((ApplyRequest { role, target, requests, words, command, time_limit_ns, is_dry_run }, flags))
 }
 
 /// Replaces files in the form of sysctl.conf by their settings. A word without `=` that is no profile and names a
@@ -145,20 +147,20 @@ pub(super) fn expand_files(words: &[String]) -> Result<Vec<String>, Vec<InputPro
     if problems.is_empty() { Ok(expanded) } else { Err(problems) }
 }
 
-fn parse_target(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> Target {
-    match (args.text("netns"), args.is_set("host")) {
+fn parse_target(flags: &ApplyFlags, problems: &mut Vec<InputProblem>) -> Target {
+    match (&flags.netns, flags.host) {
         (Some(_), true) => problems.push(InputProblem::new("--netns", "give either --netns or --host")),
-        (Some(name), false) if !is_namespace_name(&name) => {
+        (Some(name), false) if !is_namespace_name(name) => {
             problems.push(InputProblem::new("--netns", format!("'{name}' is no name of a namespace")));
         }
-        (Some(name), false) => match namespace_target(&name) {
+        (Some(name), false) => match namespace_target(name) {
             Ok(target) => return target,
             Err(error) => {
                 let text = format!("{error} (ip netns add {name} makes it)");
                 problems.push(InputProblem::new("--netns", text));
             }
         },
-        (None, false) if !args.is_set("dry-run") => {
+        (None, false) if !flags.dry_run => {
             let text = "this changes settings: add --host for this host, --netns NAME for a network namespace, or \
                         --dry-run";
             problems.push(InputProblem::new("--host", text));
@@ -212,8 +214,8 @@ fn persist(path: &str, plan: &ApplyPlan, arguments: &[String]) -> Result<Persist
 }
 
 /// Opens the directory of journals, and creates it if it is missing.
-fn create_journals(args: CommandArgs<'_>) -> Result<TrustedDir, Failure> {
-    TrustedDir::open_or_create(&journals_path(args))
+fn create_journals(flags: &ApplyFlags) -> Result<TrustedDir, Failure> {
+    TrustedDir::open_or_create(&journals_path(flags.journals.as_deref()))
         .map_err(|error| Failure::CannotRun(format!("the journal cannot be written: {error}")))
 }
 

@@ -3,56 +3,48 @@
 use std::collections::BTreeMap;
 
 use host::tuning::read_sysctl;
-use record::problem::InputProblem;
 use tune::check::{check_machine, count_changes, judge_context};
 use tune::foreign::{ForeignLine, MachineFacts, files, judge_lines, names_set, values_left};
 use tune::observation::{MachineState, observe_machine};
 use tune::report::{CheckReport, SCHEMA};
 use tune::scratch::rejected_lines;
 
-use super::parse_role;
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, CommandFlags, FlagReader, TuneCheckFlags};
 use crate::output::file::write_json;
 use crate::output::print;
 use report::text::tune::{format_lines, format_settings};
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
-    let json = args.text("json");
-    crate::preflight::outputs(args, &["json"], &[])?;
-    let (role, lines) = (parse_role(args), files::read_lines(&args.texts("file")));
-    let (role, lines) = match (role, lines) {
-        (Ok(role), Ok(lines)) => (role, lines),
-        (role, lines) => {
-            let mut problems: Vec<InputProblem> = role.err().into_iter().collect();
-            problems.extend(lines.err().unwrap_or_default());
-            return Err(problems.into());
-        }
-    };
+    let mut reader = FlagReader::new(args);
+    let flags = TuneCheckFlags::read(&mut reader);
+    crate::preflight::destinations(&[&flags.json], &[])?;
+    let lines = files::read_lines(&flags.files).map_err(|problems| reader.problems.extend(problems));
+    let lines = reader.finish(lines.unwrap_or_default())?;
     let state = observe_machine();
     let mut report = CheckReport {
         schema: SCHEMA.to_owned(),
         weir_version: env!("WEIR_VERSION").to_owned(),
         kernel: state.release.clone(),
         memory_bytes: state.memory_bytes,
-        role,
+        role: flags.role,
         settings: Vec::new(),
         lines: Vec::new(),
         is_tried: false,
         findings: 0,
     };
-    if args.texts("file").is_empty() {
+    if flags.files.is_empty() {
         report.settings =
-            check_machine(&state, role, &values_left(&files::machine_lines(), &BTreeMap::new()));
+            check_machine(&state, flags.role, &values_left(&files::machine_lines(), &BTreeMap::new()));
         report.findings = count_changes(&report.settings);
     } else {
         judge_files(&mut report, &lines, &state);
     }
-    if json.as_deref() != Some(crate::preflight::STDOUT) {
-        let files = !args.texts("file").is_empty();
-        print(&if files { format_lines(&report) } else { format_settings(&report, args.is_set("all")) });
+    if !flags.json.is_stdout() {
+        let has_files = !flags.files.is_empty();
+        print(&if has_files { format_lines(&report) } else { format_settings(&report, flags.all) });
     }
-    write_json(&report, json.as_deref())?;
+    write_json(&report, flags.json.path())?;
     Ok(if report.findings == 0 { Exit::Done } else { Exit::ObjectiveMissed })
 }
 

@@ -7,7 +7,7 @@ use tune::session::{ManagedState, RevertReport, StoredJournal, managed_states, r
 
 use super::{open_journals, report_refused, restore_leftovers};
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, CommandFlags, RevertFlags, StatusFlags};
 use crate::output::file::write_json;
 use crate::output::print;
 
@@ -15,7 +15,8 @@ use crate::output::print;
 const STATUS_SCHEMA: &str = "weir.tune-status/1";
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
-    let Some(directory) = open_journals(args)? else {
+    let flags = RevertFlags::parse(args)?;
+    let Some(directory) = open_journals(flags.journals.as_deref())? else {
         print("nothing to restore\n");
         return Ok(Exit::Done);
     };
@@ -26,7 +27,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         print("nothing to restore\n");
     }
     for journal in &stored.journals {
-        match revert(&directory, &journal.name, args.is_set("force")) {
+        match revert(&directory, &journal.name, flags.force) {
             Ok(Some(report)) => {
                 for (name, value) in &report.restored {
                     print(&format!("{name} = {value}\n"));
@@ -82,17 +83,17 @@ struct ManagedSetting {
 
 /// Runs `weir tune status`.
 pub(super) fn status(args: CommandArgs<'_>) -> Result<Exit, Failure> {
-    let json = args.text("json");
-    crate::preflight::outputs(args, &["json"], &[])?;
-    let directory = open_journals(args)?;
+    let flags = StatusFlags::parse(args)?;
+    crate::preflight::destinations(&[&flags.json], &[])?;
+    let directory = open_journals(flags.journals.as_deref())?;
     restore_leftovers(directory.as_ref());
     let stored = directory.as_ref().map(stored_journals).unwrap_or_default();
     report_refused(&stored.refused);
     let applied = stored.journals.iter().map(applied_status).collect::<Result<Vec<_>, Failure>>()?;
-    if json.as_deref() != Some(crate::preflight::STDOUT) {
+    if !flags.json.is_stdout() {
         print(&format_status(&applied));
     }
-    write_json(&StatusReport { schema: STATUS_SCHEMA, applied }, json.as_deref())?;
+    write_json(&StatusReport { schema: STATUS_SCHEMA, applied }, flags.json.path())?;
     Ok(Exit::Done)
 }
 

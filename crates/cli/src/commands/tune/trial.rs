@@ -27,14 +27,13 @@ use tune::observation::{MachineState, observe_machine};
 use tune::setting::Role;
 
 use super::apply::expand_files;
-use super::parse_role;
 use crate::commands::lab::report_files::{REPORT_HTML, write_reports};
 use crate::commands::lab::run::{
     changed_settings, check_run, create_directory, exit_code, finish_note, parse_options, parse_text,
     print_checked, read_named, run_trials, watch_termination,
 };
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, FlagReader, parse_role};
 use crate::output::file::write_json;
 use crate::output::print;
 use report::text::tune::format_ablation;
@@ -118,7 +117,9 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
 /// Reads the flags; reports everything that is wrong with them.
 fn parse_flags(args: CommandArgs<'_>) -> Result<TrialRequest, Vec<InputProblem>> {
     let mut problems = Vec::new();
-    let role = parse_role(args).map_err(|problem| problems.push(problem)).unwrap_or(Role::Proxy);
+    let mut reader = FlagReader::new(args);
+    let role = reader.parse("role", parse_role).unwrap_or(Role::Proxy);
+    problems.extend(reader.problems);
     let node = args.text("at").unwrap_or_else(|| "subject".to_owned());
     if !NODES.contains(&node.as_str()) {
         problems.push(InputProblem::new("--at", format!("'{node}' is no node: client, subject or origin")));
