@@ -6,7 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 
 use crate::case_file::parse_case;
 use crate::cases::{CaseSet, TestCase};
@@ -24,9 +25,9 @@ const CASES_MAX: usize = 10_000;
 /// # Errors
 /// The directory cannot be read or has no case; files cannot be read, or are wrong. All problems are reported.
 pub fn read_cases(directory: &Path) -> Result<Vec<TestCase>, Vec<InputProblem>> {
-    let problem = |path: &Path, why: String| InputProblem::new(path.display().to_string(), why);
+    let problem = |path: &Path, why: InvalidValue| InputProblem::new(path.display().to_string(), why);
     let entries = fs::read_dir(directory).map_err(|error| {
-        let why = format!(
+        let why = invalid_value!(
             "{error}; the cases are in crates/proving_ground/cases/foreign of the source, and in packages"
         );
         vec![problem(directory, why)]
@@ -35,8 +36,10 @@ pub fn read_cases(directory: &Path) -> Result<Vec<TestCase>, Vec<InputProblem>> 
     let mut paths: Vec<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
     paths.sort();
     if paths.is_empty() || paths.len() > CASES_MAX {
-        let why =
-            format!("it has {} cases (files NAME.toml), and 1 to {CASES_MAX} are possible", paths.len());
+        let why = invalid_value!(
+            "it has {} cases (files NAME.toml), and 1 to {CASES_MAX} are possible",
+            paths.len()
+        );
         return Err(vec![problem(directory, why)]);
     }
     let (mut cases, mut problems) = (Vec::new(), Vec::new());
@@ -54,12 +57,12 @@ pub fn read_cases(directory: &Path) -> Result<Vec<TestCase>, Vec<InputProblem>> 
     if problems.is_empty() { Ok(cases) } else { Err(problems) }
 }
 
-fn read_text(path: &Path) -> Result<String, String> {
-    let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
+fn read_text(path: &Path) -> Result<String, InvalidValue> {
+    let metadata = fs::metadata(path).map_err(InvalidValue::new)?;
     if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        return Err(format!("it is no file of at most {FILE_BYTES_MAX} bytes"));
+        return Err(invalid_value!("it is no file of at most {FILE_BYTES_MAX} bytes"));
     }
-    fs::read_to_string(path).map_err(|error| error.to_string())
+    fs::read_to_string(path).map_err(InvalidValue::new)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 //! ```
 //! [`faulty_server`] is the server whose faults the induced cases use. Not for the diagnosis: it is in the records.
 
+#![forbid(unsafe_code)]
+
 mod case_file;
 pub mod case_part;
 pub mod cases;
@@ -15,6 +17,7 @@ pub mod induced;
 pub mod markdown;
 pub mod matrix;
 pub mod order;
+pub mod outcome;
 pub mod reliability;
 pub mod selection;
 pub mod self_test;

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use record::sorted::sort_by;
 
 use crate::cases::CaseSet;
-use crate::matrix::{CaseOutcome, MatrixRow, SelfTest};
+use crate::matrix::{MatrixRow, SelfTest};
+use crate::outcome::CaseOutcome;
 use crate::reliability::{ConfidenceReliability, reliability_levels};
 
 /// Returns the sections of a self-test: the name of each, and its Markdown.

@@ -5,12 +5,12 @@ use record::sorted::sort_by;
 use serde::{Deserialize, Serialize};
 use stats::proportion::wilson_interval;
 
-use crate::matrix::CaseOutcome;
+use crate::outcome::{CaseOutcome, NO_DIAGNOSIS};
 
 /// Highest level: no wrong verdict may claim it.
 pub const SURE: &str = "sure";
 /// Verdicts that claim no cause.
-const ABSTENTIONS: &[&str] = &["unknown", crate::self_test::NO_DIAGNOSIS];
+const ABSTENTIONS: &[&str] = &["unknown", NO_DIAGNOSIS];
 /// Levels in words, the strongest first. Numbers follow, and then other levels.
 const LEVELS: &[&str] = &[SURE, "likely", "possible"];
 const INTERVAL_CONFIDENCE: f64 = 0.95;

@@ -5,10 +5,7 @@ use experiment::trial::{TrialError, TrialTools};
 use record::run::Run;
 
 use crate::cases::TestCase;
-use crate::matrix::CaseOutcome;
-
-/// Verdict of a record without a diagnosis.
-pub const NO_DIAGNOSIS: &str = "no_diagnosis";
+use crate::outcome::{CaseOutcome, NO_DIAGNOSIS};
 
 /// Runs cases in the order of `order`, and passes each outcome with its record to `on_outcome`. Ends
 /// early if it is stopped; then it returns the outcomes so far.

@@ -3,7 +3,8 @@
 use experiment::format::count;
 
 use crate::cases::TestCase;
-use crate::matrix::{CaseOutcome, NotInducible, SelfTest, matrix_text};
+use crate::matrix::{NotInducible, SelfTest, matrix_text};
+use crate::outcome::CaseOutcome;
 use crate::reliability::reliability_text;
 
 /// Formats the matrices, the reliability, and the result in one line.
