@@ -80,6 +80,9 @@ fn errors_are_reported_at_once() {
     for part in ["'nope'", "--repetitions", "--seed"] {
         assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
     }
+    let ran = run_weir(&["lab", "selftest", "--set", "foreign", "--cases", "/no/such", "--seed", "x"]);
+    assert_eq!((ran.code, ran.stderr.lines().count()), (2, 2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("/no/such: "), "{}", ran.stderr);
     let ran = run_weir(&["lab", "faulty-server", "--threads", "0", "--error-fraction", "x", "--listen", "y"]);
     assert_eq!((ran.code, ran.stderr.lines().count()), (2, 3), "{}", ran.stderr);
     assert_eq!(run_weir(&["lab"]).code, 2);
@@ -91,6 +94,10 @@ fn the_selftest_lists_its_cases_and_what_cannot_be_shown() {
     let listed = run_weir(&["lab", "selftest", "--list"]);
     assert_eq!(listed.code, 0, "{}", listed.stderr);
     assert!(listed.stdout.contains("numa_remote: "), "{}", listed.stdout);
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../proving_ground/cases/foreign");
+    let listed = run_weir(&["lab", "selftest", "--set", "foreign", "--cases", cases, "--list"]);
+    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    assert!(listed.stdout.contains("go_open"), "{}", listed.stdout);
 }
 
 /// Returns everything that has `run` in its name and still exists.

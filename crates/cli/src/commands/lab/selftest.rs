@@ -39,8 +39,8 @@ const OVERHEAD_S: f64 = 2.5;
 #[derive(Debug)]
 pub(super) struct SelftestOptions {
     set: CaseSet,
-    /// Directory of the cases of the set foreign.
-    cases_directory: PathBuf,
+    /// All cases of the set.
+    cases: Vec<TestCase>,
     /// Part of the proving ground; `None`: all of it.
     part: Option<CasePart>,
     only: Vec<String>,
@@ -62,14 +62,13 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if args.is_set("reliability") {
         return super::selftest_results::print_sum(args);
     }
-    let all = read_cases(&options)?;
     let machine = HostCapabilities {
         is_root: experiment::scenario::testbed::is_root(),
         cpus: rt::cores::available_cpus().len() as u32,
         allow_global: args.is_set("allow-global"),
         has_program: &|name| program_file(name).is_some(),
     };
-    let (cases, skipped) = options.selection().select(&all, machine);
+    let (cases, skipped) = options.selection().select(&options.cases, machine);
     if args.is_set("list") {
         print(&text::list(&cases, &skipped));
         return Ok(Exit::Done);
@@ -194,16 +193,23 @@ pub(super) fn write_markdown(result: &SelfTest, path: Option<&str>) -> Result<()
     std::fs::write(path, text).map_err(|error| Failure::cannot(path, error))
 }
 
-/// Reads the cases of the set: those of the program, or those of the directory.
-fn read_cases(options: &SelftestOptions) -> Result<Vec<TestCase>, Vec<InputProblem>> {
-    let cases = match options.set {
-        CaseSet::Induced => induced_cases(),
-        CaseSet::Foreign => foreign::read_cases(&options.cases_directory)?,
-    };
-    let unknown = options.selection().unknown_names(&cases);
-    let problem =
-        |name| InputProblem::new("--only", format_args!("no verdict or case '{name}' (--list lists them)"));
-    if unknown.is_empty() { Ok(cases) } else { Err(unknown.into_iter().map(problem).collect()) }
+/// Reads the cases of the set: those of the program, or those of a directory.
+fn read_cases(args: CommandArgs<'_>, set: CaseSet, flags: &mut FlagReader<'_>) -> Vec<TestCase> {
+    let directory = args.text("cases");
+    if set == CaseSet::Induced {
+        if directory.is_some() {
+            flags.add_problem("cases", "only the set foreign is in files: add --set foreign");
+        }
+        return induced_cases();
+    }
+    if args.is_set("reliability") {
+        return Vec::new();
+    }
+    let directory = directory.unwrap_or_else(|| CASES_DIRECTORY.to_owned());
+    foreign::read_cases(Path::new(&directory)).unwrap_or_else(|problems| {
+        flags.problems.extend(problems);
+        Vec::new()
+    })
 }
 
 /// Parses the flags; returns everything that is wrong with them.
@@ -218,11 +224,13 @@ pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<SelftestOptions, Ve
         .filter(|code| !code.is_empty())
         .map(str::to_owned)
         .collect();
-    let cases_directory = args.text("cases");
-    if set == CaseSet::Induced && cases_directory.is_some() {
-        flags.add_problem("cases", "only the set foreign is in files: add --set foreign");
+    let cases = read_cases(args, set, &mut flags);
+    let selection = Selection { set, part, only: &only };
+    // Without cases their directory is the problem.
+    let unknown = if cases.is_empty() { Vec::new() } else { selection.unknown_names(&cases) };
+    for name in unknown {
+        flags.add_problem("only", format_args!("no verdict or case '{name}' (--list lists them)"));
     }
-    let cases_directory = cases_directory.map_or_else(|| PathBuf::from(CASES_DIRECTORY), PathBuf::from);
     if args.is_set("reliability") == args.values().is_empty() {
         flags.add_problem("reliability", "files written by --json need --reliability, and it needs them");
     }
@@ -238,16 +246,7 @@ pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<SelftestOptions, Ve
     let seed = flags.parse("seed", parse_count).unwrap_or_else(|| now_ns() % 1_000_000);
     let repetitions = repetitions.unwrap_or(if quick { 1 } else { REPETITIONS });
     let load_prefix = flags.parse("load-prefix", parse_load_prefix).unwrap_or_default();
-    flags.finish(SelftestOptions {
-        set,
-        cases_directory,
-        part,
-        only,
-        repetitions,
-        duration_ns,
-        seed,
-        load_prefix,
-    })
+    flags.finish(SelftestOptions { set, cases, part, only, repetitions, duration_ns, seed, load_prefix })
 }
 
 fn parse_load_prefix(text: &str) -> Result<Vec<String>, InvalidValue> {
