@@ -76,7 +76,7 @@ pub use tls::{ListenerTls, PoolTls};
 pub use tracing::{Collector, TraceSample, TraceTrust, TracingPlan};
 pub use traffic::{HedgeDelay, MirrorPlan};
 
-/// Everything that a proxy is to do. Created by [`crate::config`]; never changes. A reload creates
+/// Everything that a proxy is to do. Created by the crate `proxy_config`; never changes. A reload creates
 /// a new plan. So does a change of the addresses behind names, which shares all but the pools
 /// concerned.
 #[derive(Clone, Debug)]
